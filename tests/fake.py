@@ -14,9 +14,10 @@ from tilewright.errors import ConfigError, MachineError, ProgramError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import CAUSE_TOKEN, Footprints, StepTable, TokenQueue, Trace
+from tilewright.sim.steps import Footprints, StepTable, TokenQueue, Trace
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
 

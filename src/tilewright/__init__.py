@@ -22,7 +22,7 @@ from tilewright.sim.findings import Finding
 
 
 def check(program: Program) -> tuple[Finding, ...]:
-    """Return the hazards of every launch, and uses of behaviour that differs between the target's implementations."""
+    """Return a program's findings: hazards in launches, and behaviour in which the target's implementations differ."""
     return tuple(targets.get(program.target).check(program))
 
 
@@ -43,7 +43,7 @@ def compile(
 
     `rounding` names a rounding mode [default: the model's own]. `timing` names the timing model that the compiler plans
     for [default: the target's first]. `cache` reuses programs compiled before: True keeps them in the user's cache
-    folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright), a path in that folder.
+    folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright); a path names another folder.
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)

@@ -24,7 +24,7 @@ def among(column: Array, codes: Collection[int]) -> Array:
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """Return the narrowest float type that sums 64 products exactly, for integers of at most these magnitudes."""
+    """Return the narrowest float type that sums 64 products of integers exactly. The arguments limit their factors."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 
@@ -51,7 +51,7 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS uses one thread.
 
-    The products here are many and short, and BLAS's threads fall asleep between them. Waking the threads took
+    Matrix products here are many and short, and BLAS's threads fall asleep between them. Waking the threads took
     milliseconds per product on a busy machine: 5 s of ResNet-18's first run.
     """
     return _controller().limit(limits=1, user_api="blas")
@@ -71,7 +71,7 @@ def to_int32(x: Array) -> Array:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Run the block without the cyclic garbage collector.
+    """Run a `with` block without the cyclic garbage collector.
 
     A launch or a gateware design creates hundreds of thousands of objects that stay alive, and few reference cycles.
     The collector's scans took a sixth of ResNet-18's first run, and a quarter of the time in which Amaranth converts a

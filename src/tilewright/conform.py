@@ -1,4 +1,4 @@
-"""Compares a target with golden vectors, and a program's launches with its target's compiled gateware."""
+"""Compares a target with golden vectors, and the simulator with the target's compiled gateware, launch by launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AROUND = 100
 
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
-    """Yield the outcome of each golden vector. Folders are searched for .npz files.
+    """Run a target on golden vectors and yield the outcome of each. Folders are searched for .npz files.
 
     A vector that cannot be read counts as not passed. Raises InputError if a path is neither a file nor a folder, or if
     a folder contains no .npz file.
@@ -49,10 +49,10 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Wave:
-    """The file for a waveform of the first launch in which gateware and simulator differ.
+    """The file to write with a waveform of the first launch in which gateware and simulator differ.
 
     The waveform shows the cycles around the first difference or, with `whole`, the entire launch. If no launch differs,
-    `whole` writes the first launch; otherwise no file is written.
+    the first launch is written with `whole`, and no file is written without it.
     """
 
     path: Path

@@ -31,7 +31,7 @@ SAMPLES = 5
 
 
 def says_what_it_is(target: Target) -> None:
-    """Presets have a peak and a clock, timing models state their evidence, and configurations give a C header."""
+    """Check that presets have a peak and a clock, timing models have evidence, and configurations give a C header."""
     assert target.name.isidentifier() and target.title and target.timing_models
     assert all(model.evidence for model in target.timing_models)
     for preset in target.presets:
@@ -43,7 +43,7 @@ def says_what_it_is(target: Target) -> None:
 
 
 def configurations_round_trip(target: Target) -> None:
-    """A configuration saved as JSON is read back equal, and an unknown key raises ConfigError."""
+    """Check that a configuration saved as JSON is read back equal, and that an unknown key raises ConfigError."""
     for preset in (None, *target.presets):
         config = target.config(preset, {})
         again = target.config(json.loads(json.dumps(config.to_dict())), {})
@@ -58,9 +58,9 @@ def configurations_round_trip(target: Target) -> None:
 
 
 def outputs_equal_the_reference(target: Target) -> None:
-    """Outputs equal the reference bit for bit, without hazards, under every rounding mode.
+    """Check that outputs equal the reference bit for bit, without hazards, under every rounding mode.
 
-    Every layer has cycles, or a reason why it ran on the host.
+    Every layer must have cycles, or a reason why it ran on the host.
     """
     for rounding in ("tflm", "litert", "xnnpack", "ort"):
         program = target.compile(network(), target.config(None, {}), rounding)
@@ -81,7 +81,7 @@ def outputs_equal_the_reference(target: Target) -> None:
 
 
 def a_saved_program_is_the_same_program(target: Target) -> None:
-    """A program loaded from its file gives the same outputs, cycles and explanation."""
+    """Check that a program loaded from its file gives the same outputs, cycles and explanation."""
     program = _program(target)
     with tempfile.TemporaryDirectory() as folder:
         file.save(program, Path(folder) / "p.twp")
@@ -92,7 +92,7 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
 
 
 def explain_counts_the_cycles_of_a_run(target: Target) -> None:
-    """The text of `explain` gives the cycles of each launch, for every timing model and for the default one."""
+    """Check that `explain` gives the cycles of each launch, for every timing model and for the default one."""
     program = _program(target)
     for model in (None, *(known.name for known in target.timing_models)):
         text = target.explain(program, model)
@@ -107,7 +107,7 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 
 
 def tracks_of_units_and_layers_agree(target: Target) -> None:
-    """The cycles of a launch's layers add up to the cycles of its trace, and the steps of a unit do not overlap."""
+    """Check that the cycles of a launch's layers add up to those of its trace, and a unit's steps do not overlap."""
     result = _program(target).run(inputs()[:1])
     ends: list[tuple[int, int]] = []
     for layer in result.layers:
@@ -126,7 +126,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """Outputs are the same by start time and in random order; targets without an order pass refuse these orders."""
+    """Check that outputs are the same in other orders of the steps, which targets without an order pass must refuse."""
     program = _program(target)
     if "order" not in target.passes:
         try:
@@ -141,7 +141,7 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """A sample has the same outputs alone and with others, and the same cycles if the target has an order pass."""
+    """Check that a sample has the same outputs alone and with others, and the same cycles if there is an order pass."""
     program = _program(target)
     together = program.run(inputs())
     for index in range(SAMPLES):
@@ -152,7 +152,7 @@ def samples_do_not_influence_each_other(target: Target) -> None:
 
 
 def text_is_read_back_exactly(target: Target) -> None:
-    """Disassembled text assembles to the same instructions, with and without the lines that name the machine."""
+    """Check that disassembled text assembles to the same code, with and without the lines that name the machine."""
     program = _program(target)
     text = target.disassemble(program)
     for source in (text, file.with_machine(program, text)):
@@ -167,13 +167,15 @@ def check_finds_nothing_in_compiled_programs(target: Target) -> None:
 
 
 def json_is_stable(target: Target) -> None:
-    """A result as JSON has the keys that scripts rely on."""
+    """Check that a result as JSON has the keys that scripts rely on."""
     found = json.loads(json.dumps(_program(target).run(inputs()).to_json()))
     keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
     assert {*keys.split(), "layers"} <= set(found)
     keys = "name op where cycles macs utilization dram_read_bytes dram_write_bytes stalls"
     assert all(set(keys.split()) <= set(layer) for layer in found["layers"])
     assert found["cycles"] == sum(layer["cycles"] for layer in found["layers"])
+    for each in (found, *found["layers"]):
+        assert sum(each["causes"].values()) == each["cycles"], "each cycle needs exactly one cause"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -193,7 +195,7 @@ CHECKS: tuple[Check, ...] = (
 
 @cache
 def network() -> Graph:
-    """A small int8 network of random weights: 3x3 and 1x1 convolutions, two fully connected layers, a softmax."""
+    """Return a small int8 network (random weights): 3x3 and 1x1 convolutions, two fully connected layers, a softmax."""
     rng = np.random.default_rng(0)
     tensors = {"x": Tensor("x", (1, 6, 6, 3), "int8", Quant((0.03,), (-7,)))}
     nodes: list[Node] = []
@@ -226,7 +228,7 @@ def network() -> Graph:
 
 @cache
 def inputs() -> Array:
-    """Random input codes for `network`, int8 (SAMPLES, 1, 6, 6, 3)."""
+    """Return random input codes for the graph of `network()`, int8 (SAMPLES, 1, 6, 6, 3)."""
     return np.random.default_rng(1).integers(-128, 128, (SAMPLES, 1, 6, 6, 3)).astype(np.int8)
 
 

@@ -24,7 +24,7 @@ class TilewrightError(Exception):
         return f"{text}; {self.remedy}" if self.remedy else text
 
     def within(self, path: Path) -> Self:
-        """Return the same error with the file's path in front of `where`."""
+        """Return the same error with the file's `path` in front of its `where`."""
         where = self.where if str(path) in self.where else f"{path}: {self.where}".removesuffix(": ")
         return type(self)(where, self.reason, self.remedy)
 
@@ -38,7 +38,7 @@ class UnsupportedError(TilewrightError):
 
 
 class InputError(TilewrightError):
-    """Input samples of the wrong shape, type or file format."""
+    """Input samples of the wrong shape, type or file format, or another wrong option, file or name."""
 
 
 class ConfigError(TilewrightError):

@@ -32,7 +32,7 @@ KINDS = {
 
 
 def user_folder() -> Path:
-    """Return $TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    """Return $TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
     given = os.environ.get("TILEWRIGHT_CACHE_DIR")
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
@@ -56,7 +56,7 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a binary file that replaces `path` when the block ends without an error.
+    """Open a binary file that replaces `path` when the `with` block ends without an error.
 
     A pipe or a device such as /dev/null is written in place. Raises InputError if the file cannot be written.
     """
@@ -117,7 +117,7 @@ class Entries(dict[str, Any]):
 
 @contextmanager
 def untrusted(path: Path, remedy: str) -> Iterator[None]:
-    """Run a block that uses the content of a file; its exceptions on malformed content become InputError.
+    """Run a `with` block that uses the content of a file; its exceptions on malformed content become InputError.
 
     Raises InputError if an entry is missing, or has a type or value that the block cannot use.
     """
@@ -129,7 +129,7 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
-    """Write an .npz with the first output as `outputs`. If there are several outputs, each is also written by name.
+    """Write an .npz file in which the array `outputs` is the first output; several outputs are also written by name.
 
     Arrays are (N, *shape) for N samples; a model batch axis of 1 is dropped.
     """

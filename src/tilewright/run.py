@@ -84,7 +84,7 @@ RUNNER[:] = [run]
 
 
 def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
-    """Run each launch of a program without a network once, on the data that it contains (such as assembled text).
+    """Run each launch of a program without a network (such as assembled text) once, on the data in the program.
 
     The outputs are the values that the launches return. Raises MachineError if the program cannot run.
     """
@@ -103,7 +103,7 @@ def run_bare(program: Program, *, timing: str | None = None, check: bool = True)
 
 
 def samples_together(graph: Graph) -> int:
-    """Return how many samples to run at once: as many as TOGETHER_BYTES holds for the widest node, at least 1."""
+    """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
 
@@ -147,6 +147,7 @@ class _Job:
             dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
             dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
             stalls=trace.stalls(result.unit) if trace else {},
+            causes=trace.causes(result.unit)[0] if trace and not result.parts else {},
             seconds=perf_counter() - began,
             trace=trace,
         )
@@ -177,7 +178,7 @@ class _Job:
 def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Run some samples together; return outputs, layers and findings. A value is dropped after its last use."""
+    """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
     steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
     values: dict[str, Array] = dict(samples)
     last_use = {name: node.name for node in graph.nodes for name in node.inputs}
@@ -240,6 +241,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             dram_read_bytes=part.bytes_read,
             dram_write_bytes=part.bytes_written,
             stalls=part.stalls,
+            causes=part.causes,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
         )
@@ -249,5 +251,5 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
 
 
 def _utilization(executed: int, cycles: int, peak: int) -> float:
-    """Return the executed fraction of the multiply-accumulates that the array could do in `cycles`; at most 1."""
+    """Return `executed` as a fraction of the multiply-accumulates that the array could do in `cycles`; at most 1."""
     return executed / (cycles * peak) if cycles else 0.0

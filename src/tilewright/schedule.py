@@ -42,7 +42,7 @@ def ranges(total: int, size: int) -> list[Range]:
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """Return 0..count-1, in reverse when `turn` is odd: each turn then begins with the index that was used last."""
+    """Return 0..count-1, reversed if `turn` is odd: each turn begins with the index that the previous one used last."""
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
@@ -59,11 +59,12 @@ def finalists(
     worth: float = 0.0,
     least: int = 1,
 ) -> list[tuple[float, T]]:
-    """Time the promising candidates and return (time, candidate), best first; equal times keep their order.
+    """Time the promising candidates and return pairs (time, candidate), best first; equal times keep their order.
 
-    `candidates`: (lower bound of the time, candidate), the most promising first. A candidate is skipped unless its
-    bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time, and
-    the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been timed.
+    `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is skipped unless
+    its bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time,
+    and the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been
+    timed.
     """
     found: list[tuple[float, T]] = []
     best = float("inf")
@@ -80,7 +81,7 @@ def finalists(
 
 
 class Held:
-    """The keys of the data in a memory's slots; the least recently used slot is replaced first."""
+    """A record of the data (by key) in a memory's slots; the least recently used slot is replaced first."""
 
     def __init__(self, slots: int) -> None:
         self._slot: OrderedDict[Hashable, int] = OrderedDict()
@@ -94,14 +95,14 @@ class Held:
         return slot
 
     def take(self, key: Hashable) -> int:
-        """Give `key` a slot: an empty one, else the least recently used."""
+        """Give `key` a slot (an empty one, else the least recently used) and return the slot's number."""
         slot = self._empty.pop() if self._empty else self._slot.popitem(last=False)[1]
         self._slot[key] = slot
         return slot
 
 
 class Parts:
-    """Numbers for parts of memories. A part is a range of elements that a step uses."""
+    """Numbers the parts of memories from 0. A part is a range of elements that a step uses."""
 
     def __init__(self) -> None:
         self._number: dict[tuple[int, int, int], int] = {}
@@ -120,9 +121,10 @@ class Parts:
 
 
 class Uses(NamedTuple):
-    """The parts that n steps use: step s uses `part[first[s]:first[s + 1]]`; `writes` marks writes.
+    """The numbers of the parts (see Parts) that n steps use: step s uses `part[first[s]:first[s + 1]]`.
 
-    `unit` [n]: the unit that runs the step. `after` [n]: another step that it must follow, or NOBODY.
+    `writes` says for each use whether it is a write. `unit` [n] is the unit that runs a step. `after` [n] is another
+    step that a step must follow, or NOBODY.
     """
 
     unit: Array

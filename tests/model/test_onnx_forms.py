@@ -147,7 +147,7 @@ def test_dilation_under_automatic_padding_is_refused(kind: str, tmp_path: Path) 
     net = Net(1, opset=19)
     build = one(kind, IMAGE, kernel_shape=[1, 3], dilations=[2, 2], auto_pad="SAME_UPPER")
     path = net.save(tmp_path / "n.onnx", net.quantized(build(net)))
-    with pytest.raises(UnsupportedError, match="when it computes the padding; give the padding as pads"):
+    with pytest.raises(UnsupportedError, match="when it computes the padding; export the padding as explicit pads"):
         load(path)
 
 

@@ -244,7 +244,7 @@ def test_any_one_wrong_value_is_refused_or_makes_a_valid_program() -> None:
         (("graph", "tensors", 0, "dtype"), "object", r"graph\.tensors\[0\]: has the unknown dtype 'object'"),
         (("graph", "tensors", 0, "name"), "m", "graph.tensors: has two tensors with the same name"),
         (("graph", "tensors", 0, "data"), "graph/9999", "refers to the array 'graph/9999', which is missing"),
-        (("graph", "nodes", 0, "outputs"), ["y", "p"], "has 2 outputs; its operator has 1"),
+        (("graph", "nodes", 0, "outputs"), ["y", "p"], "is declared with 2 outputs; its operator has 1"),
         (("graph", "tensors", 0, "data"), None, "graph 'small': output 'f' is never written"),
         (("steps", 0, "launch", "arrays"), {}, "program: holds the array 'step/0000/0000', which is not used"),
         (("graph", "tensors", 0, "quant", "scale"), [0.0], "tensor 'f': has a quantisation scale"),

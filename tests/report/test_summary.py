@@ -51,10 +51,10 @@ def test_predictions_need_a_vector_of_scores() -> None:
     assert summary.predict(graph((1, 8), (1, 3), (1, 3)), {"out0": scores, "out1": scores}) is None
 
 
-def test_top_stall_is_the_longest() -> None:
-    layer = replace(LAUNCH, stalls={"a": 5, "b": 20, "c": 1})
-    assert summary.top_stall(layer) == "b 20 (40%)"
-    assert summary.top_stall(replace(layer, stalls={})) == "-"
+def test_top_causes_explain_half_of_the_cycles() -> None:
+    assert summary.top_causes({"a": 20, "b": 15, "c": 5}) == "a 50%"
+    assert summary.top_causes({"a": 19, "b": 15, "c": 6}) == "a 48%, b 38%"
+    assert summary.top_causes({}) == "-"
 
 
 def test_a_layer_without_serial_time_is_said_to_have_none() -> None:

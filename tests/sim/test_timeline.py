@@ -10,8 +10,9 @@ import pytest
 from tests.sim.programs import random_table
 from tests.sim.steps import FETCH, L2C, PORT, costs, steps_of
 from tilewright.errors import HazardError
+from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.order import order
-from tilewright.sim.steps import CAUSE_TOKEN, StepTable, Trace
+from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline, times
 
 FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery

@@ -20,11 +20,11 @@ FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C, caught before click prints its own message."""
+    """The error that replaces KeyboardInterrupt on Ctrl-C, so that click does not print its own message."""
 
 
 class Commands(click.Group):
-    """The group of all commands."""
+    """The click group that has all commands of `tilewright`."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the chosen command. Raises Interrupted on Ctrl-C."""

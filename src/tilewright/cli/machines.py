@@ -139,7 +139,7 @@ def layout(
 
     machine = targets.get(target)
     if not isinstance(machine, Layouts):
-        raise InputError("layout", f"{target} has no layouts to draw")
+        raise InputError("layout", f"{target} has no layouts to draw", "choose another target, such as bm1684x")
     wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width)
     placed = machine.layout(wanted, machine.config(config, overrides))
     if svg:
@@ -168,7 +168,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
-        raise ConfigError(target, "has no gateware", "choose a target with gateware")
+        raise ConfigError(target, "has no gateware", "choose another target, such as vta")
     made = machine.config(config, overrides)
     files, excess = machine.rtl(made), machine.excess(made)
     if excess:

@@ -165,7 +165,7 @@ def _compiled(asked: Compilation, timing: str | None = None) -> Program:
 
 
 def _advice(program: Program, model: str, reason: str) -> str:
-    """Return advice for a network with real numbers on the host: use int8, unless the machine computes real numbers."""
+    """Return advice for a network whose real numbers the host computes: use int8, or a machine for real numbers."""
     from tilewright import targets
     from tilewright.targets.base import Approximates
 

@@ -1,4 +1,4 @@
-"""Options that several commands share (each decorator adds a group of options), and the run of a program."""
+"""Command-line options that several commands share, as click decorators, and `Simulation`, which runs a program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> 
 
 
 def new_file(*names: str, metavar: str, about: str, required: bool = False) -> Callable[[Command], Command]:
-    """Return an option that names a file to write."""
+    """Return a click decorator that adds an option for a file to write."""
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
 
@@ -60,7 +60,7 @@ def new_file(*names: str, metavar: str, about: str, required: bool = False) -> C
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return an option's callback, which reads numbers separated by commas with `kind`. Errors call the list `what`."""
+    """Return a click callback that reads numbers separated by commas, each by `kind`. `what` names them in errors."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:
@@ -86,7 +86,7 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
 
 
 def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options and passes them as one argument, an object of the dataclass `kind`."""
+    """Return a decorator that adds options to a command and passes them as the argument `name`, of dataclass `kind`."""
 
     def decorate(command: Command) -> Any:
         @wraps(command)
@@ -143,7 +143,7 @@ compilation = _bundle(
 
 @dataclass(frozen=True)
 class Simulation:
-    """The samples of a run, its options, and the files for its results."""
+    """The command-line options of a run: the file of its samples, the files for its results, and its settings."""
 
     source: str | None
     output: Path | None
@@ -156,7 +156,7 @@ class Simulation:
     def run(self, program: Program, model: str | None = None) -> int:
         """Run a program, write the requested files and return the exit status.
 
-        With `model`, the network's file, the import is also compared with the framework that the file is made for.
+        If `model`, the network's file, is given, the imported graph is also compared with that file's own framework.
         """
         try:
             return self._run(program, model)
@@ -204,7 +204,7 @@ class Simulation:
 
 
 def samples_of(program: Program, source: str | None) -> Samples | None:
-    """Return the samples in a file, or a random sample; None for a program without a network.
+    """Return the samples in the file `source` (None: a random sample), or None for a program without a network.
 
     Raises InputError if a program without a network is given samples.
     """

@@ -72,7 +72,7 @@ def exec_(
 def check(path: str, as_json: bool) -> int:
     """Look for races, deadlocks and other hazards.
 
-    It also looks for behaviour that differs between implementations. Status 1 if there is any finding.
+    It also looks for behaviour in which the target's implementations differ. The status is 1 if there is a finding.
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
@@ -110,7 +110,7 @@ def disasm(path: str, as_json: bool) -> None:
 def asm(
     path: str, output: Path, target: str | None, config: str | None, overrides: dict[str, str], as_json: bool
 ) -> None:
-    """Assemble text into a bare program.
+    """Assemble text into a program file without a network.
 
     The first lines may name target and config, as `disasm` prints them.
 

@@ -1,7 +1,7 @@
 """The neutral graph: tensors with exact quantisation, and nodes in execution order.
 
-Activations are channels-last. A value of a tensor is an array of shape ``(S, *tensor.shape)``: S independent
-samples in front of the model's own axes (its batch of 1 included); a constant has S = 1 and broadcasts.
+Activations are channels-last. The value of a tensor is an array of shape ``(S, *tensor.shape)`` for S independent
+samples; `tensor.shape` has the model's own axes, its batch of 1 included. A constant has S = 1 and broadcasts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "flo
 
 @dataclass(frozen=True)
 class Quant:
-    """Affine quantisation, real = scale * (code - zero_point).
+    """Affine quantisation of a tensor: `real = scale * (code - zero_point)`.
 
-    `scale` holds float32 values exactly. It has one entry, or one entry per index of `axis` (per channel).
+    `scale` holds float32 values exactly. `scale` and `zero_point` have one entry, or one per index of axis `axis`.
     """
 
     scale: tuple[float, ...]
@@ -44,7 +44,7 @@ class Quant:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor of the graph; `data` holds a constant's values (shape `shape`, dtype `dtype`)."""
+    """A tensor of the graph. `data` holds the values of a constant (an array of this shape and dtype), else None."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,19 +79,22 @@ class Tensor:
 
 
 class Named:
-    """Base of objects that carry an operator's name."""
+    """Base class of objects that have an operator's name, such as nodes."""
 
     name: str
 
     @property
     def where(self) -> str:
-        """The operator's name as errors print it."""
+        """The operator's name as error messages print it: op 'NAME'."""
         return f"op '{self.name}'"
 
 
 @dataclass(frozen=True)
 class Node(Named):
-    """One operation. `op` holds its kind and attributes; an empty input name means an absent optional input."""
+    """One operation of a graph. `op` holds its kind and attributes; `inputs` and `outputs` are names of tensors.
+
+    An empty input name means an absent optional input.
+    """
 
     name: str
     op: Op
@@ -101,7 +104,7 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site:
-    """A node together with its input and output tensors, as shape rules and kernels take it."""
+    """A node together with its input and output tensors: the argument of the operators' shape rules and kernels."""
 
     node: Node
     inputs: tuple[Tensor | None, ...]
@@ -115,14 +118,14 @@ class Site:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int) -> Tensor:
-        """Return a required input. Raises ModelError if it is absent."""
+        """Return the tensor of the required input `index`. Raises ModelError if this input is absent."""
         tensor = self.optional(index)
         if tensor is None:
             raise ModelError(self.where, f"input {index} is missing")
         return tensor
 
     def constant(self, index: int) -> Array:
-        """Return the values of a constant input, without a sample axis. Raises ModelError if it is not constant."""
+        """Return the values of input `index`, without a sample axis. Raises ModelError if it is not a constant."""
         tensor = self.input(index)
         if tensor.data is None:
             raise ModelError(self.where, f"input {index} ('{tensor.name}') must be constant")
@@ -137,7 +140,7 @@ class Site:
 class Graph:
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
-    `rounding` is the rounding mode of the runtime that the model was made for (see graph.rounding).
+    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for.
     """
 
     name: str
@@ -162,19 +165,19 @@ class Graph:
         return (self.site(node) for node in self.nodes)
 
     def pruned(self) -> Graph:
-        """Return the network without unused tensors."""
+        """Return the graph without the tensors that no node uses and that are neither inputs nor outputs."""
         used = {*self.inputs, *self.outputs, *(n for node in self.nodes for n in (*node.inputs, *node.outputs))}
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})
 
     def validate(self) -> Graph:
-        """Check names, types, order, sizes and every node's shape rule, and return self.
+        """Check the tensors, the names and order of the nodes, and the types and shapes that they use; return self.
 
-        Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not support its types.
+        Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not take its tensors.
         """
         where = f"graph '{self.name}'"
         for name, tensor in self.tensors.items():
             if name != tensor.name or not name:
-                raise ModelError(where, f"tensor '{tensor.name}' is listed as '{name}'")
+                raise ModelError(where, f"tensor '{tensor.name}' is listed under the name '{name}'")
             _check_tensor(tensor)
         names = [node.name for node in self.nodes]
         if len(set(names)) < len(names) or not self.outputs:
@@ -203,7 +206,7 @@ class Graph:
         node.op.check_types(site)
         expected = node.op.shapes(site)
         if len(expected) != len(site.outputs):
-            raise ModelError(where, f"has {len(site.outputs)} outputs; its operator has {len(expected)}")
+            raise ModelError(where, f"is declared with {len(site.outputs)} outputs; its operator has {len(expected)}")
         for tensor, shape in zip(site.outputs, expected, strict=True):
             if tensor.shape != shape:
                 reason = f"output '{tensor.name}' is declared as {list(tensor.shape)}; its inputs give {list(shape)}"
@@ -211,7 +214,7 @@ class Graph:
 
 
 def fresh_name(hint: str, names: set[str]) -> str:
-    """Return `hint`, with a number appended if `names` already has it, and add the result to `names`."""
+    """Return the name `hint`, with a number appended if `names` already has it. The result is added to `names`."""
     name, count = hint, 2
     while name in names:
         name, count = f"{hint}{count}", count + 1

@@ -1,7 +1,7 @@
 """Removes transposes: moves each one down the graph until it cancels, or meets an operator that depends on axis order.
 
-A transposed value is kept as a view (base, permutation). A transpose node is emitted only when an operator needs the
-elements in order. A convolutional network keeps one transpose at its input and at most one at its output.
+A transposed value is kept as a `View` of another tensor. A transpose node is emitted only when an operator needs the
+value in its own axis order. A channels-first network keeps one transpose at its input and at most one at its output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinear
 
 
 class View(NamedTuple):
-    """A value as a transposed view: axis i of the value is axis `permutation[i]` of the tensor `base`."""
+    """A value kept as a transposed view: axis i of the value is axis `permutation[i]` of the tensor named `base`."""
 
     base: str
     permutation: tuple[int, ...]
@@ -30,12 +30,12 @@ class View(NamedTuple):
 
 
 def channels_last(graph: Graph) -> Graph:
-    """Return the network with its transposes moved down and cancelled where possible. The graph must be valid."""
+    """Return the graph, which must be valid, with its transposes moved down and cancelled where possible."""
     return _Layout(graph).run()
 
 
 class _Layout:
-    """The state of the rewrite: the new nodes and tensors, and the values that exist only as views so far."""
+    """The state of `channels_last`: the new nodes and tensors, and the values that exist only as views so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -58,7 +58,7 @@ class _Layout:
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def real(self, name: str) -> str:
-        """Return the name of a tensor that holds a value in its own axis order; emit a transpose if there is none."""
+        """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if none has it."""
         view = self.views.get(name)
         if view is None:
             return name
@@ -70,7 +70,7 @@ class _Layout:
         return self.made[view]
 
     def _own(self, name: str) -> None:
-        """Give a graph output its own name: rename the tensor that holds it, or copy it."""
+        """Make the graph output `name` a tensor of that name: rename the tensor that holds its value, or copy it."""
         held = self.real(name)
         if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
             self._rename(held, name)
@@ -86,7 +86,7 @@ class _Layout:
         self.views = {name: view._replace(base=new) if view.base == old else view for name, view in self.views.items()}
 
     def _reorder(self, view: View, result: Tensor) -> None:
-        """Emit the transpose of a view, or a reshape if the transpose would move no element."""
+        """Emit a node that writes the value of `view` to `result`: a transpose, or a reshape if no element moves."""
         shape = self.tensors[view.base].shape
         order = [axis for axis in view.permutation if shape[axis] > 1]
         op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
@@ -99,7 +99,7 @@ class _Layout:
         return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))
 
     def _view(self, site: Site) -> bool:
-        """Turn a transpose, or a reshape that changes nothing, into a view. Return whether this was possible."""
+        """Keep the result of a transpose, or of a reshape to the same shape, as a view; else return False."""
         op, x, out = site.node.op, site.optional(0), site.output
         if x is None or x.data is not None:
             return False
@@ -113,7 +113,7 @@ class _Layout:
         return False
 
     def _moved(self, site: Site) -> bool:
-        """Let an operator that works in any axis order read the bases of its inputs; its result becomes a view.
+        """Emit an operator that works in any axis order, on the bases of its input views; its result becomes a view.
 
         Return whether this was possible.
         """
@@ -142,7 +142,7 @@ class _Layout:
         return True
 
     def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
-        """Return the name of a constant with the axes of `name` permuted, to broadcast against the base of a view."""
+        """Return the name of the constant `name` with its axes permuted to broadcast against the base of a view."""
         tensor = self.tensors[name]
         if tensor.size == 1 or tensor.data is None:
             return name
@@ -153,9 +153,9 @@ class _Layout:
         return made
 
     def _absorbed(self, site: Site) -> bool:
-        """Flatten an image in the axis order of its base, and permute the constant weights that multiply it.
+        """Emit a reshape that flattens the base of an image view, and permute the weights that multiply the result.
 
-        Return whether this was possible: only fully connected layers may read the result.
+        Return whether this was possible. It is not if anything but fully connected layers reads the result.
         """
         x, out = site.optional(0), site.output
         view = self.views.get(x.name) if x else None
@@ -176,7 +176,7 @@ class _Layout:
         return True
 
     def _products(self, name: str) -> list[Node]:
-        """Return the fully connected layers that read a value; [] if anything else reads it or shares their weights."""
+        """Return the fully connected nodes that read a value; [] if other nodes read it or share their weights."""
         found = []
         for node in self.readers.get(name, []):
             op, shape = node.op, self.graph.tensors[node.outputs[0]].shape
@@ -198,7 +198,7 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator for inputs that are not permuted, with its axes renumbered; None if that is not possible."""
+    """Return the operator that does the same to inputs before `permutation`, by renumbered axes; None if none does."""
     op, rank = site.node.op, len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op

@@ -1,7 +1,7 @@
 """Runs one ONNX operator: onnx infers its output types, onnxruntime computes its values.
 
-Both packages are imported when first needed. A call may come from a damaged file, so attributes and sizes are checked
-before either package sees them.
+Both packages are imported when first needed. A `Call` may come from a damaged file, so its attributes and sizes are
+checked before either package sees them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a tensor: a dtype of graph.ir, and its extents."""
+    """The type of a tensor: its dtype (one of graph.ir.DTYPES) and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class ValueType:
 
 @dataclass(frozen=True)
 class Call(Named):
-    """An operator and the types of its inputs (None: absent). `attributes` are pairs of name and JSON value."""
+    """An ONNX operator to run: (name, JSON text) attributes, input types (None: absent), and number of outputs."""
 
     name: str
     op_type: str
@@ -66,7 +66,7 @@ class Call(Named):
 
 
 def package(name: str) -> Any:
-    """Import the package `onnx` or `onnxruntime`. Raises UnsupportedError if it is not installed."""
+    """Return the module `onnx` or `onnxruntime`, imported. Raises UnsupportedError if it is not installed."""
     try:
         return import_module(name)
     except ImportError:
@@ -90,7 +90,7 @@ def _schema(op_type: str, domain: str, opset: int) -> Any:
 
 
 def session(model: Any, **settings: Any) -> Any:
-    """Return an onnxruntime session that runs each node as written, without graph optimisations or log messages."""
+    """Return an onnxruntime session that runs the nodes of `model` as written, without optimisations or a log."""
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -104,13 +104,13 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     """Return the output types of a call. `constants` are its small constant inputs, by position.
 
     Raises ModelError if the operator does not accept the inputs, or if an output has more than `limit` elements.
-    Raises UnsupportedError if onnx does not know the operator, or if output shapes depend on values.
+    Raises UnsupportedError if onnx does not know the operator, or if an output shape depends on run-time values.
     """
     onnx = package("onnx")
     if call.domain != "":
         return _declared(call)
     if _schema(call.op_type, call.domain, call.opset) is None:
-        raise UnsupportedError(call.where, f"ONNX has no {call.op_type} in opset {call.opset}", "check the opset")
+        raise UnsupportedError(call.where, f"ONNX has no {call.op_type} in opset {call.opset}", "check its opset")
     if call.op_type in _POOLS:
         call = _pool(call)
     model = _model(call, None, constants)
@@ -123,30 +123,30 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
 
 
 def _pool(call: Call) -> Call:
-    """Return a call of a pool, raised to an opset in which onnx infers its shape correctly.
+    """Return the call of a pool, with its opset raised if onnx infers the output shape wrongly in the given opset.
 
-    Raises UnsupportedError if onnxruntime computes another shape than onnx.
+    Raises UnsupportedError if it combines dilations and SAME padding, for which onnxruntime ignores the dilations.
     """
     given = {name: _attribute(call, name, text) for name, text in call.attributes}
     dilations = given.get("dilations", [])
     if str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations)):
         reason = "has dilations and auto_pad: onnxruntime ignores dilations when it computes the padding"
-        raise UnsupportedError(call.where, reason, "give the padding as pads")
+        raise UnsupportedError(call.where, reason, "export the padding as explicit pads")
     return replace(call, opset=max(POOL_OPSET, call.opset)) if given.get("ceil_mode") == 1 else call
 
 
 def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
-    """Return the constants that are small enough for shape inference."""
+    """Return the constants {input position: array} that are small enough for shape inference."""
     return {index: data for index, data in constants.items() if data is not None and data.size <= SMALL}
 
 
 def run(
     call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
 ) -> list[Array]:
-    """Compute the outputs of a call for one sample. `outputs` are the types that they must have.
+    """Return the results of a call for one sample. `outputs` are the types that the results must have.
 
-    `constants` replace the `values` at their positions. onnxruntime packs constant weights, and may then add in another
-    order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
+    `values` are the inputs; `constants` {position: array} replace some of them. onnxruntime packs constant weights, and
+    may then add in another order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
     """
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     kernel = _held(call, outputs, inside)
@@ -164,7 +164,7 @@ def run(
 
 
 def aligned(value: Array) -> Array:
-    """Return the array, copied if its address is not a multiple of ALIGNMENT.
+    """Return `value` as a contiguous array, copied if its address is not a multiple of ALIGNMENT.
 
     onnxruntime's kernels treat the elements before the first aligned address separately, so the order of their
     additions depends on the address.
@@ -184,7 +184,7 @@ _HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
 def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """Return the session of a call from a cache, or a new one. The cache is emptied when it exceeds its limits."""
+    """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
     key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
     if key not in _HELD:
         kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays))
@@ -203,7 +203,7 @@ def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mappi
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """Build a model of one node with inputs x0, x1, .. and outputs y0, y1, .."""
+    """Return an ONNX model of the call as its only node, with inputs x0, x1, .. and outputs y0, y1, .."""
     onnx = package("onnx")
     helper = onnx.helper
     if call.domain not in DOMAINS or not 1 <= call.opset <= MAX_OPSET or not 1 <= call.outputs <= 1 << 10:
@@ -252,7 +252,7 @@ def _element(onnx: Any, dtype: str) -> int:
 
 
 def _checked(call: Call, given: Any, limit: int) -> ValueType:
-    """Return an inferred type after checking that its shape is complete and its size within `limit`."""
+    """Return an inferred output type. Raises UnsupportedError if the shape is incomplete, ModelError if too large."""
     tensor = given.tensor_type if given is not None and given.HasField("tensor_type") else None
     if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
         remedy = "make its shapes constant (onnxsim does)"
@@ -270,7 +270,7 @@ def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueTyp
 
 
 def dtype_of(number: int, where: str) -> str:
-    """Return the dtype of an ONNX element type. Raises UnsupportedError if the graph has no such dtype."""
+    """Return the dtype for an ONNX element type number. Raises UnsupportedError if graph.ir.DTYPES lacks it."""
     onnx = package("onnx")
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
@@ -283,7 +283,7 @@ def dtype_of(number: int, where: str) -> str:
 
 
 def _declared(call: Call) -> tuple[ValueType, ...]:
-    """Return the output types of an operator of onnxruntime's own. onnx does not know them, so a session is made."""
+    """Return the output types of one of onnxruntime's own operators. onnx does not know it, so a session is made."""
     found = []
     for output in _held(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")

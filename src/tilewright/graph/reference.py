@@ -21,10 +21,10 @@ Observer = Callable[[Site, tuple[Array, ...]], None]
 
 
 def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
-    """Return samples as {input name: (S, *shape)}, from a mapping or from the array of a single-input graph.
+    """Return `inputs`, a mapping or the array of a single-input graph, as {input name: array (S, *shape)}.
 
     An array may omit the model's batch axis of 1, and a single sample may omit the sample axis as well. Raises
-    InputError if names, shapes or types do not fit the graph, or if a value is not finite.
+    InputError if names, shapes or types do not fit the graph, or if a value is not finite or exceeds MAX_REAL.
     """
     if not isinstance(inputs, Mapping):
         if len(graph.inputs) != 1:
@@ -49,7 +49,7 @@ def _samples(tensor: Tensor, array: Array) -> Array:
         array = array[None]
     if array.shape[1:] not in shapes or array.shape[0] == 0:
         raise InputError(
-            where, f"has the shape {list(array.shape)}", f"give samples of shape {list(shapes[-1])}, or N of them"
+            where, f"has the shape {list(array.shape)}", f"give a sample of shape {list(shapes[-1])}, or N stacked"
         )
     if array.dtype != tensor.dtype:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
@@ -65,7 +65,7 @@ def run(
 ) -> dict[str, Array]:
     """Return the outputs {name: (S, *shape)} for S samples, under a rounding mode [default: the model's own].
 
-    `observe` is called after every node with its results, once per block of samples, in order.
+    `observe` is called after every node with the node's Site and results, once for each block of samples.
     """
     samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
     total = next(iter(samples.values())).shape[0]
@@ -78,7 +78,7 @@ def run(
 
 
 def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe: Observer | None) -> dict[str, Array]:
-    """Return the outputs for samples that are evaluated together. A value is dropped after its last reader."""
+    """Return the outputs {name: (S, *shape)} for samples evaluated together. Values are dropped after the last use."""
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
@@ -101,7 +101,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
 def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
     """Return the value of tensor `name`, with a leading sample axis (1 for constants).
 
-    None for an absent optional input, and for a tensor that has not been computed.
+    Return None for an absent optional input (an empty name), and for a tensor that has not been computed.
     """
     if not name or name in values:
         return values.get(name)
@@ -119,7 +119,7 @@ def widest(graph: Graph) -> int:
 
 
 def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """Return the reference outputs of node `name` for S samples, {tensor: (S, *shape)}."""
+    """Return the reference outputs of node `name`, {tensor: (S, *shape)}, given the `values` of its inputs."""
     node = graph.node(name)
     operands = [value_of(graph, values, operand) for operand in node.inputs]
     results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))

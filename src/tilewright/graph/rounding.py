@@ -1,12 +1,12 @@
 """Requantisation, from int32 accumulators to 8-bit codes: named rounding rules, and the modes that select them.
 
-An accumulator is multiplied by a real factor below one. The rules differ in how the product is rounded:
+An accumulator is multiplied by a real factor, usually below one. The rules differ in how the product is rounded:
 
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
 - `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
 - `pow2`: factors that are powers of two, ties upwards (VTA's own arithmetic, docs/quantize.md);
-- `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see Shift).
+- `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see the class `Shift`).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
 """
@@ -32,7 +32,7 @@ MAX_FACTOR = 2.0**30
 
 
 def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
-    """Split real factors into int32 `q` (int64 array) and `shift` with real ~ q * 2**(shift - 31).
+    """Return real factors as (q, shift), real ~ q * 2**(shift - 31); q holds int32 values in an int64 array.
 
     Factors below 2**-32 become q = shift = 0, as in TFLite.
     """
@@ -45,9 +45,9 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
 
 
 def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
-    """Return the high 32 bits of 2ab, rounded, for int64 arrays of int32 values.
+    """Return the high 32 bits of `2 * a * b`, rounded, for int64 arrays of int32 values.
 
-    gemmlowp adds 2**30 or, to negative products, 1 - 2**30, and divides towards zero: ties are rounded upwards.
+    gemmlowp adds 2**30 or, to negative products, 1 - 2**30, and divides by 2**31 towards zero: it rounds ties upwards.
     """
     product: Array = a * b
     product += 1 << 30
@@ -56,7 +56,7 @@ def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
-    """Return x / 2**exponent rounded half away from zero, 0 <= exponent <= 31, int64."""
+    """Return x / 2**exponent as int64, rounded half away from zero. The exponent is in 0..31."""
     exponent = np.asarray(exponent, np.int64)
     rounded: Array = x >> 63  # one less where negative: ties go away from zero
     rounded = np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded
@@ -67,7 +67,7 @@ def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
 
 
 def wrap_int32(x: Array) -> Array:
-    """Wrap int64 values to the int32 range, modulo 2**32; the dtype stays int64."""
+    """Return int64 values wrapped to the int32 range, modulo 2**32; the dtype stays int64."""
     return x.astype(np.int32).astype(np.int64)
 
 
@@ -81,7 +81,7 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
 
 
 def power_of_two(real: float | Array, where: str) -> Array:
-    """Return log2 of factors that are powers of two, int64. Raises ModelError if a factor is not a power of two."""
+    """Return the log2 (int64) of factors that are powers of two. Raises ModelError if a factor is not one."""
     fraction, exponent = np.frexp(np.asarray(real, np.float64))
     if (fraction != 0.5).any():
         raise ModelError(where, f"would be scaled by {real}, which is not a power of two", "use another rounding mode")
@@ -109,7 +109,7 @@ def mean_factor(count: int) -> tuple[int, int]:
 
 
 def round_half_even(x: Array) -> Array:
-    """Round float32 values half to even, saturated to int32 first, and return int64.
+    """Return float32 values saturated to the int32 range, then rounded half to even, as int64.
 
     The result for NaN is arbitrary; no model's factors produce NaN.
     """
@@ -135,7 +135,7 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
 
 
 def round_half_away(x: Array) -> Array:
-    """Round to the nearest integer, halves away from zero, as C's round() does; the dtype stays the same."""
+    """Return x rounded to the nearest integer, halves away from zero as in C's round(); the dtype stays the same."""
     whole = np.trunc(x)
     rounded: Array = whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
     return rounded
@@ -146,8 +146,8 @@ def clamp_range(
 ) -> tuple[int, int]:
     """Return the smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
 
-    A bound is zero_point + round(real / scale) in float32, halves away from zero. With `half_even` (XNNPACK), the zero
-    point is added first and the sum is rounded half to even.
+    A real bound r becomes the code `zero_point + round(r / scale)`, in float32, rounded half away from zero. With
+    `half_even` (XNNPACK), the zero point is added first and the sum is rounded half to even.
     """
     info = np.iinfo(dtype)
     bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
@@ -165,7 +165,7 @@ def clamp_range(
 
 @dataclass(frozen=True)
 class Rounding:
-    """The arithmetic of one published implementation; see docs/arithmetic.md for the evidence.
+    """A rounding mode: the arithmetic of one implementation (see docs/arithmetic.md for the evidence).
 
     `float32_scales`: ratios of scales are computed in float32, not float64, before they become multipliers.
     `elementwise`: the runtime whose arithmetic is used for additions, products, averages and quantisation.
@@ -180,11 +180,11 @@ class Rounding:
 
     @property
     def delegated(self) -> bool:
-        """Whether element-wise operators are XNNPACK's or onnxruntime's; clamp bounds then round half to even."""
+        """Whether element-wise operators follow XNNPACK or onnxruntime; clamp bounds are then rounded half to even."""
         return self.elementwise in ("xnnpack", "ort")
 
     def ratio(self, over: float, *factors: float) -> float:
-        """Return the product of the scales `factors` divided by the scale `over`, in this mode's precision."""
+        """Return the product of the scales `factors`, divided by the scale `over`, in float32 or float64 arithmetic."""
         kind = np.float32 if self.float32_scales else np.float64
         product = kind(1)
         for factor in factors:
@@ -207,7 +207,7 @@ MODES = {
 
 
 def rounding_mode(name: str) -> Rounding:
-    """Return the mode called `name`. Raises InputError if there is no such mode."""
+    """Return the rounding mode called `name`. Raises InputError if there is no such mode."""
     if name not in MODES:
         raise InputError("--rounding", f"there is no rounding mode '{name}'", f"choose one of {', '.join(MODES)}")
     return MODES[name]
@@ -215,7 +215,10 @@ def rounding_mode(name: str) -> Rounding:
 
 @dataclass(frozen=True, eq=False)
 class Requant:
-    """out = clamp(round(acc * real) + zero_point, low, high). `real` is one factor, or one per last-axis index."""
+    """Requantisation of accumulators: `out = clamp(round(acc * real) + zero_point, low, high)`.
+
+    `real` is one factor, or one factor per output channel (the last axis).
+    """
 
     real: Array  # float64, for the integer rules
     real32: Array  # float32, for the float rule
@@ -226,7 +229,7 @@ class Requant:
 
     @classmethod
     def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
-        """Return the requantisation of sum((x - zx) * w) to `out`, with factors from the tensors' float32 scales.
+        """Return the requantisation of sums of products of `x` and `w` to `out`. The float32 scales give the factors.
 
         Raises ModelError if a factor is not below MAX_FACTOR.
         """
@@ -235,12 +238,14 @@ class Requant:
         with np.errstate(over="ignore"):
             real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
         if not np.all(real < MAX_FACTOR):
-            raise ModelError(f"tensor '{out.name}'", f"would be scaled by {np.max(real):g}", "check its scale")
+            raise ModelError(
+                f"tensor '{out.name}'", f"would be scaled by {np.max(real):g}, too much", "check its scale"
+            )
         low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
-        """Return codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
+        """Return the codes for int32 or int64 accumulators of any shape (channels last), rounded by `rule`."""
         if rule == "pow2":
             scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
         elif rule == "float":
@@ -254,7 +259,7 @@ class Requant:
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
 
     def _float(self, acc: Array) -> Array:
-        """Apply the rule `float` in floats throughout. Clamping may come before rounding as the bounds are integers."""
+        """Return the codes by the rule `float`, in float32. Bounds are integers, so clamping may precede rounding."""
         scaled = acc.astype(np.float32)
         scaled *= self.real32
         np.clip(scaled, self.low - self.zero_point, self.high - self.zero_point, out=scaled)
@@ -265,21 +270,21 @@ class Requant:
 
 @dataclass(frozen=True)
 class Shift:
-    """PULP's RequantShift: clip(floor((x * multiplier + addend) / divisor + 1/2), low, high), in integers."""
+    """PULP's RequantShift, in integers: `clip(floor((x * multiplier + addend) / divisor + 1/2), low, high)`."""
 
     divisor: int = 1
     low: int = -128
     high: int = 127
 
     def check(self, where: str, dtype: str) -> None:
-        """Check the divisor (1..2**31) and the bounds (a range of `dtype`). Raises ModelError if one is wrong."""
+        """Check the divisor (1..2**31) and the bounds (within `dtype`). Raises ModelError if one is wrong."""
         limits = np.iinfo(dtype)
         if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
             reason = f"requantises to {dtype} by {self}; the divisor must be in 1..2**31, low..high within {dtype}"
             raise ModelError(where, reason)
 
     def apply(self, x: Array, multiplier: Array, addend: Array, dtype: str) -> Array:
-        """Return codes of dtype `dtype`. A multiplier below 2**31 and an addend below 2**53 cannot overflow int64."""
+        """Return x requantised, as `dtype`. Multipliers below 2**31 and addends below 2**53 cannot overflow int64."""
         twice = 2 * (x.astype(np.int64) * multiplier + addend)
         rounded = (twice + self.divisor) // (2 * self.divisor)
         return np.clip(rounded, self.low, self.high).astype(dtype)

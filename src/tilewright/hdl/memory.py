@@ -26,12 +26,12 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        """Tiles per beat, at least 1."""
+        """The number of tiles in a bus beat, at least 1."""
         return max(1, self.beat_bits // self.tile_bits)
 
     @property
     def parts(self) -> int:
-        """Beats per tile, at least 1."""
+        """The number of bus beats in a tile, at least 1."""
         return max(1, self.tile_bits // self.beat_bits)
 
     @property
@@ -40,9 +40,9 @@ class Tiles:
 
 
 class BeatWrite(wiring.Signature):
-    """The write of one beat: lane l goes to tile `index` + l if bit l of `mask` is set.
+    """The signals that write one bus beat. Tile l of `data` goes to tile `index + l` if bit l of `mask` is set.
 
-    If a tile has several beats, the data goes to its part number `part`, or with `whole` to all its parts.
+    If a tile is wider than a beat, `data` goes to part number `part` of the tile, or with `whole` to all its parts.
     """
 
     def __init__(self, tiles: Tiles) -> None:
@@ -59,25 +59,25 @@ class BeatWrite(wiring.Signature):
 
 
 class TileWrite(wiring.Signature):
-    """The write of one tile, in cycles in which `en` is high."""
+    """The signals that write one tile: `data` goes to tile `index` in cycles in which `en` is high."""
 
     def __init__(self, tiles: Tiles) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": Out(tiles.tile_bits)})
 
 
 class TileRead(wiring.Signature):
-    """A read of `lanes` tiles from `index` on. `data` comes one cycle after `en` and is held until the next read."""
+    """The signals that read `lanes` tiles from `index` on. `data` comes a cycle after `en`, until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
 
 
 class BankedMemory(wiring.Component):
-    """A memory in banks: tile i is in bank i modulo lanes, so that a beat can start at any tile. Indices wrap.
+    """A memory of tiles in as many banks as a beat has tiles, so that a beat can start at any tile. Indices wrap.
 
-    Write ports: `beats` and, with `tile_writes`, `tile`. Both in one cycle are not allowed (`tile` takes precedence).
-    `read` returns one tile, or with `wide_reads` as many as a beat holds. A read in the cycle of a write returns the
-    new data.
+    Write ports: `beats` (a BeatWrite) and, with `tile_writes`, `tile` (a TileWrite). Writes at both in a cycle are not
+    allowed (`tile` takes precedence). The port `read` returns one tile, or with `wide_reads` as many tiles as a beat
+    has. A read in the cycle of a write returns the new data.
     """
 
     def __init__(self, tiles: Tiles, beat_writes: bool = True, tile_writes: bool = False, wide_reads: bool = False):
@@ -124,7 +124,7 @@ class BankedMemory(wiring.Component):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """Return the share of one bank in a BeatWrite: its data, its bit of the mask, the enable bits of the tile parts."""
+    """Return what a BeatWrite writes to bank `lane`: a tuple (data, mask bit, enable bits of the parts of the tile)."""
     log = ceil_log2(tiles.lanes)
     distance = (lane - beats.index[:log])[:log]
     parts = Mux(beats.whole, (1 << tiles.parts) - 1, 1 << beats.part) if tiles.parts > 1 else 1
@@ -134,18 +134,18 @@ def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value |
 
 
 def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
-    """Return the tile of one lane of a beat."""
+    """Return tile number `lane` of a beat, `data`."""
     return data.word_select(lane, tiles.tile_bits) if tiles.lanes > 1 else data
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of `bank` with tile `index` or, for a `wide` access, with its first tile from `index` on."""
+    """Return the row of `bank` that has tile `index`; if `wide`, the row of the bank's first tile from `index` on."""
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 
 
 class PartedMemory(wiring.Component):
-    """A BankedMemory of `parts` equal parts. User u reads on `read{u}` and writes on `tile{u}`; `beats` fills it.
+    """A memory of tiles in `parts` equal parts. User u reads at port `read{u}`, writes at `tile{u}`; `beats` fills it.
 
     Users that access different parts in one cycle each have full bandwidth. No part may be written twice in a cycle.
     The result of an access by two users to one part in a cycle is undefined.
@@ -203,12 +203,12 @@ class PartedMemory(wiring.Component):
         return m
 
     def _part(self, row: Value) -> Value | int:
-        """Return the number of the memory's part that contains `row` of a lane."""
+        """Return the number of the memory's part that contains row number `row` of a bank."""
         within = ceil_log2(self.rows // self.parts)
         return row[within : within + ceil_log2(self.parts)] if self.parts > 1 else 0
 
     def _mine(self, index: Value, lane: int, part: int) -> Value | int:
-        """Return whether tile `index` lies in lane `lane` and in part number `part` of the memory."""
+        """Return whether tile `index` lies in bank number `lane` and in part number `part` of the memory."""
         log = ceil_log2(self.tiles.lanes)
         in_lane: Any = (index[:log] == lane) if log else 1
         in_part: Any = self._part(index >> log) == part if self.parts > 1 else 1

@@ -18,7 +18,7 @@ EVER = (1 << 64) - 1
 
 
 class Written(NamedTuple):
-    """Write beats: cycle and address int64 [n], data uint8 [n, b], and the bytes that are enabled, bool [n, b]."""
+    """Written beats: `cycle`, `address` int64 [n], `data` uint8 [n, b], `strobes` (enabled bytes) bool [n, b]."""
 
     cycle: Array
     address: Array
@@ -41,7 +41,7 @@ class Compiled:
 
 
 class Model:
-    """One instance of a component, at cycle 0. `ports` are uint8 views of the memory of its ports, by name."""
+    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values."""
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
         self._library = compiled
@@ -77,14 +77,14 @@ class Model:
 
     @property
     def cycle(self) -> int:
-        """Clock cycles run so far."""
+        """The number of clock cycles run so far."""
         return int(self._library.tw_cycle(self._sim))
 
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
-        """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b; returns its number.
+        """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b; return its number.
 
         `latency` is in cycles, at least 1. `stalls` is a seed for random delays of commands, beats and responses; 0: no
-        delays. `faults` and `written` take the number. Raises ConfigError if the component has no such ports.
+        delays. `faults` and `written` take this number. Raises ConfigError if the component has no such ports.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
         number = self._library.tw_memory(self._sim, prefix.encode(), place, memory.size, latency)
@@ -96,11 +96,11 @@ class Model:
         return int(number)
 
     def faults(self, memory: int) -> int:
-        """Return the number of beats that were outside an attached memory or did not match their command."""
+        """Return how many beats lay outside memory number `memory` (from `attach`) or did not match their command."""
         return int(self._library.tw_faults(ctypes.c_void_p(memory)))
 
     def written(self, memory: int) -> Written:
-        """Return the beats written to an attached memory, in order."""
+        """Return the beats written to memory number `memory` (from `attach`), in order of time."""
         places, beats, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
         found = (ctypes.byref(item) for item in (places, beats, size))
         count, width = self._library.tw_written(ctypes.c_void_p(memory), *found), size.value
@@ -119,13 +119,13 @@ class Model:
             raise ConfigError("waveform", f"cannot write {path}", "choose a writable file and the engine cxxrtl")
 
     def watch(self, port: str, number: int) -> None:
-        """Log each cycle in which a port is not 0, as an event with the given number."""
+        """Log each later cycle in which a port is not 0, as an event with the given number (see `events`)."""
         self._port(port)
         self._library.tw_watch(self._sim, port.encode(), number)
 
     @property
     def events(self) -> Array:
-        """The logged events, int64 [n, 2]: number and cycle, in order of time."""
+        """The events that `watch` logged, int64 [n, 2]: number and cycle of each event, in order of time."""
         data = ctypes.c_void_p()
         count = self._library.tw_events(self._sim, ctypes.byref(data))
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
@@ -140,12 +140,12 @@ class Model:
             raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
 
     def run_until_logged(self, events: int, limit: int) -> bool:
-        """Run until `events` events have been logged; returns False if `limit` cycles were not enough."""
+        """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough for that."""
         return bool(self._library.tw_run(self._sim, limit, None, events))
 
 
 def _copied(data: ctypes.c_void_p, size: int) -> Array:
-    """Copy `size` bytes of the library's memory; returns uint8 [size]."""
+    """Return a copy of the `size` bytes at the address `data`, uint8 [size]."""
     return np.frombuffer(ctypes.string_at(data, size) if size else b"", np.uint8)
 
 

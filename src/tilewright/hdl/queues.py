@@ -56,9 +56,9 @@ def _next(pointer: Signal, depth: int) -> Value:
 
 
 class TokenQueue(wiring.Component):
-    """A queue of at most `depth` dependency tokens. Tokens carry no data, so it consists of two counters.
+    """A queue of at most `depth` dependency tokens. Tokens carry no data, so the queue consists of two counters.
 
-    The producer reserves a place and later pushes a token into it. Outputs depend on registers only.
+    The producer reserves a place and later pushes a token into this place. Outputs depend on registers only.
 
     `room`: a place is free. `available`: a token is present. A push in cycle t makes a token available in t + 1; a pop
     in t frees its place in t + 1.

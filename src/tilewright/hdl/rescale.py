@@ -84,7 +84,7 @@ class FloatScale(wiring.Component):
 
 
 def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
-    """Return a word shifted left until its highest bit is set, and the distance."""
+    """Return a 32-bit word shifted left until its highest bit is set, and by how many bits it was shifted."""
     count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
         clear, shifted = Signal(name=f"clear{step}"), Signal(32, name=f"shifted{step}")
@@ -95,7 +95,7 @@ def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
 
 
 def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
-    """Round a word whose highest bit is set to MANTISSA bits, half to even; returns the mantissa and the carry."""
+    """Round a word whose highest bit is set to MANTISSA bits, half to even; returns the mantissa and the carry bit."""
     cut = len(word) - MANTISSA
     kept, half, rest = word[cut:], word[cut - 1], word[: cut - 1] != 0
     total = Signal(MANTISSA + 1, name=f"{name}_rounded")
@@ -105,9 +105,10 @@ def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """MULH: the high half of twice the product. RSHR: a rounding right shift, or a left shift by a negative amount.
+    """An operation of Rescaler on two int32 values, `first` and `second`. MULH: the high half of twice their product.
 
-    REQ: first + second, rescaled by the factors of the column, plus a zero point, clipped.
+    RSHR: `first` shifted right by `second` and rounded, or shifted left if `second` is negative. REQ: `first + second`
+    rescaled by the factors of the column, plus the zero point of the column, clipped.
     """
 
     NONE = 0
@@ -117,12 +118,12 @@ class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Rescaler(wiring.Component):
-    """Rescales `rows` x `columns` values: operands and `op` each cycle, `result` RESCALE_LATENCY cycles later.
+    """Applies `op` to `rows` x `columns` values, new ones each cycle; `result` follows RESCALE_LATENCY cycles later.
 
-    REQ has three 32-bit words per column: `multiplier`; `scaling`, the left shift (byte 0), the right shift (byte 1)
-    and the zero point (upper half); `bounds`, the smallest (lower half) and the largest result. Results are not clipped
-    if the smallest exceeds the largest. The words must change in this order, one per cycle, in cycles in which no
-    operation begins: operations in flight then still use the old words.
+    REQ uses three 32-bit words per column. `multiplier` is the factor. `scaling` has the left shift (byte 0), the right
+    shift (byte 1) and the zero point (upper half). `bounds` has the smallest (lower half) and the largest result (upper
+    half); results are not clipped if the smallest exceeds the largest. The words must change in this order, one per
+    cycle, in cycles in which no operation begins: operations in flight then still use the old words.
     """
 
     def __init__(self, rows: int, columns: int, is_float: bool) -> None:
@@ -172,7 +173,7 @@ class Rescaler(wiring.Component):
 
 
 class Lane(wiring.Component):
-    """The pipeline of one value. `op[s]` is the operation in stage s; other inputs belong to the stage they feed."""
+    """The pipeline for one value. `op[s]` is the operation in stage s; other inputs go to the stage that uses them."""
 
     def __init__(self, is_float: bool) -> None:
         self.is_float = is_float

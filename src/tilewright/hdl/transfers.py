@@ -36,7 +36,8 @@ PACKED = data.StructLayout(
 
 
 class Placer(wiring.Component):
-    """Computes the PLACEMENT of a WINDOW, without a clock cycle of delay. `padded`: the window has padding."""
+    """Converts a WINDOW (a block of data and its padding, in tiles) to a PLACEMENT (runs of tiles in a memory).
+    It is combinational. The output `padded` is high if the window has padding."""
 
     def __init__(self) -> None:
         super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
@@ -75,10 +76,11 @@ class Placer(wiring.Component):
 
 
 class TileReceiver(wiring.Component):
-    """Writes beats to memories, one PLACEMENT after another, and one tile of padding in each cycle without a beat.
+    """Writes bus beats to the tiles that a PLACEMENT names, and one tile of padding in each cycle without a beat.
 
-    A placement must be accepted at least one cycle before its first beat. `idle`: no placement is in progress.
-    `completes`: its last tile is written in this cycle; the next placement is accepted in the same cycle.
+    A placement must be accepted at least one cycle before its first beat. `idle` is high if no placement is in
+    progress. `completes` is high in the cycle in which the last tile of a placement is written; the next placement is
+    accepted in the same cycle.
     """
 
     def __init__(self, memories: Sequence[Tiles]) -> None:
@@ -160,7 +162,7 @@ class TileReceiver(wiring.Component):
         return m
 
     def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
-        """Return a property of the memory selected by `which`."""
+        """Return `get(tiles)` for the memory whose number is the signal `which`."""
         return chosen(which, [get(tiles) for tiles in self.memories])
 
 
@@ -173,9 +175,10 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
 
 
 class TileSender(wiring.Component):
-    """Reads tiles and sends them as beats. `start` loads the transfer `packed`; reads begin in the next cycle.
+    """Reads tiles and sends them as beats. `start` loads the transfer from `packed`; reads begin in the next cycle.
 
-    Each beat is sent 2 cycles after its read. `active`: tiles remain to be read. Bursts end as in RowBursts.
+    Each beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. The field `last` marks
+    the beats that end a burst of RowBursts.
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:
@@ -210,7 +213,7 @@ class TileSender(wiring.Component):
         ]
 
         def begin(address: Any) -> list[Any]:
-            """Set the registers to the first beat of a row."""
+            """Return the assignments that set the registers to the first beat of the row at `address`."""
             first = address[log_tile:log] if t.lanes > 1 else 0
             return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
 

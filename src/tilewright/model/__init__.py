@@ -38,7 +38,7 @@ def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) 
     """Compare `graph` with the model file that it was loaded from, on the first SAMPLES samples of `inputs`.
 
     The rounding mode is always the framework's (`ort`, `pow2` or `litert`), because the import does not depend on the
-    mode of a run. Raises InputError if the inputs do not fit the graph, or if the suffix is unknown.
+    mode of a simulation. Raises InputError if the inputs do not fit the graph, or if the suffix is unknown.
     """
     path = Path(path)
     samples = {name: array[:SAMPLES] for name, array in reference.check_inputs(graph, inputs).items()}

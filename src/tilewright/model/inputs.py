@@ -43,7 +43,8 @@ _BROKEN = (
 class Samples:
     """Samples for a network: `values` is {input name: (S, *shape)} for S samples.
 
-    `labels` (S,) holds the true classes, or is None if the file has no labels. `source` describes the origin.
+    `labels` (S,) holds the samples' true classes; it is None if the file has no labels. `source` says, as text for
+    reports, where the samples come from.
     """
 
     values: Mapping[str, Array]
@@ -52,12 +53,12 @@ class Samples:
 
     @property
     def classes(self) -> tuple[int, ...] | None:
-        """The labels as Python integers."""
+        """The labels as Python integers; None if there are no labels."""
         return None if self.labels is None else tuple(self.labels.tolist())
 
 
 def random(graph: Graph, seed: int = 0) -> Samples:
-    """Return one sample of seeded random codes: enough to count cycles and to compare with the reference."""
+    """Return one sample of random codes (reals in 0..1 for a real input); `seed` makes it reproducible."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:
@@ -72,7 +73,7 @@ def random(graph: Graph, seed: int = 0) -> Samples:
 
 
 def read(path: str | Path, graph: Graph) -> Samples:
-    """Read samples from a file; its suffix selects the format. Raises InputError if they do not fit the network."""
+    """Return the samples in a file, whose suffix selects the format. Raises InputError if they do not fit `graph`."""
     path = regular(path)
     if path.stat().st_size > MAX_BYTES:
         raise InputError(path, f"is larger than {MAX_BYTES >> 30} GiB", "split the samples over several files")
@@ -101,7 +102,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
 
 
 def only_input(path: Path, graph: Graph) -> Tensor:
-    """Return the input of a network that has only one. Raises InputError if it has more."""
+    """Return the input tensor of a network with one input. Raises InputError if the network has more inputs."""
     if len(graph.inputs) != 1:
         reason = f"fits only a model with one input; this one has {len(graph.inputs)}"
         raise InputError(path, reason, "give an .npz with one array per input")
@@ -109,9 +110,9 @@ def only_input(path: Path, graph: Graph) -> Tensor:
 
 
 def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array | None]:
-    """Return the samples, and the array `labels` or None. Other arrays are not read.
+    """Return the samples in an .npz file, and its array `labels` (None if absent). Other arrays are not read.
 
-    The samples are the arrays named after the inputs, else the array `inputs`, else the only array.
+    The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -157,7 +158,7 @@ def _npy(path: Path) -> Array:
 
 
 def _check_header(file: IO[bytes], size: int, where: str) -> None:
-    """Check an .npy header before its array is allocated. Raises InputError if it declares more than `size` bytes."""
+    """Check the .npy header of `file` before the array is read. Raises InputError if it declares over `size` bytes."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
@@ -170,7 +171,7 @@ def _check_header(file: IO[bytes], size: int, where: str) -> None:
 
 
 def _raw(path: Path, tensor: Tensor) -> Array:
-    """Read consecutive samples of little-endian codes, each of the input's type and shape."""
+    """Return the samples of a .bin file: consecutive little-endian arrays of the type and shape of input `tensor`."""
     size = path.stat().st_size
     if not size or size % tensor.nbytes:
         one = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
@@ -180,7 +181,7 @@ def _raw(path: Path, tensor: Tensor) -> Array:
 
 
 def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
-    """Read an 8-bit image of exactly the input's size as codes or reals, in the input's layout (NHWC or NCHW)."""
+    """Return an 8-bit image of exactly the input's size as a sample (codes or reals) in the input's layout."""
     from PIL import Image, UnidentifiedImageError
 
     shape = tensor.shape
@@ -194,7 +195,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
                 actual = f"{image.size[0]}x{image.size[1]}"
                 raise InputError(path, f"is {actual} pixels but the model takes {width}x{height}", "resize it first")
             if image.mode not in ("1", "L", "P", "RGB"):
-                raise InputError(path, f"has the mode {image.mode}", "give 8-bit RGB or grey without transparency")
+                raise InputError(path, f"has the image mode {image.mode}", "give 8-bit RGB or grey, not transparent")
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
     except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, OSError, ValueError) as error:
         raise InputError(path, f"cannot be read as an image: {error}") from None
@@ -203,7 +204,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
 
 
 def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
-    """Return the tensor of codes to which the network quantises a real input; for other inputs, the input itself."""
+    """Return the tensor of codes to which the network quantises the input `tensor`; if there is none, `tensor`."""
     if tensor.dtype != "float32":
         return tensor
     made = [site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is tensor]
@@ -211,7 +212,10 @@ def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
-    """Convert pixels to the input `given`. The scale of its codes, `tensor`, tells whether reals are 0..1 or 0..255."""
+    """Return pixels as values of the input `given`. The scale of `tensor`, its codes, tells how to scale the pixels.
+
+    Raises InputError if that scale is not 1 or 1/255 (reals of 0..255 or 0..1).
+    """
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max

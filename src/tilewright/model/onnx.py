@@ -25,14 +25,14 @@ _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, 
 def load(path: Path) -> Graph:
     """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    Raises ModelError if the file is damaged, and UnsupportedError if a feature is not supported. Nothing is skipped.
+    Raises ModelError if the file is damaged, and UnsupportedError if it uses a feature that is not supported.
     """
     with _errors_of(path):
         return codes_first(channels_last(_imported(path))).validate()
 
 
 def imported(path: Path) -> Graph:
-    """Return the graph of a file without layout changes: tensors of the file keep their names and shapes."""
+    """Return the graph of an `.onnx` file without layout changes: tensors of the file keep their names and shapes."""
     with _errors_of(path):
         return _imported(path)
 
@@ -46,7 +46,7 @@ def _imported(path: Path) -> Graph:
 
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Run a block that imports a file: add the path to its errors, and raise ModelError for other damage."""
+    """A context for importing a file: add `path` to errors, and turn exceptions of damaged files into ModelError."""
     try:
         yield
     except (ModelError, UnsupportedError) as error:
@@ -73,7 +73,7 @@ def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _plain(builder: Builder, node: RawNode) -> None:
-    """Emit a node that is not part of a quantised operator."""
+    """Emit the graph node for an ONNX node that is not part of a quantised operator."""
     known = builder.known
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         if all(not name or name in known.constants for name in node.inputs):
@@ -99,7 +99,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
 
 
 def _edge(builder: Builder, node: RawNode) -> bool:
-    """Emit a conversion between float32 and 8-bit codes of one scale; return False for any other conversion."""
+    """Emit a QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale; else return False."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
     coded = Coded(codes, quantisation(known, node))
@@ -114,7 +114,7 @@ def _edge(builder: Builder, node: RawNode) -> bool:
 
 
 def codes_first(graph: Graph) -> Graph:
-    """Return the network, reordered: nodes that write no codes run as late as possible. The graph must be valid."""
+    """Return the graph, which must be valid, reordered: nodes that write no codes run as late as possible."""
     writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
     ordered: dict[int, None] = {}  # indices of nodes
     for place, node in enumerate(graph.nodes):

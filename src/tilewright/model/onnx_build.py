@@ -1,4 +1,4 @@
-"""Operators on codes before they become nodes (`Fused`), and the graph while it is built (`Builder`)."""
+"""Operators on codes before they become nodes of the graph (`Fused`), and the graph in construction (`Builder`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class Coded:
-    """A tensor of codes and its quantisation, or, if `quant` is None, the real result of an operator on codes."""
+    """The name of a tensor of codes, and its quantisation; `quant` is None for real results of operators on codes."""
 
     tensor: str
     quant: Quant | None
@@ -39,9 +39,9 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Fused(Named):
-    """An operator on codes. `bias` names its int32 codes or is ''; `plain` names the inputs that are not codes.
+    """An operator on codes. `bias` names the tensor of int32 bias codes; it is '' if there is no bias.
 
-    `activation` clamps the results before they are rounded.
+    `plain` names the inputs that are not codes. `activation` clamps the results before they are rounded.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Fused(Named):
 
 
 def one_scale(known: Known, coded: Coded) -> bool:
-    """Return whether a tensor holds 8-bit codes with a single scale."""
+    """Return whether the tensor `coded` holds 8-bit codes with a single scale."""
     return known.types[coded.tensor].dtype in CODES and coded.quant is not None and not coded.quant.per_channel
 
 
 def takes(known: Known, made: Fused) -> bool:
-    """Return whether an integer kernel exists for an operator with these types and scales."""
+    """Return whether an integer kernel exists for the operator `made` with its types and scales."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
     ends = (*activations, *(coded for coded in made.outputs if coded.quant))
     dtypes = {known.types[coded.tensor].dtype for coded in ends}
@@ -86,7 +86,7 @@ def takes(known: Known, made: Fused) -> bool:
 
 
 def _moves_codes(known: Known, made: Fused) -> bool:
-    """Return whether codes can be moved like real values: no interpolation, and every padding value has a code."""
+    """Return whether the operator `made` of MOVES can move codes: no interpolation, and its padding has a code."""
     mode = made.attributes.get("mode")
     if made.op_type == "Resize":
         return mode in (None, "nearest") and made.attributes.get("coordinate_transformation_mode") != _CROPS
@@ -99,7 +99,7 @@ def _moves_codes(known: Known, made: Fused) -> bool:
 
 
 def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """Return (before, after) of each axis and the padding value; None if they are not constant, or if the Pad crops."""
+    """Return the (before, after) of each axis of a Pad, and the real value to pad with; None if unknown or negative."""
     rank = known.rank(made.inputs[0].tensor)
     if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
         return None
@@ -114,7 +114,7 @@ def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], 
 
 
 class Builder:
-    """Collects tensors and nodes. Values keep their ONNX names and shapes; added tensors extend a name, as `x:nhwc`."""
+    """Collects the tensors and nodes of a graph. ONNX values keep name and shape; added tensors are named `x:nhwc`."""
 
     def __init__(self, known: Known) -> None:
         self.known = known
@@ -139,7 +139,7 @@ class Builder:
         return self.known.constants.get(name)
 
     def value(self, name: str) -> str:
-        """Return the name of an ONNX value, and add it as a tensor without quantisation if it is new; '' stays ''."""
+        """Return `name`, an ONNX value or ''. A value that is new becomes a tensor without quantisation."""
         if name and name not in self.tensors:
             kind = self.known.types[name]
             data = self.known.constants.get(name)
@@ -147,7 +147,7 @@ class Builder:
         return name
 
     def coded(self, coded: Coded) -> str:
-        """Return the name of a tensor with these codes and this quantisation; emit a copy if the tensor has another."""
+        """Return the name of a tensor with the codes and quantisation of `coded`; emit a copy if there is none yet."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)
@@ -169,7 +169,7 @@ class Builder:
         return name
 
     def scalars(self, coded: Coded) -> tuple[str, str]:
-        """Return the names of new constants for scale and zero point, as QLinear operators take them."""
+        """Return the names of new constants for the scale and zero point of `coded`, as inputs of QLinear nodes."""
         quant, dtype = coded.quant, self.known.types[coded.tensor].dtype
         assert quant is not None
         scale, zero = (each if quant.per_channel else each[0] for each in (quant.scale, quant.zero_point))
@@ -177,7 +177,7 @@ class Builder:
         return held, self.constant(f"{coded.tensor}:zero", np.array(zero, dtype))
 
     def result(self, coded: Coded) -> Tensor:
-        """Return the tensor that an operator on codes writes."""
+        """Return the graph's tensor for `coded`, which an operator on codes writes."""
         kind = self.known.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
@@ -211,7 +211,7 @@ class Builder:
         return self._made[key]
 
     def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
-        """Apply `op` to a tensor and return the name of the result. `known` are the result's fields that differ."""
+        """Emit `op` on tensor `name`; return the result's name. `known` are its Tensor fields that the op changes."""
         source = self.tensors[name]
         made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
         node = Node(made.name, op, (name, *more), (made.name,))

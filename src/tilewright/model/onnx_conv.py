@@ -31,7 +31,7 @@ def window_of(
 ) -> Window:
     """Return the window of a convolution or pool that maps an image of `size` (rows, columns) to one of size `out`.
 
-    If rounding up (`ceil_mode`) adds a position, padding after the image makes room for it.
+    If `ceil_mode` rounds the output's size up, more padding after the image makes room for the last position.
     Raises ModelError if an attribute has a wrong length or is out of range.
     """
     stride, dilation = _pair(where, attributes, "strides"), _pair(where, attributes, "dilations")
@@ -62,7 +62,7 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
 
 
 def convolve(builder: Builder, fused: Fused) -> bool:
-    """Emit a convolution; return False if it is not supported. Raises ModelError if `kernel_shape` is wrong."""
+    """Emit a Conv on codes; return False if the graph cannot express it. Raises ModelError for a wrong kernel_shape."""
     x, w = fused.inputs
     weights, shape = builder.constant_of(w.tensor), builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
@@ -80,7 +80,7 @@ def convolve(builder: Builder, fused: Fused) -> bool:
 
 
 def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
-    """Return the name of the int32 bias, which has one entry per output channel; () if there is no bias."""
+    """Return the name of a new int32 bias of `fused` with one entry per output channel; () if `fused` has no bias."""
     data = builder.constant_of(fused.bias) if fused.bias else None
     if data is None:
         return ()
@@ -90,7 +90,7 @@ def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
 def filtering(
     weights: Array, channels: int, window: Window, activation: Activation = "none", shift: Shift | None = None
 ) -> tuple[ops.Conv2D | ops.DepthwiseConv2D, Array]:
-    """Return the convolution of an image by weights (O, C / groups, KH, KW), and the weights in the graph's order."""
+    """Return the graph's operator for weights (O, C / groups, KH, KW), and the weights in the operator's axis order."""
     if weights.shape[1] == 1 and channels > 1:
         return ops.DepthwiseConv2D(activation, window, shift=shift), weights.transpose(1, 2, 3, 0)
     return ops.Conv2D(activation, window, shift=shift), weights.transpose(0, 2, 3, 1)
@@ -110,7 +110,7 @@ def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) 
 
 
 def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, W), as an image with one row."""
+    """Emit a convolution of x (N, C, W) as the convolution of an image with one row."""
     shape = builder.tensors[x].shape
     inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
     made = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
@@ -119,7 +119,7 @@ def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) ->
 
 
 def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, D, H, W), as N * output depths images with C * kernel depths channels."""
+    """Emit a convolution of x (N, C, D, H, W) as one of N * (output depth) images of C * (kernel depth) channels."""
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
     slid = _along(fused.attributes, (0, None), 3)
@@ -142,7 +142,7 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
-    """Return the attributes of a window over `count` axes, for `axes` only. None is an added axis of extent 1."""
+    """Return a window's attributes (strides, ...) for `axes` of its `count` axes; None is an added axis of extent 1."""
     chosen = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
         given = attributes.get(key, [1] * count)

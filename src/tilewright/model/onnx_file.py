@@ -35,7 +35,7 @@ ROUNDING = "tilewright.rounding"
 
 @dataclass(frozen=True, eq=False)
 class RawNode(Named):
-    """A node of the file. `attributes` holds JSON values; attributes that are tensors are in `tensors`."""
+    """A node of an ONNX file. `attributes` holds JSON values; attributes that are tensors are in `tensors`."""
 
     name: str
     op_type: str
@@ -46,7 +46,7 @@ class RawNode(Named):
     tensors: Mapping[str, Array] = field(default_factory=dict)
 
     def input(self, index: int) -> str:
-        """Return the name of an input, or '' if it is absent."""
+        """Return the name of input `index`, or '' if this input is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     @property
@@ -55,13 +55,13 @@ class RawNode(Named):
 
 
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return attributes in the form of the graph's operators: pairs of name and JSON text, sorted by name."""
+    """Return attributes as `OnnxOp` holds them: pairs of name and JSON text, sorted by name."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """The graph of a file: `constants` are its initializers, `inputs` its other inputs, `rounding` the mode."""
+    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode."""
 
     opset: int
     nodes: tuple[RawNode, ...]
@@ -72,7 +72,7 @@ class RawModel:
 
 
 def read(path: Path) -> RawModel:
-    """Read a file. Raises ModelError if it is damaged, and UnsupportedError if it uses an unsupported feature."""
+    """Return the contents of an ONNX file. Raises ModelError if it is damaged, UnsupportedError if not supported."""
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
         raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
@@ -99,11 +99,11 @@ def read(path: Path) -> RawModel:
 
 
 def name(text: str | bytes) -> str:
-    """Return a name that errors can print on one line. Raises ModelError if the text is not printable or too long."""
+    """Return `text`, a name of the file. Raises ModelError if it is empty, not printable or too long for an error."""
     if isinstance(text, bytes):  # protobuf's form of text that is not UTF-8
-        raise ModelError("", f"has the name {text[:40]!r}, which is not UTF-8")
+        raise ModelError("", f"contains the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():
-        raise ModelError("", f"has the name {text[:40]!r}: names are printable text of at most {MAX_NAME} characters")
+        raise ModelError("", f"contains the name {text[:40]!r}: names are printable, of at most {MAX_NAME} characters")
     return text
 
 
@@ -131,7 +131,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
 
 
 def _value(attribute: Any, where: str) -> Any:
-    """Return an attribute's value or list of values: finite numbers, or text cut to MAX_NAME bytes."""
+    """Return the value or values of an ONNX attribute: finite numbers, or text cut to MAX_NAME bytes."""
     one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
     many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
     if attribute.type not in one | many:
@@ -140,7 +140,7 @@ def _value(attribute: Any, where: str) -> Any:
     values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
     found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
     if not all(isinstance(value, str) or isfinite(value) for value in found):
-        raise ModelError(where, f"has the attribute {attribute.name}, which is not finite")
+        raise ModelError(where, f"has the attribute {attribute.name}, whose value is not finite")
     return found if attribute.type in many else found[0]
 
 
@@ -173,7 +173,7 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
 
 
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
-    """Return the values of a TensorProto. Raises ModelError if they do not have the declared size and type."""
+    """Return the values of a TensorProto. Raises ModelError if the data does not have the declared size and type."""
     where = printable(where[:40]) if not where.isprintable() else where
     dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
@@ -190,12 +190,12 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
             raise ModelError(where, f"holds {len(values)} values for the shape {list(shape)}")
         return _typed(np.array(values), dtype, where).reshape(shape)
     if len(content) != count * dtype.itemsize:
-        raise ModelError(where, f"holds {len(content)} bytes for {dtype}{list(shape)}")
+        raise ModelError(where, f"holds {len(content)} bytes of data for {dtype}{list(shape)}")
     return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
 
 
 def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
-    """Convert the values of a protobuf field to their type. The field int32_data holds float16 as bits."""
+    """Return the values of a protobuf field as `dtype`. Those of a float16 tensor are its bits, held as integers."""
     if dtype.name == "float16":
         return values.astype(np.uint16).view(np.float16)
     if dtype.kind in "iu" and values.size:
@@ -206,7 +206,7 @@ def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
 
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
-    """Return the bytes of a tensor that is stored in another file of the model's folder."""
+    """Return the `size` bytes of a tensor that is stored in another file of the model's folder."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
     folder = path.resolve().parent
     try:
@@ -215,8 +215,8 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
         if not target.is_relative_to(folder) or not target.is_file():
             raise ModelError(where, "refers to a file that is not in the model's folder")
         if offset < 0 or length != size or offset + length > target.stat().st_size:
-            held = f"{length} bytes at offset {offset} of {target.name}, which has {target.stat().st_size}"
-            raise ModelError(where, f"has {size} bytes but refers to {held}")
+            held = f"{length} bytes at offset {offset} of {target.name} ({target.stat().st_size} bytes)"
+            raise ModelError(where, f"needs {size} bytes of data but refers to {held}")
         with target.open("rb") as file:
             file.seek(offset)
             return file.read(length)

@@ -1,8 +1,8 @@
-"""Fuses quantised operators of an ONNX graph: dequantise -> operator -> quantise, or a QLinear node, becomes one step.
+"""Fuses quantised operators of an ONNX graph: dequantise -> operator -> quantise, or a QLinear node, becomes a `Fused`.
 
 The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
 integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
-have the same type. A Relu or Clip before QuantizeLinear disappears if the range of the codes implies it.
+have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Step = Fused | RawNode
 
 
 def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
-    """Return the graph's steps in order, with quantised operators fused and unused steps removed.
+    """Return the network's operators in order: the quantised ones as `Fused`, the others as nodes, no unused ones.
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
@@ -63,7 +63,7 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 
 
 class _Patterns:
-    """Matches the patterns of quantised operators, by the writer and the readers of each value."""
+    """Matches the patterns of quantised operators, using the writer and the readers of each value."""
 
     def __init__(self, known: Known) -> None:
         self.known, self.writer, self.readers = known, known.writer, known.readers
@@ -109,12 +109,12 @@ class _Patterns:
         return self._coded(node, node.inputs[0])
 
     def _coded(self, node: RawNode, codes: str) -> Coded | None:
-        """Return codes with the scale and zero point of a quantise or dequantise node."""
+        """Return `codes` with the quantisation of a quantise or dequantise node; None if that is not constant."""
         quant = quantisation(self.known, node)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """Return the codes to which a value is quantised, at once or after a Relu or Clip that fuses; or None."""
+        """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
         node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self.known.only_reader(node.outputs[0])
@@ -124,7 +124,7 @@ class _Patterns:
         return self._codes_of(node)
 
     def _clamp(self, name: str) -> Activation:
-        """Return the clamp that `pow2` fuses into the writer of a value: a Relu or a Clip from 0 to 6 that reads it."""
+        """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
         writer, node = self.writer.get(name), self.known.only_reader(name)
         if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
@@ -150,7 +150,7 @@ class _Patterns:
         return low - (info.min - zero) * scale < slack and (info.max - zero) * scale - high < slack
 
     def _bound(self, node: RawNode, index: int, key: str) -> float:
-        """Return a bound of a Clip: an attribute up to opset 10, an input since opset 11; infinite if absent."""
+        """Return a bound of a Clip: attribute `key` up to opset 10, input `index` from opset 11; infinity if absent."""
         absent = -np.inf if key == "min" else np.inf
         if len(node.inputs) > index and node.inputs[index]:
             value = self.known.constants.get(node.inputs[index])
@@ -158,9 +158,10 @@ class _Patterns:
         return float(node.attributes.get(key, absent))
 
     def _bias(self, name: str, made: Fused) -> str:
-        """Return the name of a bias's int32 codes at the scale of the products, or '' if there are none.
+        """Return the name of the int32 codes from which the bias `name` is dequantised, or '' if there are none.
 
-        A convolution stays real if the scale of its bias differs by more than onnxruntime tolerates.
+        It is also '' if the scale of a convolution's bias differs from that of the products by more than onnxruntime
+        tolerates: the convolution then computes real numbers.
         """
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
@@ -176,7 +177,7 @@ class _Patterns:
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
 
     def _requantised(self, node: RawNode) -> Fused | None:
-        """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion between quantisations."""
+        """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion of codes; else None."""
         source = node.inputs[0]
         before = self.writer.get(source)
         codes = self._codes_of(node)
@@ -189,7 +190,7 @@ class _Patterns:
 
 
 def _product_scale(coded: tuple[Coded, ...]) -> Array:
-    """Return the float32 scale of sums of products: one value, or one per output channel."""
+    """Return the float32 scale of the products of two tensors of codes: one value, or one per output channel."""
     scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
     return scales[0] * scales[1]
 

@@ -1,4 +1,4 @@
-"""Translates operators on codes to the graph's operators, or to onnxruntime's QLinear operators if there is none."""
+"""Translates operators on codes to operators of the graph, or if it has none, to onnxruntime's QLinear operators."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tilewright.model.onnx_values import type_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:
-    """Emit the nodes of a fused operator.
+    """Emit the graph's nodes for a fused operator.
 
     onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator that
-    the graph has no integer operator for is added to `builder.refused`, to compute real numbers.
+    computes and has no integer operator in the graph is added to `builder.refused`: it then computes real numbers.
     """
     before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -34,7 +34,7 @@ def translate(builder: Builder, fused: Fused) -> None:
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Emit a Gemm or MatMul by a constant matrix, or a product of computed matrices; return False for others."""
+    """Emit a Gemm or MatMul by a constant matrix, or a MatMul of computed matrices; return False for other forms."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
     if _by_matrices(builder, fused):
@@ -60,7 +60,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
 
 
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
-    """Return whether a MatMul has equal batches of matrices, one scale per tensor, and a computed second operand."""
+    """Return whether `fused` is a MatMul with equal leading axes, one scale per tensor and no constant second input."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
     alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
     each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
@@ -68,7 +68,7 @@ def _by_matrices(builder: Builder, fused: Fused) -> bool:
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
-    """Emit a sum or product of two operands."""
+    """Emit an Add or Mul, with its operands in the order in which onnxruntime takes them; return True."""
     inputs = [builder.coded(coded) for coded in fused.inputs]
     if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
         inputs.reverse()
@@ -78,7 +78,7 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Return whether onnxruntime's inner loop broadcasts one value of the first operand: it then swaps the operands."""
+    """Return whether onnxruntime's inner loop broadcasts the first operand (shape `a`): it then swaps the operands."""
     for position in range(1, max(len(a), len(b)) + 1):
         ours, theirs = (shape[-position] if position <= len(shape) else 1 for shape in (a, b))
         if max(ours, theirs) > 1:
@@ -101,14 +101,14 @@ def _concat(builder: Builder, fused: Fused) -> bool:
 
 
 def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> bool:
-    """Emit an operator that reads only the first input."""
+    """Emit `op` on the first input of `fused`, in channels-last layout if `images`; return True."""
     emit, out = builder.emit_nhwc if images else builder.emit, builder.result(fused.outputs[0])
     emit(fused.name, op, (builder.coded(fused.inputs[0]),), out)
     return True
 
 
 def _window(builder: Builder, fused: Fused) -> ops.Window:
-    """Return the window of a pool over images."""
+    """Return the window of `fused`, a pool over images."""
     (x, out), attributes = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0])), fused.attributes
     return window_of(fused.where, attributes, attributes.get("kernel_shape", ()), x[2:], out[2:])
 
@@ -130,7 +130,7 @@ def _global_average(builder: Builder, fused: Fused) -> bool:
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
-    """Emit ReduceMean, which occurs only in `pow2`: onnxruntime has no kernel for it on codes."""
+    """Emit a ReduceMean, which is on codes only in the mode `pow2` (onnxruntime has no such kernel); return True."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
     given = builder.constant_of(fused.plain[0]) if fused.plain and fused.plain[0] else None
     axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
@@ -152,7 +152,7 @@ def _max(builder: Builder, fused: Fused) -> bool:
 
 
 def _same(builder: Builder, fused: Fused) -> bool:
-    """Emit an operator that keeps the codes and their order."""
+    """Emit a Reshape for an operator that keeps the codes and their order; return True."""
     return _unary(builder, fused, ops.Reshape(builder.shape(fused.outputs[0].tensor)))
 
 
@@ -162,7 +162,7 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
-    """Emit constant padding with the code of the padding value."""
+    """Emit a Pad with a constant, by the code of that constant; return False for other forms of Pad."""
     quant, found = fused.inputs[0].quant, padding_of(builder.known, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or found is None:
         return False
@@ -174,7 +174,7 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
-    """Emit a Resize that upsamples by whole factors, nearest neighbour. A run on pixel indices shows if it does."""
+    """Emit a Resize that only repeats pixels; return False for others. onnxruntime's result on pixel indices tells."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
     constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
     known = {index: data for index, data in constants.items() if data is not None}
@@ -223,7 +223,7 @@ _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
-    """Emit onnxruntime's own operator on codes. Unless it only moves codes, scales and zero points are inputs too."""
+    """Emit onnxruntime's own operator on codes. If it computes, it also gets scales and zero points as inputs."""
     outputs = [builder.result(coded) for coded in fused.outputs]
     opset, attributes = builder.known.opset, dict(fused.attributes)
     if fused.op_type not in _QLINEAR:

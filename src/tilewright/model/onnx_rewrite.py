@@ -2,8 +2,8 @@
 
 - `simplify` removes identities, replaces a transpose of dequantised constants by dequantised transposed constants,
   and replaces MatMul and Add of dequantised matrices by Gemm. Values stay the same.
-- `merge` (DoubleQDQPairsRemover) replaces two consecutive pairs of quantise and dequantise by one pair. Its scale spans
-  the reals that both pairs span. This changes values, so `ort` must reproduce it.
+- `merge` (DoubleQDQPairsRemover) replaces two consecutive pairs of quantise and dequantise by one pair, for the range
+  of reals that both can represent. This changes values, so the rounding mode `ort` must reproduce it.
 - `propagate` (QDQPropagation) moves a QuantizeLinear up and a DequantizeLinear down past the operators in `MOVED`, so
   that more operators fuse. Values stay the same, because these operators neither compute nor round.
 - `quantise_biases` (WeightBiasQuantization) replaces real biases of products of codes by dequantised codes if the
@@ -35,12 +35,12 @@ def rewritten(known: Known) -> Known:
 
 
 def simplify(known: Known) -> Known:
-    """Return a simpler network with the same values."""
+    """Return a network with the same values and fewer identities, transposes and MatMuls (see onnx_rewrite)."""
     return _gemms(_constants(_without_identities(known)))
 
 
 def _without_identities(known: Known) -> Known:
-    """Let readers of an identity read its input. An identity that writes a model output stays."""
+    """Return the network with readers of identities reading the identities' inputs, and without unused identities."""
     source: dict[str, str] = {}
     nodes = []
     for given in known.nodes:
@@ -54,7 +54,7 @@ def _without_identities(known: Known) -> Known:
 
 
 def _is_identity(known: Known, node: RawNode) -> bool:
-    """Return whether a node is an Identity, a Dropout without a mask, or an Expand to the shape of its input."""
+    """Return whether a node is an Identity, a Dropout without mask output, or an Expand to the shape of its input."""
     if node.op_type == "Expand":
         return known.types[node.inputs[0]] == known.types[node.outputs[0]]
     return node.op_type in ("Identity", "Dropout") and len(node.outputs) == 1
@@ -91,7 +91,7 @@ def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, A
 
 
 def _gemms(known: Known) -> Known:
-    """Replace MatMul -> Add by Gemm if both matrices are dequantised and the addend is as wide as a row."""
+    """Replace MatMul -> Add by Gemm if both matrices are dequantised and the addend is a row or a whole matrix."""
     gone: set[str] = set()
     nodes: dict[str, RawNode] = {}
     for node in known.nodes:
@@ -105,7 +105,7 @@ def _gemms(known: Known) -> Known:
 
 
 def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
-    """Return the MatMul whose result an Add reads, and the other operand; (None, '') if they form no Gemm."""
+    """Return the MatMul whose result `add` reads, and the other operand's name; (None, '') if they form no Gemm."""
     for index in (0, 1):
         product, other = known.writer.get(add.inputs[index]), add.inputs[1 - index]
         if product is None or product.op_type != "MatMul":
@@ -151,7 +151,7 @@ def _merge_once(known: Known) -> Known:
 
 
 def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the inner dequantise, inner quantise and last dequantises of the chain from `first`; None if no chain."""
+    """Return what follows `first`, a quantise, in a chain: dequantise, quantise, dequantises; None if no chain."""
     back = known.only_reader(first.outputs[0])
     second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:
@@ -161,7 +161,7 @@ def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode
 
 
 def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
-    """Return the scale (float32) and zero point for the range that both nodes span; None if they cannot be merged."""
+    """Return the scale (float32) and zero point for the reals that both nodes can represent; None if unmergeable."""
     dtype = known.types[second.outputs[0]].dtype
     if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
         return None
@@ -184,12 +184,15 @@ def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Arra
 
 
 def propagate(known: Known) -> Known:
-    """Return the network with pairs of quantise and dequantise added around operators that move values."""
+    """Return the network with pairs of quantise and dequantise added around the operators in `MOVED`."""
     return _down(_up(known))
 
 
 def _up(known: Known) -> Known:
-    """Replace move -> quantise by quantise -> dequantise -> move -> quantise, unless the input comes from codes."""
+    """Replace move -> quantise by quantise -> dequantise -> move -> quantise; a move is an operator in `MOVED`.
+
+    Moves whose input is already dequantised (or quantised) stay as they are.
+    """
     types = dict(known.types)
     wanted: dict[str, RawNode] = {}  # value -> the node that quantises it
     made: list[RawNode] = []
@@ -210,7 +213,10 @@ def _up(known: Known) -> Known:
 
 
 def _down(known: Known) -> Known:
-    """Replace dequantise -> move by dequantise -> move -> quantise -> dequantise, unless a reader quantises."""
+    """Replace dequantise -> move by dequantise -> move -> quantise -> dequantise; a move is an operator in `MOVED`.
+
+    Moves whose result a QuantizeLinear reads stay as they are.
+    """
     types = dict(known.types)
     coded: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
@@ -233,7 +239,7 @@ def _down(known: Known) -> Known:
 
 
 def _moves(known: Known, node: RawNode) -> bool:
-    """Return whether a pair may move past a node. The node must have one output and one input that is not constant."""
+    """Return whether a quantise and dequantise may move past a node: it is in `MOVED`, other inputs are constant."""
     old = node.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET
     fixed = all(not name or name in known.constants for name in node.inputs[1:])
     return node.op_type in MOVED and not old and fixed and len(node.outputs) == 1
@@ -244,7 +250,7 @@ def _one_scale(known: Known, node: RawNode) -> bool:
 
 
 def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str) -> Sequence[RawNode]:
-    """Return QuantizeLinear and DequantizeLinear of `value`, with the parameters of the node `like`."""
+    """Return new QuantizeLinear and DequantizeLinear nodes for `value`, with scale and zero point of node `like`."""
     shape = types[value].shape
     quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"
     types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
@@ -254,7 +260,7 @@ def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], cod
 
 
 def quantise_biases(known: Known) -> Known:
-    """Return the network with real constant biases replaced by DequantizeLinear of int32 codes."""
+    """Return the network with real constant biases of `PRODUCTS` replaced by DequantizeLinear of int32 codes."""
     constants: dict[str, Array] = {}
     types: dict[str, ValueType] = {}
     nodes = []
@@ -276,7 +282,7 @@ def quantise_biases(known: Known) -> Known:
 
 
 def _is_quantised(known: Known, node: RawNode) -> bool:
-    """Return whether a product's only reader quantises it, perhaps after Relu or Clip. It may be a model output."""
+    """Return whether the only reader of a node in `PRODUCTS` is QuantizeLinear, directly or after Relu or Clip."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     while True:
@@ -289,7 +295,7 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
 
 
 def _scale(known: Known, node: RawNode) -> Array | None:
-    """Return the float32 scale of sums of products (one value, or one per output); None if an operand is real."""
+    """Return the float32 scale of the products that a node sums (one, or one per output); None if inputs are real."""
     quants = []
     for name in node.inputs[:2]:
         source = known.writer.get(name)
@@ -305,7 +311,7 @@ def _scale(known: Known, node: RawNode) -> Array | None:
 
 
 def _codes(bias: Array, scale: Array) -> Array | None:
-    """Return the nearest int32 codes; None if shapes do not match or a code does not fit."""
+    """Return the nearest int32 codes of `bias` at `scale`; None if the shapes do not match or a code does not fit."""
     if bias.dtype != np.float32 or bias.ndim != 1 or scale.size not in (1, bias.size):
         return None
     with np.errstate(over="ignore", invalid="ignore"):

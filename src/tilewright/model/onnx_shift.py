@@ -1,4 +1,4 @@
-"""Imports integer networks in PULP's dialect: float32 holds integers, and RequantShift requantises them.
+"""Imports integer networks in PULP's dialect of ONNX: float32 holds integers, and RequantShift requantises them.
 
 The file gives no types. Inputs are read as uint8, weights as int8 and sums as int32. The output of a RequantShift is
 int8 or uint8, depending on its attribute `signed`.
@@ -31,12 +31,12 @@ INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
 def is_integer(known: Known) -> bool:
-    """Return whether the model is in PULP's dialect."""
+    """Return whether the model is in PULP's dialect: whether it has a RequantShift node."""
     return any(node.op_type in CUSTOM for node in known.nodes)
 
 
 def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    """Return the graph of an integer network. Raises UnsupportedError if an operator or its use is not supported."""
+    """Return the graph of a network in PULP's dialect. Raises UnsupportedError if an operator is not supported."""
     builder = Builder(known)
     for given in inputs:
         builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
@@ -44,11 +44,11 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     for node in known.nodes:
         if node.op_type in ("Conv", "Gemm"):
             if known.only_reader(node.outputs[0]) is None:
-                raise UnsupportedError(node.where, "has a result that must have one reader, a RequantShift")
+                raise UnsupportedError(node.where, "has a result that is not read by exactly one node, a RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
-            raise UnsupportedError(node.where, f"{node.op_type} is not supported next to RequantShift", remedy)
+            raise UnsupportedError(node.where, f"{node.op_type} is not supported in a model with RequantShift", remedy)
         elif node.op_type in CUSTOM and node.inputs[0] in sums:
             _linear(builder, sums.pop(node.inputs[0]), node)
         else:
@@ -61,7 +61,7 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
-    """Return a constant of whole numbers from `low` to `high`."""
+    """Return the constant `name` of `node`. Raises UnsupportedError if it is not whole numbers in `low`..`high`."""
     data = builder.constant_of(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")
@@ -71,7 +71,7 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
 
 
 def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
-    """Return the rule of a RequantShift, its output type, and its multiplier and addend with their names."""
+    """Return the rule of a RequantShift, its output type, and the (name, values) of its multiplier and addend."""
     if len(node.inputs) < 3:
         raise ModelError(node.where, f"has {len(node.inputs)} inputs; a RequantShift has 3")
     levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
@@ -97,7 +97,7 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 
 
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
-    """Emit a convolution or product together with the RequantShift that reads it."""
+    """Emit one operator for a convolution or Gemm `node` and the RequantShift `requant` that reads its result."""
     shift, dtype, factors = _requant(builder, requant)
     x, out = builder.value(node.inputs[0]), _result(builder, requant, dtype)
     weights = _integers(builder, node, node.inputs[1], -128, 127, "int8")
@@ -121,11 +121,11 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     if node.input(2):
         data = _integers(builder, node, node.inputs[2], *INT32).reshape(-1)
         if data.size not in (1, outputs):
-            raise ModelError(node.where, f"has {data.size} biases for {outputs} outputs")
+            raise ModelError(node.where, f"has {data.size} biases for {outputs} output channels")
         bias = builder.constant(f"{node.inputs[2]}:bias", np.broadcast_to(data, (outputs,)))
     for _, data in factors:
         if data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size):
-            raise ModelError(requant.where, f"has {data.size} multipliers or addends for {outputs} channels")
+            raise ModelError(requant.where, f"has {data.size} multipliers or addends for {outputs} output channels")
     rule = [builder.constant(name, data.reshape(-1)) for name, data in factors]
     inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *rule)
     emit = builder.emit if node.op_type == "Gemm" else builder.emit_nhwc

@@ -39,12 +39,12 @@ class Known:
 
     @cached_property
     def writer(self) -> Mapping[str, RawNode]:
-        """The node that writes each value, by the value's name."""
+        """A mapping from the name of each value to the node that writes it."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """The nodes that read each value, by the value's name. A node that reads a value twice is listed twice."""
+        """A mapping from the name of each value to the nodes that read it. A node that reads it twice occurs twice."""
         found: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -62,7 +62,7 @@ class Known:
     def having(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
     ) -> Known:
-        """Return the network with other nodes, and with additional constants and types."""
+        """Return the network with `nodes` in place of its nodes, and with additional constants and types of values."""
         more = {name: type_of(value) for name, value in constants.items()} | dict(types or {})
         return replace(
             self, nodes=tuple(nodes), constants={**self.constants, **constants}, types={**self.types, **more}
@@ -70,7 +70,7 @@ class Known:
 
 
 def quantisation(known: Known, node: RawNode) -> Quant | None:
-    """Return the Quant of a QuantizeLinear or DequantizeLinear; None if it is not constant, or one per block."""
+    """Return the scale and zero point of a QuantizeLinear or DequantizeLinear; None if computed or given per block."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
     axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])
@@ -78,7 +78,7 @@ def quantisation(known: Known, node: RawNode) -> Quant | None:
 
 
 def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-    """Return the Quant of two values; None unless both are constant and the scales float32, finite and positive."""
+    """Return the Quant of the values named `scale` and `zero`; None unless constant, with positive float32 scales."""
     constants = known.constants
     if scale not in constants or (zero and zero not in constants):
         return None
@@ -95,7 +95,7 @@ def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant
 
 
 def resolve(raw: RawModel) -> Known:
-    """Infer the types of all values and compute the constant values.
+    """Return an ONNX graph with the types of all its values inferred and its constant values computed.
 
     Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
     too large.
@@ -130,7 +130,7 @@ def resolve(raw: RawModel) -> Known:
 
 
 def _wanted(node: RawNode, opset: int, used: set[str]) -> tuple[str, ...]:
-    """Return the outputs up to the last one that is used; unused optional outputs at the end are left out."""
+    """Return a node's output names up to the last one that is used: unused optional outputs at the end are left out."""
     last = max((index for index, name in enumerate(node.outputs) if name and name in used), default=0)
     if last + 1 < len(node.outputs):
         last = max(last, ort.least_outputs(node.op_type, node.domain, opset) - 1)
@@ -142,13 +142,13 @@ def type_of(value: Array) -> ValueType:
 
 
 def call_of(node: RawNode, opset: int, types: Mapping[str, ValueType]) -> ort.Call:
-    """Return a node as `ort` runs it. Raises UnsupportedError if an attribute is a tensor or an output has no name."""
+    """Return a node as an `ort.Call`. Raises UnsupportedError if an attribute is a tensor or an output has no name."""
     if node.tensors:
         key = next(iter(node.tensors))
         raise UnsupportedError(node.where, f"{node.op_type} has the unsupported tensor attribute {key}")
     inputs = tuple(types[name] if name else None for name in node.inputs)
     if "" in node.outputs:
-        raise UnsupportedError(node.where, f"{node.op_type} has an output without a name", "export it with all outputs")
+        raise UnsupportedError(node.where, f"{node.op_type} has an output without a name", "name all its outputs")
     return ort.Call(node.name, node.op_type, node.domain, opset, node.json, inputs, len(node.outputs))
 
 
@@ -170,7 +170,7 @@ def _types(
 def _constant(
     node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
 ) -> list[Array] | None:
-    """Return the outputs of a node if they are constant; None if the node must run."""
+    """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
     where = node.where
     if node.op_type == "Constant":
         return [_literal(node)]
@@ -191,7 +191,7 @@ def _constant(
 
 
 def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]) -> list[Array]:
-    """Compute the outputs of a node with constant inputs, by onnxruntime."""
+    """Return the outputs of a node with constant inputs, computed by onnxruntime."""
     call = call_of(node, opset, types)
     operands = [constants[name] if name else None for name in node.inputs]
     outputs = ort.infer(call, ort.small(dict(enumerate(operands))))
@@ -204,4 +204,4 @@ def _literal(node: RawNode) -> Array:
     for key in ("value_int", "value_ints", "value_float", "value_floats"):
         if key in node.attributes:
             return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
-    raise UnsupportedError(node.where, "is a Constant whose value is not numbers")
+    raise UnsupportedError(node.where, "is a Constant whose value is neither a tensor nor numbers")

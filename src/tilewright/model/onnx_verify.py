@@ -38,7 +38,7 @@ _GIVEN = ":given"
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
-    """Compare the import of `path` with onnxruntime, and `graph` with the import."""
+    """Compare the import of the file `path` with onnxruntime, and the outputs of `graph` with those of the import."""
     try:
         runtime = ort.package("onnxruntime")
     except ModelError as error:
@@ -64,7 +64,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
 
 def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
-    """Return every value of one sample, {name: (*shape)}."""
+    """Return the values of all computed tensors and inputs for one sample, {tensor name: array of its shape}."""
     found = {name: array[0] for name, array in sample.items()}
 
     def observe(site: Site, results: tuple[Array, ...]) -> None:
@@ -75,7 +75,10 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """The file, cut at the tensors of codes that the graph has too: they become inputs, values to compare outputs."""
+    """An ONNX model, cut at the tensors of codes that the graph shares: they become inputs of the model.
+
+    The values that these tensors are compared with become outputs of the model.
+    """
 
     def __init__(self, model: Any, graph: Graph) -> None:
         self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
@@ -94,7 +97,7 @@ class Cut:
         self._cut()
 
     def _computed(self) -> set[str]:
-        """Return the values that depend on the inputs."""
+        """Return the names of the ONNX values that depend on the model's inputs."""
         found = set(self.graph.inputs)
         for node in self.model.graph.node:
             if found.intersection(node.input):
@@ -102,14 +105,17 @@ class Cut:
         return found
 
     def _source(self, name: str) -> Any:
-        """Return the node that computes a value, past identities; None for inputs and constants."""
+        """Return the ONNX node that computes a value, skipping identities; None for inputs and constants."""
         node = self.writer.get(name)
         while node is not None and node.op_type in IDENTITIES:
             node = self.writer.get(node.input[0])
         return node
 
     def _bypass_merged_pairs(self) -> set[str]:
-        """Replace pairs that the import merged by identities. Return the shared tensors that read unrounded values."""
+        """Turn the quantise-dequantise pairs that the import merged into identities.
+
+        Return the names of the shared tensors that are quantised from the unrounded results of these identities.
+        """
         passed: set[str] = set()
         for node in self.model.graph.node:
             before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
@@ -125,7 +131,7 @@ class Cut:
         return codes in self.computed and codes not in self.graph.tensors
 
     def _cut(self) -> None:
-        """Make readers of shared tensors read new inputs, and output the values that the tensors are compared with."""
+        """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
         body, self.asked = self.model.graph, dict[str, None]()
         for node in body.node:
             for index, name in enumerate(node.input):
@@ -145,12 +151,12 @@ class Cut:
         body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
 
     def _sources(self, name: str) -> Iterable[str]:
-        """Return the names of the values that a shared tensor is compared with."""
+        """Return the names of the ONNX values to compare a tensor with: its QuantizeLinear's inputs, or itself."""
         node = self.writer[name]
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computes(self, name: str) -> Site:
-        """Return the operator that computes a tensor, without the moves and clamps that the importer added after it."""
+        """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it."""
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name
@@ -194,7 +200,7 @@ class Cut:
 
 
 def _pass(node: Any, name: str) -> None:
-    """Turn a node into an identity that reads `name`."""
+    """Turn an ONNX node into an Identity that reads the value `name`."""
     node.op_type = "Identity"
     node.input[:] = [name]
     del node.attribute[:]
@@ -205,7 +211,7 @@ def _real(codes: Array, tensor: Tensor) -> Array:
 
 
 def _terms(site: Site) -> int:
-    """Return the number of products that are summed for each output value."""
+    """Return the number of products that the operator sums for each output value."""
     return site.node.op.macs(site) // max(1, site.output.size)
 
 
@@ -214,7 +220,7 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array) -> Array | float:
-    """Return the distance, beyond half a code, that a code may have from the real value.
+    """Return how far, beyond half a code, a code may be from the unrounded result `codes` (less the zero point).
 
     A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale.
     """

@@ -72,7 +72,7 @@ REAL = 1e-6
 
 
 def load(path: Path) -> Graph:
-    """Return the validated graph of a `.tflite` file. Nothing is skipped.
+    """Return the validated graph of a `.tflite` file. No operator of the file is skipped.
 
     Raises ModelError if the file is damaged, and UnsupportedError if an operator, type or feature is not supported.
     """
@@ -87,7 +87,7 @@ def load(path: Path) -> Graph:
 
 @dataclass(frozen=True)
 class _Call(Named):
-    """An operator: its builtin name `code`, its options, and the tensors that it reads and writes (None: absent)."""
+    """An operator of a file: its builtin name `code`, options, and the tensors it reads and writes (None: absent)."""
 
     name: str
     code: str
@@ -145,7 +145,7 @@ def _kernel_of_weights(call: _Call) -> tuple[int, int]:
 
 def _fully_connected(call: _Call) -> ops.Op:
     if call.option("WeightsFormat"):
-        raise UnsupportedError(call.where, "has shuffled weights", "export it with the default weights format")
+        raise UnsupportedError(call.where, "has shuffled weights", "export the model with the default weights format")
     return ops.FullyConnected(call.activation, bool(call.option("KeepNumDims", False)))
 
 
@@ -224,7 +224,7 @@ def _check_types(call: _Call) -> None:
 
 
 class Subgraph(NamedTuple):
-    """The contents of a file: tensors by index, operators, and the names of inputs and outputs."""
+    """The contents of a `.tflite` file: tensors by index, operators, and the names of inputs and outputs."""
 
     tensors: tuple[Tensor, ...]
     calls: tuple[_Call, ...]
@@ -233,7 +233,7 @@ class Subgraph(NamedTuple):
 
 
 def read(path: Path) -> Subgraph:
-    """Read the only subgraph. Raises ModelError if the file is damaged, UnsupportedError for several subgraphs."""
+    """Return a file's only subgraph. Raises ModelError if it is damaged, UnsupportedError for several subgraphs."""
     size = path.stat().st_size
     if not 8 <= size <= MAX_BYTES:
         raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES} bytes")
@@ -257,7 +257,7 @@ def _subgraph(path: str, model: Any) -> Subgraph:
     ends = _ends(graph)
     for index in {i for table in (graph, *operators) for side in _ends(table) for i in side}:
         if not -1 <= index < len(tensors):
-            raise ModelError(path, f"is damaged: it refers to tensor {index} of {len(tensors)}")
+            raise ModelError(path, f"is damaged: it refers to tensor {index} but has {len(tensors)} tensors")
     if not operators or not all(ends) or any(-1 in side for side in ends):
         raise ModelError(path, "is damaged: it has no operators, inputs or outputs")
     calls = []
@@ -270,12 +270,12 @@ def _subgraph(path: str, model: Any) -> Subgraph:
 
 
 def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of the tensors that a subgraph or operator reads and writes; -1 if a tensor is absent."""
+    """Return the indices of a subgraph's or operator's inputs, and those of its outputs; -1 is an absent tensor."""
     return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
-    """Return a vector of integers; flatbuffers gives 0 for an empty one."""
+    """Return a flatbuffers vector of integers as a tuple; flatbuffers gives 0 for an empty vector."""
     return tuple(int(number) for number in vector) if isinstance(vector, np.ndarray) else ()
 
 
@@ -285,7 +285,7 @@ def _text(name: bytes | None) -> str:
 
 
 def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
-    """Return a tensor of the graph. Its name is made unique among `names`."""
+    """Return the graph's tensor for tensor `index` of the file. Its name is made unique and added to `names`."""
     name = _text(tensor.Name()) or f"tensor_{index}"
     while name in names:
         name = f"{name}:{index}"
@@ -296,7 +296,7 @@ def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: s
     if tensor.ShapeLength() > MAX_RANK:
         raise UnsupportedError(path, f"tensor '{name}' has {tensor.ShapeLength()} axes; up to {MAX_RANK} are supported")
     if tensor.Sparsity() is not None:
-        raise UnsupportedError(path, f"tensor '{name}' is stored sparse", "export it dense")
+        raise UnsupportedError(path, f"tensor '{name}' is stored sparse", "export the model with dense tensors")
     if not 0 <= tensor.Buffer() < len(buffers):
         raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
     shape, dtype, data = _numbers(tensor.ShapeAsNumpy()), _DTYPES[kind], buffers[tensor.Buffer()]
@@ -336,7 +336,7 @@ def _options(code: str, operator: Any) -> dict[str, Any]:
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
-    """Compare every tensor of `graph`, computed in the rounding mode `litert`, with LiteRT, sample by sample."""
+    """Compare every tensor that `graph` computes in the rounding mode `litert` with the same tensor in LiteRT."""
     try:
         litert = import_module("ai_edge_litert.interpreter")
     except ImportError:

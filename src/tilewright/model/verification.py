@@ -15,7 +15,7 @@ from tilewright.array import Array
 class Difference:
     """A tensor in which `count` of `size` values differ between the import and the framework, by up to `largest` steps.
 
-    A step is one code in a quantised tensor, and the largest magnitude of the tensor in a real one.
+    In a quantised tensor, a step is one code. In a real tensor, a step is the tensor's largest magnitude.
     """
 
     tensor: str
@@ -29,9 +29,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison of `tensors` tensors (`values` values in total) over `samples` samples.
+    """The result of comparing `tensors` tensors of an import, `values` values in total over `samples` samples.
 
-    If there was no comparison, `reason` says why; otherwise it is empty.
+    If nothing was compared, `reason` says why; otherwise `reason` is empty.
     """
 
     framework: str
@@ -43,7 +43,7 @@ class Verification:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the import agrees with the framework in every value; None if they were not compared."""
+        """Whether the import agrees with the framework in every value; None if nothing was compared."""
         return None if self.reason else not self.differences
 
     def to_json(self) -> dict[str, Any]:
@@ -60,14 +60,14 @@ class Verification:
 
 
 class Comparison:
-    """Collects the differences of all samples, summed for each tensor."""
+    """Collects the wrong values of all samples, counted for each tensor."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.found: dict[str, Difference] = {}
 
     def add(self, tensor: str, wrong: Array, steps: Array) -> None:
-        """Record one sample of a tensor: `wrong` (bool) marks wrong values, `steps` holds the differences."""
+        """Record one sample of a tensor: `wrong` (bool) marks wrong values, `steps` holds differences in steps."""
         self.sizes[tensor] = size = self.sizes.get(tensor, 0) + wrong.size
         count, largest = int(wrong.sum()), float(np.abs(steps[wrong]).max(initial=0))
         before = self.found.get(tensor)
@@ -77,7 +77,7 @@ class Comparison:
             self.found[tensor] = Difference(tensor, count, size, largest)
 
     def add_equal(self, tensor: str, ours: Array, theirs: Array) -> None:
-        """Record one sample of an integer tensor, in which every difference is wrong."""
+        """Record one sample of an integer tensor: its values `ours` and `theirs` must be equal."""
         steps = ours.astype(np.float64) - theirs
         self.add(tensor, steps != 0, steps)
 
@@ -85,7 +85,7 @@ class Comparison:
 def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
 ) -> Verification:
-    """Run `compare` on each sample. Return the differences that it records, in the order of computation."""
+    """Return the result of running `compare` on each sample. Differences are in the order of first recording."""
     found, count = Comparison(), len(next(iter(samples.values())))
     for index in range(count):
         compare({name: array[index : index + 1] for name, array in samples.items()}, found)

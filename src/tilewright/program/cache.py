@@ -32,7 +32,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Cache:
-    """Programs in one folder, which any number of processes may use at the same time."""
+    """A cache of compiled programs in one folder, which several processes may use at the same time."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
@@ -72,7 +72,7 @@ class Cache:
             self._evict()
 
     def _evict(self) -> None:
-        """Delete the least recently used programs until the rest is within the limit."""
+        """Delete the least recently used programs until the size of the others is within the limit."""
         entries = [(item, item.stat()) for item in self.folder.iterdir() if _OURS.fullmatch(item.name)]
         entries.sort(key=lambda entry: entry[1].st_mtime_ns)
         total = sum(status.st_size for _, status in entries)

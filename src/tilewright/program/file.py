@@ -1,8 +1,8 @@
 """The program file `FILE.twp`: a zip archive of one `program.json` and plain `.npy` arrays, never Python code.
 
 Files are untrusted: every size is checked before anything is unpacked, and each array's header is matched, not
-evaluated. The same program gives the same bytes (with the same zlib). A text file starts with comment lines that name
-the machine; the target's text follows.
+evaluated. The same program gives the same bytes (with the same zlib). A file of assembly text starts with comment lines
+that name the machine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
 
 
 def load(path: str | Path) -> Program:
-    """Read a program and validate its graph. The target compares the file's `digest` with that of the configuration.
+    """Read a program and validate its graph. The digest of its configuration is left for the target to check.
 
     Raises ProgramError, naming the file, if it cannot be read or is malformed in any way.
     """
@@ -104,7 +104,7 @@ def load(path: str | Path) -> Program:
         raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
         reason = f"is damaged or not a program file ({str(error) or type(error).__name__})"
-        raise ProgramError(str(path), reason, "save it again") from None
+        raise ProgramError(str(path), reason, "compile or assemble it again") from None
 
 
 def _body(data: Any) -> Any:
@@ -133,17 +133,17 @@ def _write(file: IO[bytes], text: bytes, arrays: Mapping[str, Array], method: in
 
 
 def _read(file: IO[bytes]) -> dict[str, bytes]:
-    """Return the members' bytes by name.
+    """Return the bytes of each member of a program file, a zip archive, by name.
 
-    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and one of _DAMAGE if unpacking
-    fails.
+    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and an exception in _DAMAGE if
+    unpacking fails.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
     tail = file.read(_END.size).rjust(_END.size, b"\0")
     mark, _, _, _, count, length, start, _ = _END.unpack(tail)
     if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
-        raise ProgramError("", "is truncated or not a program file (no archive directory at its end)", "save it again")
+        raise ProgramError("", "is truncated or not a program file (it has no archive directory)", "compile it again")
     if count > MAX_MEMBERS or length > MAX_DIRECTORY_BYTES:
         raise ProgramError("", f"contains {count} files", f"the limit is {MAX_MEMBERS}")
     with zipfile.ZipFile(file) as archive:
@@ -163,7 +163,7 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return a member's bytes; unpack at most one byte more than its declared size."""
+    """Return the bytes of an archive's member; unpack at most one byte more than its declared size."""
     with archive.open(info) as stream:
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:
@@ -204,7 +204,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Run a block. Raises its ProgramError again, with the path of the file added."""
+    """Run a `with` block. Raises its ProgramError again, with the path of the file added."""
     try:
         yield
     except ProgramError as error:
@@ -212,7 +212,7 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 def with_machine(program: Program, text: str) -> str:
-    """Put lines in front of `text` that name target and configuration. `#` starts a comment in every target."""
+    """Return `text` after two comment lines (#) that name the program's target and configuration."""
     return f"{_TARGET}{program.target}\n{_CONFIG}{json.dumps(dict(program.config), sort_keys=True)}\n{text}"
 
 
@@ -228,7 +228,7 @@ def read_text(path: str | Path) -> str:
 
 
 def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
-    """Return the target and configuration named by the leading comment lines of a text; None if not named.
+    """Return the target and configuration named by the leading comment lines of a text; None for each that is missing.
 
     Raises ProgramError if the configuration is not a JSON object.
     """

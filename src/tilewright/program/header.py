@@ -21,9 +21,9 @@ ASSERT = """\
 
 
 class Group(NamedTuple):
-    """Macros under one comment. `given`: a build may define them too (-D), but another value is an #error.
+    """Macros of a C header under one comment. If `given`, a build may also define them (-D), but only to these values.
 
-    `only_with`: the macros are defined only if the macro of this name is.
+    If `only_with` is the name of a macro, the group is defined only when that macro is defined.
     """
 
     comment: str
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] = ()) -> str:
-    """Return a header for C and C++: macros, then `code` (declarations and assertions)."""
+    """Return the text of a header for C and C++: groups of macros, then the lines of `code`."""
     lines = [f"/* {about} Written by tilewright; do not edit. */", f"#ifndef {guard}", f"#define {guard}"]
     for group in groups:
         lines += ["", f"/* {group.comment} */", *(_same(group.macros) if group.given else ())]
@@ -46,7 +46,7 @@ def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] 
 
 
 def _same(macros: Macros) -> Iterator[str]:
-    """Yield an #error for a build that defines one of these macros differently. Only numbers can be compared."""
+    """Yield lines for an #error if a build defines one of these macros as another number; text is not compared."""
     numbers = {name: value for name, value in macros.items() if isinstance(value, int) or value[:2] == "0x"}
     tests = [f"(defined({name}) && {name} != {value})" for name, value in numbers.items()]
     if tests:
@@ -56,7 +56,7 @@ def _same(macros: Macros) -> Iterator[str]:
 
 
 def macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
-    """Return macros called PREFIX_KEY."""
+    """Return macros called PREFIX_KEY, in capitals, with these values."""
     return {f"{prefix}_{name}".upper(): value for name, value in values.items()}
 
 
@@ -69,7 +69,7 @@ def bit_ranges(prefix: str, layout: Layout) -> Macros:
 
 
 def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:
-    """Return a bit-field structure with the layout's fields, explicit gaps and an assertion of its size.
+    """Return the lines of a C bit-field structure with the layout's fields, explicit gaps and an assertion of its size.
 
     `names` renames fields. Common C compilers for little-endian machines place bit fields from the low bit of each
     word on, as the layout does.
@@ -86,7 +86,7 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
 
 
 def _gap(start: int, end: int, word: int) -> Iterator[str]:
-    """Yield unnamed bit fields from bit `start` to `end`, one per word."""
+    """Yield C declarations of unnamed bit fields that fill the bits from `start` to before `end`, one for each word."""
     while start < end:
         stop = min(end, start - start % word + word)
         yield f"  uint{word}_t : {stop - start};"

@@ -81,7 +81,7 @@ class Layout:
         if self.words and self._needed > self.words:
             raise ConfigError(
                 self.name,
-                f"its fields need {self._needed} words of {self.word_bits} bits (none straddles a word),"
+                f"its fields need {self._needed} words of {self.word_bits} bits (no field straddles a word),"
                 f" not {self.words}",
                 "use smaller memories or fewer index bits",
             )
@@ -125,7 +125,7 @@ class Layout:
 
     @cached_property
     def unused(self) -> int:
-        """The mask of the bits that no field covers."""
+        """The mask of the bits that no field covers, as an integer."""
         return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
@@ -151,7 +151,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """The word index of each of f fields, [f]; its shift in the word, mask and sign bit (or 0), each [f, 1]."""
+        """Four arrays for f fields: word indices [f]; shifts in the word, masks and sign bits (or 0), each [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -241,21 +241,21 @@ def _array(column: Array | Sequence[int]) -> Array:
 
 
 def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
-    """Return the fields of each instruction, from one column per field."""
+    """Return {field: value} for each instruction, from one column of values per field."""
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a field's values, from 0 on. A value past the names is written as `prefix` and the number."""
+    """Names of a field's values 0, 1, and so on. A larger value is written as `prefix` and the number."""
 
     names: tuple[str, ...]
     prefix: str = ""
 
     @classmethod
     def of(cls, codes: type[IntEnum], prefix: str = "") -> Names:
-        """Return the members of an enumeration that counts from 0, in lower case."""
+        """Return the names of an enumeration's members, in lower case. Its values must be 0, 1, and so on."""
         return cls(tuple(code.name.lower() for code in codes), prefix)
 
     def show(self, value: int) -> str:
@@ -277,9 +277,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Form:
-    """The text form of a layout's fields. Operands in `optional` are omitted if they are 0.
+    """The text form of an instruction's fields: `plain` fields as words, `operands` as `field=value`.
 
-    `reserved` among the operands means that the machine keeps the reserved bits. They are written last, if not 0.
+    Operands in `optional` are omitted if they are 0. `reserved` among the operands means that the machine keeps the
+    reserved bits; these bits are written last, unless all are 0.
     """
 
     layout: Layout
@@ -289,7 +290,7 @@ class Form:
     names: Mapping[str, Names] = field(default_factory=dict)
 
     def show(self, values: Mapping[str, int], flags: Mapping[str, str] | None = None) -> str:
-        """Return the words that follow an instruction's mnemonic. `flags` gives the word of each flag field."""
+        """Return the text that follows an instruction's mnemonic. `flags` gives the word of each flag field."""
         words = [self._shown(name, values[name]) for name in self.plain]
         for name in self.operands:
             if name != RESERVED and (values[name] or name not in self.optional):
@@ -300,7 +301,7 @@ class Form:
         return " ".join(words)
 
     def read_plain(self, words: Sequence[Word]) -> dict[str, int]:
-        """Read the plain words that follow the mnemonic, `words[0]`. Raises ProgramError for a wrong word."""
+        """Return the fields in the plain words after the mnemonic, `words[0]`. Raises ProgramError for a wrong word."""
         found = {}
         for index, name in enumerate(self.plain, 1):
             if index >= len(words):
@@ -309,7 +310,7 @@ class Form:
         return found
 
     def read(self, words: Sequence[Word], flags: Mapping[str, str] | None = None) -> dict[str, int]:
-        """Read the fields given by operands and flags. Raises ProgramError for a wrong word."""
+        """Return the fields that operands and flags give. Raises ProgramError for a wrong word."""
         fields = {word: name for name, word in (flags or {}).items()}
         given = pairs(words, self.operands, tuple(fields))
         return {fields.get(key, key): self._read(key, word, fields) for key, word in given.items()}
@@ -339,8 +340,8 @@ class Form:
 class Notation:
     """The text form of a machine's instructions.
 
-    `opcode` names the field that the mnemonic gives. `forms` holds one form per opcode. `flags` maps the opcode and the
-    plain fields of an instruction to the names of its flag fields and their words.
+    `opcode` names the field that the mnemonic gives. `forms` holds one form per opcode. `flags` is called with the
+    values of an instruction's opcode and plain fields; it returns the word of each flag field, by field name.
     """
 
     opcode: str
@@ -354,7 +355,7 @@ class Notation:
         return f"{self.mnemonics.show(code)} {self.forms[code].show(values, self.flags(values))}".rstrip()
 
     def read(self, words: Sequence[Word]) -> dict[str, int]:
-        """Return the fields of a line. Raises ProgramError, with the wrong word and what was expected there."""
+        """Return the fields of a line's instruction. Raises ProgramError, with the wrong word and what was expected."""
         code = self.mnemonics.read(words[0], max(self.forms))
         form = self.forms[code]
         found = {self.opcode: code, **form.read_plain(words)}
@@ -365,7 +366,7 @@ class Notation:
 class InstructionSet:
     """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` are fields of every opcode, written as their own names. `names` lists the fields whose values have names.
+    `flags` lists one-bit fields of every opcode, written as their names. `names` maps fields to names of values.
     """
 
     layout: Layout
@@ -383,7 +384,7 @@ class InstructionSet:
         return Notation(self.opcode, Names.of(self.codes), forms, lambda _: flags)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """Return the fields as int64 [n]. Raises ProgramError for an unknown code, or if an unused bit is not 0."""
+        """Return each field by name, int64 [n]. Raises ProgramError for an unknown code, or if an unused bit is set."""
         columns = self.layout.decode(raw)
         odd = self.layout.reserved(raw).any(axis=1) | (columns[self.opcode] >= len(self.codes))
         for name, names in self.names.items():

@@ -33,13 +33,13 @@ Shape = tuple[int | None, ...]
 
 
 class Contents:
-    """The numbers and arrays of a launch. Each method raises ProgramError if a part is missing or does not fit."""
+    """Reads numbers and arrays of a launch. Each method raises ProgramError if a part is missing or does not fit."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch, self.where = launch, f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
-        """Refuse the launch. Raises ProgramError with its name."""
+        """Refuse the launch. Raises ProgramError with the launch's name and the reason."""
         raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
@@ -51,14 +51,14 @@ class Contents:
         return array
 
     def code(self, nbytes: int) -> Raw:
-        """Return the instructions of `nbytes` bytes each; there must be at least one."""
+        """Return the launch's instructions, uint8 [n, nbytes]; there must be at least one."""
         insns = self.array("insns", np.uint8, (None, nbytes))
         if not len(insns):
             self.refuse(f"has no instructions of {nbytes} bytes")
         return insns
 
     def layer(self, instructions: int) -> Array | None:
-        """Return the layer of each instruction, int64 [instructions]; None if the launch does not say."""
+        """Return the index of each instruction's layer, int64 [instructions]; None if the launch does not say."""
         if "layer" not in self._launch.arrays:
             return None
         layer, layers = self.array("layer", np.int64, (instructions,)), len(self._launch.nodes)
@@ -74,20 +74,20 @@ class Contents:
         return content.reshape(-1)
 
     def value(self, hint: Any, name: str) -> Any:
-        """Return the value called `name`, decoded as the type `hint` (see serial.decode)."""
+        """Return the value `name` in the launch's `meta`, decoded as the type `hint` (see serial.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
-        """Return the number called `name`, which must be in low..high."""
+        """Return the integer `name` in the launch's `meta`, which must be in low..high."""
         return self._within(name, self.value(int, name), low, high)
 
     def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
-        """Return the numbers in a JSON object, which must have exactly these keys."""
+        """Return the integers in the JSON object `name` in the launch's `meta`, which must have exactly these keys."""
         found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
         return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
 
     def segments(self) -> tuple[DramSegment, ...]:
-        """Return the DRAM segments."""
+        """Return the launch's DRAM segments."""
         segments: tuple[DramSegment, ...] = self.value(tuple[DramSegment, ...], "segments")
         for segment in segments:
             if segment.kind not in KINDS:
@@ -112,9 +112,9 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DramSegment:
-    """A part of DRAM that a launch uses, in bytes. Samples share a constant; they have separate copies of other kinds.
+    """A part of DRAM that a launch uses. Samples share a `const`; each sample has its own copy of other kinds.
 
-    `scratch` is not returned to the host. `inout` starts as a constant and is returned.
+    `size` is in bytes. `scratch` is not returned to the host. `inout` starts with bytes of the launch, and is returned.
     """
 
     name: str
@@ -128,7 +128,7 @@ class LaunchImage:
     """The instructions and DRAM segments of a launch.
 
     `insns` is uint8 [n, nbytes]. `data` has the bytes, uint8 [size], of each const or inout segment. `bases` has the
-    byte address in each base register. `layer` has the layer of each instruction, int64 [n]; None for a single layer.
+    byte address in each base register. `layer` has the index of each instruction's layer, int64 [n] (None: one layer).
     """
 
     insns: Raw
@@ -150,7 +150,7 @@ class LaunchImage:
         return cls(insns, segments, data, addresses, contents.layer(len(insns)))
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
-        """Return a launch with this content, and with `meta` as further values of its own `meta`."""
+        """Return a launch with this image's content. Keyword arguments are added to the launch's field `meta`."""
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
@@ -160,7 +160,7 @@ class LaunchImage:
         return Launch(name, nodes, {**own, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; others are zero."""
+        """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
         segments = []
         for segment in self.segments:
             shared = segment.kind in CARRIED
@@ -175,7 +175,7 @@ class LaunchImage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The segments that the launch returns to the host."""
+        """The names of the segments that the launch returns to the host."""
         return tuple(segment.name for segment in self.segments if segment.kind in RETURNED)
 
 
@@ -210,7 +210,7 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """Return a view (samples or 1, rows, row_bytes) to read, whose rows are `stride` bytes apart.
+        """Return a view of DRAM to read, (samples or 1, rows, row_bytes); its rows are `stride` bytes apart.
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
@@ -218,7 +218,7 @@ class Dram:
         return _view(segment, address, (rows, row_bytes), stride)
 
     def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """Return a view (samples, rows, row_bytes) to write; a shared segment is copied for each sample.
+        """Return a view of DRAM to write, (samples, rows, row_bytes); a shared segment is copied for each sample.
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
@@ -227,11 +227,11 @@ class Dram:
         return _view(segment, address, (rows, row_bytes), stride)
 
     def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
-        """Return all bytes as one vector, uint8 [m], and the places of byte ranges in it. Segments become views of it.
+        """Return DRAM as one vector, uint8 [m], and where each byte range starts in this vector, int64 [n, 2].
 
-        The ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks the ranges to be written. Places are
-        int64 [n, 2]: the first sample's index in the vector, and the distance between samples (0 if they share data).
-        Raises MachineError if a range leaves its segment.
+        Ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks those to be written. A start is the index
+        of the first sample's data, and the distance to the next sample's (0 if samples share data). The segments
+        become views of the vector. Raises MachineError if a range leaves its segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
         home = np.searchsorted(starts, address, side="right") - 1

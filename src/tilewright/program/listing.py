@@ -46,12 +46,12 @@ ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 
 @dataclass(frozen=True)
 class Directive:
-    """The content of a line that begins with a dot: positional values, then `name=value` pairs in any order.
+    """The syntax of a line that begins with a dot: positional values, then `name=value` pairs in any order.
 
-    `required` lists the pairs that must be present. `more` is the type of further positional values; they are read as a
-    list called more. `unique`: the first value occurs only once per launch. `data` returns the number of bytes that
-    follow, from the values, or None if the values do not say it. `code` reads one line of the code that follows. A
-    value called `size` is a number of bytes.
+    `required` lists the pairs that must be present. `more` is the type of further positional values, which are read as
+    a list called more. If `unique`, no two such lines of a launch have the same first value. `data` computes how many
+    bytes follow from the line's values (None: any number). `code` reads one line of the code that follows. A value
+    called `size` is a number of bytes.
     """
 
     values: Mapping[str, WordType] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """Return values, and the word that spells each ("": the last word). Raises ProgramError if a word is wrong."""
+        """Return a line's values and words, both by name ("": last word). Raises ProgramError if a word is wrong."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")
@@ -81,7 +81,7 @@ class Directive:
         return values, {**where, "": words[-1]}
 
     def show(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the values as words of text."""
+        """Return the words of text that spell the values."""
         named = [(name, kind) for name, kind in self.named.items() if name in values]
         return [
             *(kind.show(values[name]) for name, kind in self.values.items()),
@@ -92,9 +92,9 @@ class Directive:
 
 @dataclass
 class Section:
-    """A directive of a launch, and the bytes or code after it; an empty directive is not written.
+    """A directive of a launch, and the bytes or code after it. If `directive` is empty, its line is not written.
 
-    `code` is text when a target writes it. When a text was read, it holds the results of the directive's `code`.
+    `code` holds lines of text in a section to be written, and the results of `Directive.code` in one that was read.
     """
 
     directive: str
@@ -129,9 +129,9 @@ class Text:
 class Grammar:
     """The text form of one target.
 
-    `launch` are the values of `.launch` after the name. `opening` is the directive whose code may follow `.launch`
-    directly. `unnamed` is the name of a launch whose text has no `.launch`; if it is empty, `.launch` is required.
-    `row` is the number of bytes in a line of data; `zeros`: rows of zeros are written as `zero N`.
+    `launch` are the values after the name in a `.launch` line. `opening` is the directive whose code may follow this
+    line directly. `unnamed` is the name of a launch whose text has no `.launch`; if it is empty, `.launch` is required.
+    `row` is the number of bytes in a line of data. If `zeros`, lines of zeros are written as `zero N`.
     """
 
     directives: Mapping[str, Directive]
@@ -172,9 +172,7 @@ class Grammar:
 
 
 class _Reader:
-    """The state of reading a text. A line without directive belongs to `data` until its bytes are complete, then to
-    `code`.
-    """
+    """Reads a text line by line. A line without a directive gives bytes until `_data` is complete, then code."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
@@ -277,13 +275,13 @@ SEGMENT = Directive(
 
 
 def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
-    """Return the directives of launch images with these base registers."""
+    """Return the directives of a launch image by name: `.segment`, and `.base` if there are base registers."""
     known = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
     return {**known, ".segment": SEGMENT}
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """Yield a section for the base registers, unless all are 0, and one for each segment."""
+    """Yield a text section for the base registers of an image, unless all are 0, and one for each segment."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:
@@ -292,7 +290,7 @@ def image_sections(image: LaunchImage) -> Iterator[Section]:
 
 
 def read_image(text: Text, insns: Raw, bases: Sequence[str] = ()) -> LaunchImage:
-    """Return the image that a text describes, with these instructions.
+    """Return the launch image that a text describes, with `insns` as its instructions.
 
     Raises ProgramError, with line and column, if segments overlap or a size is missing.
     """

@@ -32,7 +32,7 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """A frozen dataclass of a machine's numbers, each with its source. Illegal numbers raise ConfigError."""
+    """The configuration of a machine, a frozen dataclass. Making one with illegal values raises ConfigError."""
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self: ...
@@ -57,10 +57,10 @@ RUNNER: list[Callable[..., Result]] = []
 
 
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
-    """Group neighbouring nodes that run in the same place.
+    """Yield groups of neighbouring nodes that all run on the host, or all on the target.
 
     `found` maps the name of each node to the target's object for it, or to the reason (text) why it runs on the host.
-    Yields one item for each group: a tuple of host steps, or a dict of the target's nodes.
+    A group is a tuple of host steps, or a dict of the target's objects by node name.
     """
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
         if on_host:
@@ -89,11 +89,11 @@ class Program:
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
-        """Run S samples. Options, result and errors are the same as for `tilewright.run.run`."""
+        """Run S samples through the program. Options, result and errors are the same as for `tilewright.run.run`."""
         return RUNNER[0](self, inputs, **options)
 
     def outline(self) -> dict[str, Any]:
-        """Return which step runs where, with the reason for each host step, as JSON values."""
+        """Return where each step runs, with the reason for each host step, as JSON values."""
         steps = [
             {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
             if isinstance(step, Launch)

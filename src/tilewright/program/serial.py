@@ -91,7 +91,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
 
 
 def encode(value: Any, where: str) -> Any:
-    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError, naming `where`, for others."""
+    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError, naming `where`, if it cannot."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and isfinite(value):

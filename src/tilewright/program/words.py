@@ -27,7 +27,7 @@ class Word(NamedTuple):
 
     @property
     def value(self) -> Word:
-        """The part after the first `=`."""
+        """The part after the first `=`, as a word with its own position."""
         key, mark, value = self.text.partition("=")
         return Word(value, self.line, self.column + len(key) + len(mark))
 
@@ -63,7 +63,7 @@ def integer(word: Word, low: int, high: int, limits: str = "") -> int:
 
 
 def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] = ()) -> dict[str, Word]:
-    """Return the words `key=value` by key, and the words of `plain` by their text.
+    """Return each word `key=value` by its key, and each word that is in `plain` by its text.
 
     Raises ProgramError for other words and for repeated words.
     """
@@ -85,12 +85,12 @@ class WordType(NamedTuple):
 
 
 def number(show: str = "d", low: int = 0, high: int = (1 << 63) - 1) -> WordType:
-    """Return the type of numbers in low..high, shown in Python's format `show`."""
+    """Return the WordType of integers in `low`..`high`, written in Python's format `show`."""
     return WordType(lambda value: format(value, show), lambda word: integer(word, low, high))
 
 
 def choice(names: Iterable[str]) -> WordType:
-    """Return the type of words that are one of `names`."""
+    """Return the WordType of words that are one of `names`."""
     known = tuple(names)
 
     def read(word: Word) -> str:

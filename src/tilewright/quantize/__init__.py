@@ -37,7 +37,7 @@ def quantize(
 ) -> Report:
     """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
 
-    `labels` are the true classes of the samples that it is measured on. `verify` reads the written file as `run` does
+    `labels` names the file of these samples' true classes. `verify` reads the written file as `run` does
     and compares its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a sample
     is wrong, ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise it.
     """
@@ -74,7 +74,7 @@ def quantize(
 
 
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
-    """Compare the outputs of the written file as `run` reads it with its outputs in onnxruntime."""
+    """Compare two results of the written file: the outputs that `run` would compute, and those of onnxruntime."""
     from tilewright.model import load, verify
     from tilewright.model.verification import Verification
 

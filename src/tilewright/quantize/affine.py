@@ -28,7 +28,7 @@ TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """The calibration samples, one by one."""
+    """Gives the calibration samples to onnxruntime's quantiser, one by one."""
 
     def __init__(self, samples: Samples, progress: Progress | None) -> None:
         self._feeds = feeds(samples, progress, "calibrating")
@@ -39,7 +39,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress the quantiser's prints, and its logged advice to preprocess the model, which was already done."""
+    """Run a `with` block without the quantiser's prints and its logged advice to preprocess, which was already done."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

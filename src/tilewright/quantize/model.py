@@ -76,7 +76,7 @@ def refuse(model: ModelProto, where: str) -> None:
 
 
 def fix_inputs(model: ModelProto, where: str) -> None:
-    """Set a free batch to 1. Raises UnsupportedError for another free dimension, or an unsupported type of input."""
+    """Set a free batch dimension of inputs to 1. Raises UnsupportedError for other free dimensions or input types."""
     graph = model.graph
     for info in real_inputs(model):
         tensor = info.type.tensor_type
@@ -84,7 +84,7 @@ def fix_inputs(model: ModelProto, where: str) -> None:
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
             raise UnsupportedError(where, f"input '{info.name}' is {kind}", "convert the model to float32")
         if not tensor.HasField("shape"):
-            raise UnsupportedError(where, f"input '{info.name}' has no shape", "export it with a fixed shape")
+            raise UnsupportedError(where, f"input '{info.name}' has no shape", "export the model with fixed shapes")
         for axis, dim in enumerate(tensor.shape.dim):
             if dim.dim_value > 0:
                 continue
@@ -120,7 +120,7 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         _flatten_biases(made)
         _name_averages(made)
     except Exception as error:  # converter, inference and session each raise exception types of their own
-        raise UnsupportedError(where, f"onnxruntime cannot preprocess it: {first_line(error)}") from None
+        raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
     for tensor in made.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all():
             raise UnsupportedError(where, f"constant '{tensor.name}' holds NaN or infinity")
@@ -160,7 +160,7 @@ def _flatten_biases(model: ModelProto) -> None:
 
 
 def _name_averages(model: ModelProto) -> None:
-    """Turn AveragePool over the whole image into GlobalAveragePool, whose integer kernel adds integers."""
+    """Turn AveragePool over the whole image into GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
     shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
     for node in model.graph.node:
         whole = tuple(attribute(node, "kernel_shape", ())) == shapes.get(operand(node, 0), ())[2:]
@@ -170,7 +170,7 @@ def _name_averages(model: ModelProto) -> None:
 
 
 def signature(model: ModelProto) -> Graph:
-    """Return a Graph of the inputs alone, for reading samples."""
+    """Return a Graph that has only the model's inputs, so that samples can be read for it."""
     tensors = {}
     for info in model.graph.input:
         kind = str(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
@@ -195,7 +195,7 @@ def first_line(error: Exception) -> str:
 
 
 class Network:
-    """A prepared model with lookup of its constants, consumers and shapes."""
+    """A prepared model, in which constants, consumers and shapes can be looked up."""
 
     def __init__(self, model: ModelProto) -> None:
         self.model = model
@@ -243,12 +243,12 @@ class Network:
 
 
 def operand(node: NodeProto, index: int) -> str:
-    """Return the name of an input; empty if it is absent."""
+    """Return the name of a node's input `index`; empty if the node does not have it."""
     return node.input[index] if index < len(node.input) else ""
 
 
 def is_padded(node: NodeProto) -> bool:
-    """Return whether a pool has padding."""
+    """Return whether a pooling node has padding."""
     return any(attribute(node, "pads", ())) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
 
 
@@ -262,7 +262,7 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Turn onnxruntime's errors, which have many types, into UnsupportedError."""
+    """Run a `with` block, in which onnxruntime's errors (of many types) become UnsupportedError."""
     try:
         yield
     except Exception as error:
@@ -284,7 +284,7 @@ class Tracer:
         self._names = [info.name for info in self._session.get_outputs()]
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Return every traced tensor and output for one sample, by name."""
+        """Run one sample and return the traced tensors and the model's outputs, by name."""
         with _reported():
             values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
         return values | {name: feed[name] for name in self._direct}

@@ -29,7 +29,7 @@ NUMERIC = {"scale", "shift", "SNR dB"}
 
 @dataclass(frozen=True)
 class Measured:
-    """A tensor of the float model: its node, its scale, and its SNR in dB (inf: equal, nan: both are all zeros)."""
+    """A tensor's node, scale, and SNR in dB after quantisation (inf: no error, nan: all zeros in both models)."""
 
     tensor: str
     name: str
@@ -40,7 +40,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Top1:
-    """Fractions of the samples: both models agree on the class; each model gives the true class (None if unknown)."""
+    """Fractions of samples for which both models give the same class, and each gives the true class (None: unknown)."""
 
     agreement: float
     float_accuracy: float | None
@@ -49,7 +49,7 @@ class Top1:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """All measurements, over `samples` samples."""
+    """All measurements of a quantised model, over `samples` samples."""
 
     layers: tuple[Measured, ...]
     outputs: tuple[Measured, ...]
@@ -58,7 +58,7 @@ class Fidelity:
 
 
 def _squares(exact: Array, found: Array) -> tuple[float, float]:
-    """Return the sums of squares of a signal and of its error."""
+    """Return two sums of squares: of `exact`, and of its difference from `found`."""
     wide = exact.astype(np.float64)
     signal = float(np.sum(wide * wide))
     wide -= found
@@ -66,7 +66,7 @@ def _squares(exact: Array, found: Array) -> tuple[float, float]:
 
 
 def _ratio(signal: float, noise: float) -> float:
-    """Return the signal-to-noise ratio in dB."""
+    """Return the signal-to-noise ratio in dB of two sums of squares."""
     if not noise:
         return inf if signal else nan
     return 10 * log10(signal / noise) if signal else -inf
@@ -123,9 +123,9 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """Return name and operator of the node that computes a tensor; an activation is merged with the node before it.
+    """Return name and operator of the node that computes a tensor; a Relu or Clip is merged with the node before it.
 
-    They are not merged if the tensor between them is `shown` as well.
+    The two nodes are not merged if the tensor between them is `shown` as well.
     """
     node = net.producer[tensor]
     before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS else None
@@ -151,7 +151,7 @@ def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
 
 @dataclass(frozen=True)
 class Left:
-    """A node that is computed in float32, and the reason."""
+    """A node that the quantised model computes in float32, and the reason."""
 
     name: str
     op: str
@@ -205,7 +205,7 @@ class Report:
 
 
 def shifts_of(made: Made) -> dict[str, int]:
-    """Return the right shift from int32 to int8 of each product, sum and average, by tensor."""
+    """Return the right shift from int32 to int8 of each matrix product, sum and average, by output tensor."""
     return {
         step.outputs[0]: shift(made.plan, step, made.scales.tensors, made.scales.weights)
         for step in made.plan.steps
@@ -214,7 +214,7 @@ def shifts_of(made: Made) -> dict[str, int]:
 
 
 def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | None) -> tuple[Left, ...]:
-    """Return the nodes that run in float32: the keys of `reasons` or, without it, nodes with unquantised results."""
+    """Return the nodes that run in float32: those named in `reasons` (None: those whose results are not quantised)."""
     net, found = Network(original), counterparts(quantised)
     if reasons is not None:
         return tuple(
@@ -230,7 +230,7 @@ def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | 
 
 
 def show(report: Report) -> None:
-    """Print the report."""
+    """Print the report of a quantisation."""
     from rich.text import Text
 
     to = console()

@@ -33,7 +33,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pixels:
-    """The conversion of pixels 0..255 to model inputs: (pixel - mean) / std, per channel in the model's order."""
+    """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`, for R, G, B (if `bgr`: B, G, R)."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...] = (1.0,)
@@ -67,7 +67,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """Yield {input name: array} for each sample, and call `progress` after it, counting pass `part` of `parts`."""
+    """Yield {input name: array} for each sample, and call `progress` after it, as in pass `part` of `parts` passes."""
     count = count_of(samples)
     for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}

@@ -19,7 +19,7 @@ from tilewright.report.summary import count, size
 
 @dataclass(frozen=True)
 class Row:
-    """A node's operations and volumes. Bytes are as stored in the model, for one sample."""
+    """A node's multiply-accumulates and the bytes of its tensors, as stored in the model, for one sample."""
 
     name: str
     op: str
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates per byte, if every tensor is moved once."""
+        """Multiply-accumulates per byte, if every byte of a tensor is moved once."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
         return self.macs / moved if moved else 0.0
 
@@ -63,7 +63,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def show(program: Program, plans: str) -> None:
-    """Print where each step runs, then the graph's text and the target's own `plans`."""
+    """Print where each step runs, the analysis of each layer, the graph as text, and the target's text `plans`."""
     from rich.text import Text
 
     to = console()
@@ -82,7 +82,7 @@ def show(program: Program, plans: str) -> None:
 
 
 def _analysis(graph: Graph) -> None:
-    """Print multiply-accumulates and volumes of each layer."""
+    """Print a table of the multiply-accumulates and bytes of each layer."""
     from rich.text import Text
 
     to = console()
@@ -119,7 +119,7 @@ def graph_text(graph: Graph) -> str:
 
 
 def _references(graph: Graph) -> dict[str, str]:
-    """Return the name of each tensor in the text; constants are left out."""
+    """Return the name by which `graph_text` shows each tensor; constants are left out."""
     called = {name: _word(name) for name in graph.inputs}
     for node in graph.nodes:
         for index, name in enumerate(node.outputs):
@@ -140,7 +140,7 @@ def _value(graph: Graph, name: str, called: Mapping[str, str]) -> str:
 
 
 def _attributes(value: Any) -> str:
-    """Return {field=value, ...} of a dataclass without the defaults; empty if all values are defaults."""
+    """Return the fields of a dataclass that are not at their defaults, as text {field=value, ...}; empty if all are."""
     changed = [f for f in fields(value) if getattr(value, f.name) != _default(f)]
     texts = (f"{f.name}={_attribute(getattr(value, f.name))}" for f in changed)
     return "{" + ", ".join(texts) + "}" if changed else ""
@@ -157,7 +157,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _type(tensor: Tensor) -> str:
-    """Return dtype[shape], the quantisation, and a constant's hash."""
+    """Return a tensor's type as text: dtype[shape], the quantisation and, for a constant, its hash."""
     text = f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
     if tensor.quant is not None:
         text += f" {_quant(tensor.quant)}"
@@ -165,7 +165,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _quant(quant: Quant) -> str:
-    """Return a single scale exactly, or the range of several scales with a hash of all scales and zero points."""
+    """Return a quantisation as text: one scale exactly, or the range of several scales and a hash of the whole."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
     low, high, zeros = min(quant.scale), max(quant.scale), sorted(set(quant.zero_point))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
-from tilewright.sim.steps import Trace, serial_total
+from tilewright.sim.steps import Trace, by_size, serial_total
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
@@ -19,14 +20,15 @@ HOST = "host"
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
+    """Measurements of a host step, a launch or a launch's node. Cycles and bytes are for one sample, and 0 on the host.
 
     `macs` counts the layer's multiply-accumulates, padding taps included. `executed_macs` counts those of the machine's
     instructions: they may skip padding taps, and multiply channels that only fill the array. `macs_per_cycle` is the
     peak of the array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1.
     `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
     is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
-    cause, of the unit that does the work. `trace` is the trace of a whole launch; its first layer holds it.
+    cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
+    `trace` is the trace of a whole launch; only its first layer has it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Layer:
     dram_read_bytes: int = 0
     dram_write_bytes: int = 0
     stalls: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, int] = field(default_factory=dict)
     executed_macs: int = 0
     macs_per_cycle: int = 0
     reason: str = ""
@@ -46,16 +49,21 @@ class Layer:
     trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields except the trace, in this order."""
+        """Return a dict of all fields except `trace`, in the order of the class."""
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
-        return shown | {"stalls": dict(self.stalls)}
+        return shown | {"stalls": dict(self.stalls), "causes": dict(self.causes), "binds": self.binds}
+
+    @property
+    def binds(self) -> str:
+        """The cause of most of the cycles; "" on the host."""
+        return next(iter(self.causes), "")
 
 
 class Deviation(NamedTuple):
     """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
 
-    `overflowed` counts elements that are infinite or NaN here and different in the reference. The other fields do not
-    include them.
+    `overflowed` counts elements that differ and are infinite or NaN in the output or the reference. The other fields
+    leave these elements out.
     """
 
     largest: float
@@ -76,7 +84,7 @@ class Deviation(NamedTuple):
         )
 
     def with_more(self, other: Deviation) -> Deviation:
-        """Return the deviation over the samples of this deviation and of `other`."""
+        """Return the deviation over all samples: those of this deviation and those of `other`."""
         error, signal = self.error + other.error, self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
@@ -118,8 +126,16 @@ class Result:
         return sum(layer.cycles for layer in self.layers)
 
     @property
+    def causes(self) -> dict[str, int]:
+        """The cycles by cause, the largest first; they add up to `cycles`."""
+        total = Counter[str]()
+        for layer in self.layers:
+            total.update(layer.causes)
+        return by_size(total)
+
+    @property
     def trace(self) -> Mapping[str, Trace]:
-        """The trace of each launch, by layer name."""
+        """The trace of each launch, by the name of its first layer."""
         return {layer.name: layer.trace for layer in self.layers if layer.trace}
 
     @property
@@ -133,7 +149,7 @@ class Result:
 
     @property
     def macs_on_target(self) -> int:
-        """The part of `macs` that ran on the target; the host computed the rest."""
+        """The multiply-accumulates of `macs` that ran on the target; the host computed the rest."""
         return sum(layer.macs for layer in self.layers if layer.where != HOST)
 
     @property
@@ -144,7 +160,7 @@ class Result:
     def complete(self) -> bool:
         """Whether `cycles` are the time of the whole network: no multiply-accumulate ran on the host.
 
-        For a network without multiply-accumulates: no step ran on the host.
+        In a network without multiply-accumulates, it means that no step ran on the host.
         """
         if self.macs:
             return self.macs_on_target == self.macs
@@ -172,6 +188,8 @@ class Result:
             "samples": self.samples,
             "cycles": self.cycles,
             "serial_cycles": self.serial_cycles,
+            "causes": self.causes,
+            "binds": next(iter(self.causes), ""),
             "macs": self.macs,
             "macs_on_target": self.macs_on_target,
             "executed_macs": self.executed_macs,

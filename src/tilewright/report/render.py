@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from tilewright.files import replacing
 from tilewright.report import summary as summaries
-from tilewright.report.summary import COLUMNS, LISTED, NUMERIC, STALL, Summary, percent, shorten
+from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary, percent, shorten
 from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ NAME_WIDTH, NARROW, PIPED = 24, 120, 160
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console on stdout. Piped output is plain and wide enough for the table, or as wide as COLUMNS says."""
+    """Return a console on stdout. Piped output is plain and wide enough for the table, or as wide as $COLUMNS says."""
     from rich.console import Console
 
     class Piped(Console):
@@ -76,7 +76,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
     if to.width < NARROW:
         columns = [name for name in columns if name != "where" and not (name == "op" and named_by_op)]
         for row in rows:
-            row[STALL] = f"host: {row[STALL]}" if row["where"] == "host" else row[STALL].replace(" token", "")
+            row[CAUSE] = f"host: {row[CAUSE]}" if row["where"] == "host" else row[CAUSE]
     if rows:
         made = table(to, columns, NUMERIC)
         for row in rows:
@@ -101,7 +101,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print one line per finding, and their number."""
+    """Print one line per finding, and the number of findings."""
     to = console()
     for finding in findings:
         to.print(str(finding), soft_wrap=True)
@@ -119,7 +119,7 @@ def write_html(summary: Summary, path: str | Path) -> None:
 
 
 def page(summary: Summary) -> str:
-    """Return the whole HTML document."""
+    """Return the report of a run as an HTML document."""
     name = escape(summaries.title(summary.result))
     head = "".join(_cell("th", column, column) for column in COLUMNS)
     rows = "".join(
@@ -155,7 +155,7 @@ def _cell(tag: str, column: str, text: str) -> str:
 
 
 def _busy(summary: Summary) -> str:
-    """Return a bar for each unit: its busy cycles in all launches, as a share of all cycles."""
+    """Return an HTML table with a bar for each unit: its busy cycles in all launches, as a share of all cycles."""
     spent: dict[str, int] = {}
     for trace in (layer.trace for layer in summary.result.layers):
         for unit, cycles in (trace.busy() if trace else {}).items():

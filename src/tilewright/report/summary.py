@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,8 @@ from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
 from tilewright.report.metrics import HOST, Deviation, Layer, Result
 
-STALL = "top stall / why on host"
-COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
+CAUSE = "most cycles go to / why on host"
+COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: Predictions or findings that a report lists before it counts the rest; characters of a reason in the table.
 LISTED, REASON_WIDTH = 20, 80
@@ -36,7 +35,7 @@ class Summary:
 
     @property
     def wrong(self) -> list[int] | None:
-        """The samples whose prediction differs from their label; None if predictions or labels are not known."""
+        """The indices of samples whose prediction differs from their label; None without predictions or labels."""
         if self.predictions is None or self.labels is None:
             return None
         pairs = zip(self.predictions, self.labels, strict=True)
@@ -76,7 +75,7 @@ def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...
 
 
 def cells(index: int, layer: Layer) -> dict[str, str]:
-    """Return a layer's row of the table, by column."""
+    """Return a layer's row of the table of layers: {column name: text}."""
     on_host = layer.where == "host"
     return dict(
         zip(
@@ -92,15 +91,19 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 percent(layer.utilization) if layer.cycles and (layer.macs or layer.executed_macs) else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
                 size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
-                textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..") if on_host else top_stall(layer),
+                _reason(layer) if on_host else top_causes(layer.causes),
             ),
             strict=True,
         )
     )
 
 
+def _reason(layer: Layer) -> str:
+    return textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..")
+
+
 def totals(result: Result) -> dict[str, str]:
-    """Return the last row of the table."""
+    """Return the last row of the table of layers, which has the totals: {column name: text}."""
     read = sum(layer.dram_read_bytes for layer in result.layers)
     written = sum(layer.dram_write_bytes for layer in result.layers)
     return {
@@ -111,7 +114,7 @@ def totals(result: Result) -> dict[str, str]:
         "util": percent(result.utilization) if result.cycles else "-",
         "DRAM read": size(read) if read else "-",
         "DRAM write": size(written) if written else "-",
-        STALL: f"cycles: {_only(result)}" if result.cycles and not result.complete else "",
+        CAUSE: f"cycles: {_only(result)}" if result.cycles and not result.complete else top_causes(result.causes),
     }
 
 
@@ -121,7 +124,7 @@ def title(result: Result) -> str:
 
 
 class Fact(NamedTuple):
-    """One line below the table; `bad` marks a failure."""
+    """One line below the table of layers; `bad` marks a failure."""
 
     topic: str
     statement: str
@@ -129,7 +132,7 @@ class Fact(NamedTuple):
 
 
 def facts(summary: Summary) -> Iterator[Fact]:
-    """Yield the lines that follow the table."""
+    """Yield the lines of the report that follow the table of layers."""
     result = summary.result
     yield Fact("MACs", machine_macs(result))
     yield Fact("inputs", summary.source)
@@ -156,7 +159,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:
-    """Return the share of the network's multiply-accumulates that are on real numbers in the given nodes."""
+    """Return the share (0 to 1) of the network's multiply-accumulates that these nodes do on real numbers (floats)."""
     macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
     real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
     return real / max(1, sum(count for count, _ in macs))
@@ -173,7 +176,7 @@ def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
 
 
 def machine_macs(result: Result) -> str:
-    """Return how many multiply-accumulates ran on the machine, such as "0 of 12.5 M MACs ran on cfu (0 %)"."""
+    """Return text that says how many MACs ran on the machine, such as "0 of 12.5 M MACs ran on cfu (0 %)"."""
     if not result.macs:
         mine = sum(layer.where != HOST for layer in result.layers)
         return f"none to run; {mine} of {len(result.layers)} layers ran on {result.target}"
@@ -184,7 +187,7 @@ def machine_macs(result: Result) -> str:
 
 
 def cycles_of_launches(result: Result) -> str:
-    """Return the cycles of a run in which the host computed a part of the network: they are not the network's time."""
+    """Return text for a run whose host computed a part of the network: its cycles, which are not the network's time."""
     if not result.macs:
         return f"{result.cycles:,} per sample, {_only(result)}; not the network's time: the host ran the other layers"
     left = f"{count(result.macs - result.macs_on_target)} MACs ran on the host"
@@ -197,7 +200,7 @@ def _only(result: Result) -> str:
 
 
 def _peak(result: Result) -> str:
-    """Return the peak that utilisation refers to; layers of different operand types may have different peaks."""
+    """Return text with the peak to which utilisation refers; layers of different operand types may have several."""
     peaks = {layer.macs_per_cycle or result.macs_per_cycle for layer in result.layers if layer.cycles}
     return " and ".join(str(peak) for peak in sorted(peaks)) + " MAC/cycle"
 
@@ -250,12 +253,16 @@ def _listed(items: list[str]) -> str:
     return " ".join(items[:LISTED]) + more
 
 
-def top_stall(layer: Layer) -> str:
-    """Return the longest stall of the unit that does the work, with its cycles and its share of the layer's cycles."""
-    if not layer.stalls or not layer.cycles:
-        return "-"
-    cause, longest = max(layer.stalls.items(), key=itemgetter(1))
-    return f"{cause} {longest:,} ({100 * longest / layer.cycles:.0f}%)"
+def top_causes(causes: Mapping[str, int]) -> str:
+    """Return the first causes of cycles with their shares, until they explain half of the cycles."""
+    total, told = sum(causes.values()), 0
+    shown: list[str] = []
+    for cause, cycles in causes.items():
+        shown.append(f"{cause} {100 * cycles / total:.0f}%")
+        told += cycles
+        if 2 * told >= total:
+            break
+    return ", ".join(shown) or "-"
 
 
 def percent(part: float) -> str:
@@ -263,19 +270,19 @@ def percent(part: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share as text that reads 0 % or 100 % only if it is exactly that."""
+    """Return `part / whole` in percent, as text that reads 0 % or 100 % only if it is exactly that."""
     if part in (0, whole):
         return "100 %" if part else "0 %"
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def count(number: int) -> str:
-    """Return a number with three digits and a decimal prefix, such as 257 k."""
+    """Return text: a number with three digits and a decimal prefix, such as 257 k."""
     return _scaled(number, 1000, ("", " k", " M", " G", " T"))
 
 
 def size(number: int) -> str:
-    """Return a number of bytes with three digits and a binary unit, such as 17.2 KiB."""
+    """Return text: a number of bytes with three digits and a binary unit, such as 17.2 KiB."""
     return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 

@@ -29,7 +29,7 @@ SEQUENCE, MACHINE = 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Its tokens are arrows, with the ids `gives` and `takes`."""
+    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start here, `takes` end here."""
 
     track: int
     name: str
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Events ordered by start; events of one track do not overlap."""
+    """The events of a run or launch, ordered by start. Events of one track do not overlap."""
 
     title: str
     tracks: tuple[str, ...]
@@ -86,7 +86,7 @@ def timeline(result: Result) -> Timeline:
 
 
 def _tokens(trace: Trace, used: int) -> list[Flows]:
-    """Return for each step the flow ids of the tokens that it pushes and pops, numbered from `used` + 1."""
+    """Return, for each step, the ids of the tokens that it pushes and of those that it pops, from `used` + 1 on."""
     from tilewright.sim.order import match_tokens
 
     flows: list[Flows] = [([], []) for _ in range(len(trace.table))]
@@ -105,7 +105,7 @@ def of_launch(trace: Trace, name: str, about: Mapping[str, str]) -> Timeline:
 
 
 def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) -> list[Event]:
-    """Return one slice per step. A slice stops where the unit's next step starts; its arguments give the true end."""
+    """Return one slice per step, as an Event. It stops where the unit's next step starts; `args` give the true end."""
     causes = trace.cause_names()
     columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
     moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
@@ -129,7 +129,7 @@ def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) 
 def require(path: str | Path) -> None:
     """Check, before a long run, that the format of `path` can be written.
 
-    Raises InputError if it needs a package that is not installed.
+    Raises InputError if the format needs a package that is not installed.
     """
     if Path(path).suffix == ".json":
         return
@@ -226,7 +226,7 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
 
 
 def _edges(shown: Timeline) -> list[tuple[int, bool, Event]]:
-    """Return (time, begins, event) in order of time; at equal times, running slices end before others begin."""
+    """Return the edges of events as (time, begins, event), by time; at equal times, slices end before others begin."""
     edges = []
     for place, event in enumerate(shown.events):
         edges.append((event.start, 1, place, True, event))

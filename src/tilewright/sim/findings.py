@@ -13,7 +13,7 @@ PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of `space`.
+    """A defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of memory `space`.
 
     `ranges` are the affected parts of low..high; empty means all of it.
     """
@@ -32,7 +32,7 @@ class Finding:
         return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
 
     def inside(self, launch: str) -> Finding:
-        """Return the same finding with the name of its launch."""
+        """Return the same finding, with the launch's name added."""
         return replace(self, launch=launch)
 
     def to_json(self) -> dict[str, Any]:

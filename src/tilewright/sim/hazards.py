@@ -58,7 +58,7 @@ def everything(table: StepTable) -> Array:
 
 
 def suspects(table: StepTable, order: Order) -> Array:
-    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3] of space, low, high, ascending."""
+    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3], memory, low, high, ascending."""
     ranges = _suspects(table, order, everything(table))
     if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
         ranges = _suspects(replace(table, footprints=parts), order, ranges)
@@ -66,9 +66,9 @@ def suspects(table: StepTable, order: Order) -> Array:
 
 
 def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
-    """Return the cells inside some ranges where a race or uninitialised read is possible, as `suspects` does.
+    """Return the cells (pieces of memories) inside some ranges where a race or uninitialised read is possible.
 
-    The footprints need only hold the rows that touch the ranges.
+    The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
     """
     rows, live = table.footprints.rows, table.footprints.live
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
@@ -114,14 +114,14 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
 
 
 def _blocks(many: Array) -> list[int]:
-    """Return the indices at which to split cells, with `many` accesses each, into blocks of about BLOCK accesses."""
+    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `many[i]`."""
     total = np.cumsum(many)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
     return sorted({0, *edges, len(many)})
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return whether the cell that starts at each cut lies in one of the ranges (bool), which start and end at cuts."""
+    """Return, for each cut, whether the cell that starts there lies in a range (bool). Ranges start and end at cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True
@@ -129,9 +129,9 @@ def _covered(cuts: Array, ranges: Array) -> Array:
 
 
 def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
-    """Return the rows that reach into some ranges, split into one row per part.
+    """Return the footprint rows that reach into some ranges, split into rows without gaps (each with a count of 1).
 
-    None if no row has parts, or if there are more than MAX_ACCESSES parts.
+    None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
     """
     rows = footprints.rows
     live = footprints.live & reach(footprints, ranges)
@@ -147,7 +147,7 @@ def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
 
 
 def reach(footprints: Footprints, ranges: Array) -> Array:
-    """Return whether each row, taken as everything between its ends, reaches into one of the ranges, bool [r]."""
+    """Return, for each footprint row, whether the span between its ends reaches into one of the ranges: bool [r]."""
     rows = footprints.rows
     reached = np.zeros(len(rows), np.bool_)
     for index in np.unique(ranges[:, 0]):
@@ -160,10 +160,10 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 def _possible(
     table: StepTable, order: Order, cell: Array, step: Array, mode: Array, surely: Array, preset: Array
 ) -> Array:
-    """Return which accesses may race with an earlier access, or read uninitialised data, as bool.
+    """Return, for each access, whether it may race with an earlier one, or read uninitialised data: bool [accesses].
 
-    The accesses are sorted by cell and then in visiting order. An access can race with the cell's last write; a write
-    can also race with the last read in each unit.
+    The accesses are sorted by cell and then in visiting order. An access can race with the last write of its cell; a
+    write can also race with the cell's last read in each unit.
     """
     unit, writes, reads = table.unit[step], (mode & WRITE) > 0, (mode & READ) > 0
     last = _LastBefore(cell)
@@ -197,7 +197,7 @@ class _LastBefore:
 
 
 def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
-    """Return the count[i] numbers from low[i] on, for every i in turn, and the i that each number belongs to."""
+    """Return the `count[i]` numbers from `low[i]` on, for every i in turn, and the i that each number belongs to."""
     end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) + (low - end + count)[owner], owner
@@ -210,7 +210,7 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
 
 
 def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
-    """Return the hazards in some ranges (int64 [k, 3]: space, low, high, ascending), found element by element."""
+    """Return the hazards in some ranges (int64 [k, 3]: memory, low, high, ascending), found element by element."""
     footprints = _inside(table.footprints, ranges)
     rows = footprints.rows
     low, offset, total = _windows(table, rows, ranges)
@@ -268,14 +268,14 @@ def out_of_range(table: StepTable) -> list[Finding]:
 
 
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:
-    """Return the exact rows of footprints that reach into the ranges, and no rows for the others."""
+    """Return the footprints with exact rows; footprints that do not reach into the ranges become empty."""
     involved = set(footprints.owner()[reach(footprints, ranges)].tolist())
     nothing = np.zeros((0, 6), np.int64)
     return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """Return the part of each memory that needs a shadow: its lowest element, its start in the shadow, the total size.
+    """Return, by memory, the first element that needs a shadow and its index in the shadow; also the shadow's size.
 
     An element that the host has filled and no step writes cannot race, and is always initialised: it needs no shadow.
     """
@@ -293,7 +293,7 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
 
 
 def _filled(space: Space, rows: Array) -> Array:
-    """Return whether each row lies inside one range that the host has initialised."""
+    """Return, for each footprint row, whether it lies inside one range that the host has initialised."""
     ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
     return end_of(rows) <= home[:, 1]
@@ -314,9 +314,9 @@ def _scan(
     read: Array,
     limit: int,
 ) -> tuple[Array, int]:
-    """Return events (first step or UNWRITTEN, second step, space, low, high), and their number.
+    """Return an array of conflicts (first step or UNWRITTEN, second step, memory, low, high), and their number.
 
-    The two steps of an event conflict; they are in visiting order.
+    The two steps of a conflict are in visiting order.
     """
     units = read.shape[1]
     events = np.zeros((limit, 5), np.int64)

@@ -31,7 +31,7 @@ def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
 
 
 class Compiled(Generic[P, R]):
-    """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
+    """A function of arrays and numbers that runs compiled; `.python` is the same function, uncompiled."""
 
     #: Uncompiled microseconds of all loops so far, plus those that `expect` announced; the part of these still ahead.
     spent: ClassVar[int] = 0
@@ -43,9 +43,9 @@ class Compiled(Generic[P, R]):
         self._native: Callable[P, R] | None = None
 
     def due(self, microseconds: int) -> bool:
-        """Decide whether to use the compiled version for a call that takes about `microseconds` uncompiled.
+        """Return whether to use the compiled version for a call that takes about `microseconds` uncompiled.
 
-        Short calls stay in Python: compiling would take longer than the call.
+        Calls stay in Python until all of them together have taken PATIENCE: loading Numba takes as long.
         """
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced
@@ -67,7 +67,7 @@ class Compiled(Generic[P, R]):
 
 
 def expect(microseconds: int) -> None:
-    """Announce how long later calls take uncompiled, so that functions called before them are compiled as well."""
+    """Announce later calls that take `microseconds` uncompiled, so that calls before them are compiled as well."""
     Compiled.spent += microseconds
     Compiled.expected += microseconds
 
@@ -83,7 +83,7 @@ def compiled(function: Callable[P, R]) -> Compiled[P, R]:
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a function that compiled functions of its module call, and return it (a decorator).
 
-    It may write arrays, but not allocate any.
+    The function may write arrays, but not allocate any.
 
     Numba's cache checks only a function's own file for changes, so a part must be in the file of the loop calling it.
     """

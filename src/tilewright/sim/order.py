@@ -27,9 +27,9 @@ class Order:
     """The happens-before relation of n steps, and one legal order.
 
     `sequence` lists the steps that can run, in an order that the tokens allow: all n unless the program deadlocks.
-    `giver` [n, queues] is the step that pushes the token that a step pops (NO_STEP: it pops no token, NEVER: no step
-    pushes the token). `clock` [n, units] counts the steps of each unit that end before a step starts; `rank` [n] is the
-    step's position in its unit.
+    `giver` [n, queues] is the step that pushes the token that a step pops from a queue (NO_STEP: it pops none, NEVER:
+    no step pushes the token). `clock` [n, units] counts the steps of each unit that end before a step starts; `rank`
+    [n] is the step's position in its unit.
     """
 
     sequence: Array
@@ -63,7 +63,7 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 
 @compiled
 def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
-    """Return the step whose push each pop takes (the k-th pop of a queue takes its k-th push), and the pushes left."""
+    """Return the step whose push each pop takes (each queue is first in, first out), and the pushes never popped."""
     count = pops.shape[0]
     giver = np.full((count, queues), -1, np.int64)
     left = pushes.copy()

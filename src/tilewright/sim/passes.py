@@ -45,8 +45,8 @@ class Passes:
     """The results of the passes over one launch, without its data.
 
     `times` runs the time pass; it raises HazardError if a queue is too short. `given` are findings from decoding the
-    instructions. `outside` are accesses outside the memories; None computes them from the footprints. `further` finds
-    hazards that only this machine has.
+    instructions. `outside` are findings of accesses outside the memories (None: made from the footprints). `further`
+    finds hazards that only this machine has.
     """
 
     table: StepTable
@@ -58,7 +58,7 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """Findings that make the later passes meaningless, and tokens never popped."""
+        """Findings of decoding, of the order pass and of accesses out of range. Most make later passes meaningless."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.given, *self.order.findings, *outside)
 
@@ -88,7 +88,7 @@ class Passes:
 
     @property
     def serial(self) -> Trace | None:
-        """The trace without overlap; None if the steps cannot run in stream order."""
+        """The trace if each step waited for the previous one to end; None if steps cannot run in stream order."""
         return self._timed[1]
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
@@ -104,7 +104,7 @@ class Passes:
                 raise HazardError("program", str(finding), findings=found)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` selects: a legal one, by time of start, or random but legal."""
+        """Return the steps in the order that `options` select: the order pass's, by start time, or random but legal."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":

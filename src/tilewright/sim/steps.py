@@ -1,14 +1,15 @@
-"""The step table, on which the order, hazard and time passes work: one row per instruction. Also the trace of a run."""
+"""The step table, on which the order, hazard and time passes work: one row per instruction. Also a launch's trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.causes import CAUSE_TOKEN, NAMES, TRANSFER, WORK, Path
 
 READ, WRITE = 1, 2
 #: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
@@ -17,8 +18,6 @@ PARTLY = 4
 NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
-#: Causes of a wait before a step: no wait, the command is not yet delivered, or CAUSE_TOKEN + queue index for a token.
-CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Footprints:
     """The memory elements that steps touch, as rows. Many steps may share one footprint.
 
     `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
-    base + k * stride + 0..length-1 for k < count. Footprint f has the rows start[f]..start[f + 1].
+    `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
     With `exact`, rows may be bounds (PARTLY): only their lowest and highest element are certainly touched. exact(f)
     returns the exact rows of footprint f; most checks end before they need them.
     """
@@ -65,7 +64,7 @@ class Footprints:
         return len(self.start) - 1
 
     def extended(self, footprints: Sequence[Array]) -> Footprints:
-        """Return footprints with more exact footprints appended."""
+        """Return these footprints with others appended, whose rows are exact."""
         more = Footprints.of(footprints)
         start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
         rows = np.concatenate([self.rows, more.rows])
@@ -88,22 +87,22 @@ class Footprints:
 
     @cached_property
     def end(self) -> Array:
-        """One past the highest element of each row that has any element."""
+        """1 + the highest element of each row, int64 [r]; it has no meaning for rows without elements."""
         return end_of(self.rows)
 
 
 def live(rows: Array) -> Array:
-    """Return whether each row has any element, bool [r]."""
+    """Return whether each footprint row (see Footprints) has any element, bool [r]."""
     return (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
 
 
 def end_of(rows: Array) -> Array:
-    """Return one past the highest element of each row that has any element."""
+    """Return 1 + the highest element of each footprint row, int64 [r]; it has no meaning for rows without elements."""
     return rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
-    """Return footprint rows for a set of elements (any order, repeats allowed), one row per maximal run."""
+    """Return footprint rows for a set of elements (any order, repeats allowed): one row per stretch without gaps."""
     if not elements.size:
         return np.zeros((0, 6), np.int64)
     low = elements.min()
@@ -114,7 +113,7 @@ def runs(space: int, mode: int, elements: Array) -> Array:
 
 
 def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
-    """Return one footprint row for each run of `length` elements from `first` on."""
+    """Return one footprint row for each i: the `length[i]` consecutive elements from `first[i]` on."""
     rows = np.zeros((len(first), 6), np.int64)
     rows[:, SPACE], rows[:, MODE], rows[:, BASE], rows[:, LENGTH], rows[:, COUNT] = space, mode, first, length, 1
     return rows
@@ -122,9 +121,10 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """n steps in stream order. `pops` and `pushes` are bit masks over `queues`: one token per queue and step.
+    """A table of n steps in stream order. Bit q of `pops` and `pushes`: the step pops or pushes a token of `queues[q]`.
 
-    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages.
+    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the
+    kinds of work that explain a launch's cycles; without them, the kinds are the units.
     """
 
     units: tuple[str, ...]
@@ -136,12 +136,14 @@ class StepTable:
     footprint: Array  # int64 [n]
     footprints: Footprints
     describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
+    works: tuple[str, ...] = ()
+    work: Array | None = None
 
     @classmethod
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
-        """Return steps without footprints or tokens, for a machine with its own time pass.
+        """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each of `queues` names a cause for which the first unit waits for the last unit.
+        Each of `queues` names a reason why the first unit may wait for the last unit, as a cause in the trace.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
@@ -152,14 +154,14 @@ class StepTable:
 
     @cached_property
     def by_unit(self) -> tuple[Array, Array]:
-        """The steps of each unit in order: unit u has steps[start[u]:start[u + 1]], as (start, steps), int64."""
+        """A tuple (start, steps) of int64 arrays: unit u runs `steps[start[u]:start[u + 1]]`, in this order."""
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
 
     @cached_property
     def makes_room(self) -> Array:
-        """The step whose pop frees the place that a push needs, int64 [n, queues]; NO_STEP if a place is free."""
+        """For each push, the step whose pop makes room for it, int64 [n, queues] (NO_STEP: has room, NEVER: none)."""
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]
@@ -175,7 +177,7 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Part:
-    """The share of one layer in a launch: cycles, bytes, and stalls of the unit that does the work.
+    """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
 
     `serial_cycles` is None if the launch has no serial time (see `LaunchResult`).
     """
@@ -185,10 +187,16 @@ class Part:
     bytes_read: int
     bytes_written: int
     stalls: Mapping[str, int]
+    causes: Mapping[str, int] = field(default_factory=dict)
+
+
+def by_size(causes: Mapping[str, int]) -> dict[str, int]:
+    """Return the causes that have cycles, the largest first."""
+    return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
 
 
 def serial_total(cycles: Iterable[int | None]) -> int | None:
-    """Return the sum of serial times, or None if one of them is not defined."""
+    """Return the sum of layers' `serial_cycles`, or None if one of them is None."""
     total = 0
     for one in cycles:
         if one is None:
@@ -202,7 +210,7 @@ class Trace:
     """The times of n steps as int64 [n] columns, in cycles from the start of the launch.
 
     `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
-    transfers waited for the DRAM channel. `cycles` is when the last step ended.
+    transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
     """
 
     table: StepTable
@@ -215,6 +223,12 @@ class Trace:
     bytes_written: Array
     fetch_bytes: int
     cycles: int
+    walk: Callable[[], Path] | None = None
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The critical path; None if the machine's time pass does not record what steps wait for."""
+        return self.walk() if self.walk else None
 
     @cached_property
     def until(self) -> Array:
@@ -245,13 +259,14 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
-        """Return the launch's parts, each with its cycles, its bytes and the stalls of `unit`.
+        """Return one Part for each layer of the launch: its cycles, its bytes and the stalls of `unit`.
 
-        `part` [n] is the number of each step's part, from 0. `serial` is the launch's trace without overlap; if it is
+        `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
         None, the parts have no serial time. The cycles of a part run from the end of the previous part to its own end,
         so that they add up to the cycles of the launch.
         """
-        found, before = [], 0
+        found: list[Part] = []
+        ends, before = list[int](), 0
         alone = None if serial is None else np.diff(serial.end, prepend=0)
         works = self.table.unit == self.table.units.index(unit)
         count = int(part.max(initial=0)) + 1
@@ -259,6 +274,7 @@ class Trace:
             mine = part == index
             end = max(before, int(self.end[mine].max(initial=0))) if index + 1 < count else self.cycles
             read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
+            ends.append(end)
             found.append(
                 Part(
                     cycles=end - before,
@@ -269,7 +285,26 @@ class Trace:
                 )
             )
             before = end
-        return tuple(found)
+        each = self.causes(unit, ends) if self.path else [part.stalls for part in found]
+        return tuple(replace(part, causes=causes) for part, causes in zip(found, each, strict=True))
+
+    def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
+        """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.
+
+        Span i begins where span i - 1 ends, and ends in cycle `ends[i]` (default: one span, the whole launch). Without
+        a critical path, the causes of the launch are the waits of `unit`; the other cycles are the unit's own.
+        """
+        if self.path is None:
+            waits = self.stalls(unit)
+            return [by_size({unit: self.cycles - sum(waits.values()), **waits})]
+        path, table = self.path, self.table
+        works, work = (table.works, table.work) if table.work is not None else (table.units, table.unit)
+        writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
+        later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
+        codes = np.where(path.kind == WORK, work[path.step], later)
+        names = (*works, *NAMES)
+        charged = path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
+        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

@@ -11,12 +11,14 @@ instruction is delivered; then a burst is granted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
+from tilewright.sim.causes import Limits, Timed, critical_path
 from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order, runs_in_stream_order
 from tilewright.sim.steps import StepTable, Trace
@@ -36,14 +38,14 @@ FETCHED, SENT, DELIVERS = range(3)
 class Channel(NamedTuple):
     """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: most beats of a burst.
 
-    `burst` 0: there is no port, and Costs.busy includes the cycles of transfers.
+    If `burst` is 0, there is no port, and Costs.busy includes the cycles of transfers.
 
-    `in_flight` 0: bursts are granted in order of request. Bursts of a row follow each other, and a unit requests its
-    next row when the data of the previous row has arrived.
+    If `in_flight` is 0, bursts are granted in order of request. Bursts of a row follow each other, and a unit requests
+    its next row when the data of the previous row has arrived.
 
-    `in_flight` n: there is a command channel. One read is granted per cycle, in order of Costs.priority, fetch first,
-    with at most n reads outstanding. A unit requests its next burst in the cycle after a grant. Writes run ahead in the
-    same way; the first beat of a write comes `write_latency` cycles after its grant.
+    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
+    fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
+    after a grant. The first beat of a write comes `write_latency` cycles after its grant.
     """
 
     beat_bytes: int
@@ -56,10 +58,10 @@ class Channel(NamedTuple):
 class Fetch(NamedTuple):
     """The delivery of commands to the units: `insn_bytes` each, in stream order, into queues of `depth` commands.
 
-    Depth 0: there is no fetch, and all commands are delivered at the start. Commands are read in batches of `batch`
-    (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command has
-    been delivered. With a `buffer`, in commands, the next batch is requested as soon as the buffer has room for it, and
-    beats hold as many commands as fit. A command leaves its queue when its step starts.
+    If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
+    `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
+    has been delivered. With a `buffer` (of so many commands), the next batch is requested as soon as the buffer has
+    room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
     """
 
     insn_bytes: int
@@ -161,17 +163,30 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
         bytes_written=np.where(costs.writes == 1, moved, 0),
         fetch_bytes=len(table) * fetch.insn_bytes,
         cycles=int(out.end.max(initial=0)),
+        walk=partial(critical_path, *_timed(run)),
     )
 
 
+def _timed(run: Run) -> tuple[Timed, Limits]:
+    """Return what the critical path of a launch is found from, after the time pass."""
+    costs, channel, stream, out = run.costs, run.channel, run.stream, run.out
+    position = np.empty_like(stream.order)
+    position[stream.order] = np.arange(len(position))
+    beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
+    known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}
+    known |= {name: getattr(stream, name) for name in Timed._fields if name in Stream._fields}
+    timed = Timed(**known, start=out.begin, position=position, beats=beats)
+    return timed, Limits(run.fetch.depth, run.units.room, run.units.outstanding)
+
+
 def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
-    """Return the state before the first event."""
+    """Return the data of the event loop (a Run) before the first event."""
     count, clients = len(table), len(table.units) + 1
-    unknown = np.full((3, count), NOT_YET, np.int64)
+    unknown = np.full((5, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
     return Run(
         Stream(*table.by_unit, table.unit, order.giver, table.makes_room),
-        Outcome(*unknown, *np.zeros((len(Outcome._fields) - 3, count), np.int64)),
+        Outcome(*unknown, *np.zeros((len(Outcome._fields) - 5, count), np.int64)),
         State(*numbers, *np.zeros((len(FLAGS), clients), np.bool_)),
         np.zeros(4, np.int64),
         np.zeros(max(1, simulated.channel.in_flight), np.int64),
@@ -181,7 +196,7 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
 
 
 class Stream(NamedTuple):
-    """The steps. Unit u runs `order[first[u]:first[u + 1]]`; see Order.giver and StepTable.makes_room."""
+    """The steps of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` StepTable.makes_room."""
 
     first: Array
     order: Array
@@ -191,11 +206,13 @@ class Stream(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Columns of the trace, int64 [n]. A time is NOT_YET until it is known."""
+    """The columns of the trace that `simulate` writes, int64 [n]. A time is NOT_YET until it is known."""
 
     begin: Array
     end: Array
     delivered: Array
+    worked: Array  # when its work was done
+    released: Array  # when it freed its unit
     wait: Array
     cause: Array
     contention: Array
@@ -203,7 +220,7 @@ class Outcome(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of each client, int64 or bool [units + 1].
+    """The state of each client of the DRAM port (units, then fetch), int64 or bool [units + 1].
 
     A unit first moves the data of its step. Then the step is `ending`: its work is done at `work_end`, but its queues
     may still lack room for its tokens.
@@ -231,7 +248,7 @@ class State(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The data that the loop reads and writes. `bursts`: when each of the last granted reads ends."""
+    """The data that the event loop `simulate` reads and writes. `bursts` are end times of the last granted reads."""
 
     stream: Stream
     out: Outcome
@@ -285,7 +302,7 @@ def simulate(run: Run, serial: bool) -> int:
 
 @part
 def next_step(run: Run, serial: bool) -> tuple[int, int]:
-    """Return the earliest start or end of a step, and its unit."""
+    """Return the time of the next start or end of a step, and the step's unit (NOT_YET, -1: there is none)."""
     stream, out, state = run.stream, run.out, run.state
     best, best_unit = NOT_YET, -1
     for u in range(stream.first.shape[0] - 1):
@@ -308,7 +325,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
 
 @part
 def when_ends(run: Run, u: int) -> int:
-    """Return when a unit can release its step: its work is done, and its tokens and the next step have room."""
+    """Return when unit `u` can release its step: its work is done, and its tokens and the next step have room."""
     stream, out, state = run.stream, run.out, run.state
     t = state.work_end[u]
     s, before = stream.order[state.position[u]], state.position[u] - run.units.outstanding
@@ -325,7 +342,7 @@ def when_ends(run: Run, u: int) -> int:
 
 @part
 def next_delivery(run: Run) -> int:
-    """Return when the next instruction reaches its unit's queue."""
+    """Return when the next instruction reaches its unit's queue (NOT_YET: it cannot yet)."""
     sent = run.fetched[SENT]
     if sent < run.fetched[FETCHED] and run.state.backlog[run.stream.unit[sent]] < run.fetch.depth:
         return max(run.fetched[DELIVERS], run.out.arrival[sent])
@@ -334,7 +351,7 @@ def next_delivery(run: Run) -> int:
 
 @part
 def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
-    """Return the earliest grant of a burst and its client, or client -1 if another event comes first."""
+    """Return the time of the next grant of a burst, and its client (-1 if another event, at `before`, comes first)."""
     state, port, in_flight = run.state, run.port, run.channel.in_flight
     best, client = before, -1
     for u in range(state.moving.shape[0]):
@@ -370,7 +387,7 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
 
 @part
 def grant_fetch(run: Run, now: int) -> None:
-    """Grant a batch of instructions to fetch."""
+    """Grant the DRAM port to fetch, for one batch of instructions."""
     fetch, fetched, beat, count = run.fetch, run.fetched, run.channel.beat_bytes, run.stream.unit.shape[0]
     beats_each = -(-fetch.insn_bytes // beat)
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
@@ -401,7 +418,7 @@ def deliver(run: Run, now: int) -> None:
 
 @part
 def grant_step(run: Run, u: int, now: int) -> bool:
-    """Grant a burst of a unit's row. Return whether it is the last one of the row."""
+    """Grant the DRAM port to unit `u` for a burst of a row (see Costs). Return whether it is the row's last burst."""
     state, s = run.state, run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
     at = take_bus(run, state.writing[u], size, now)
@@ -426,7 +443,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def start(run: Run, u: int, now: int) -> None:
-    """Start a step; its command leaves the unit's queue."""
+    """Start the next step of unit `u` at time `now`; its command leaves the unit's queue."""
     stream, out, state, costs, sent = run.stream, run.out, run.state, run.costs, run.fetched[SENT]
     s = stream.order[state.position[u]]
     if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
@@ -455,7 +472,7 @@ def start(run: Run, u: int, now: int) -> None:
 
 @part
 def next_row(run: Run, u: int, now: int) -> None:
-    """Begin the next row of a step's transfer or, after the last row, the step's work."""
+    """Begin the next row of the transfer of unit `u`'s step or, after the last row, the step's work."""
     state, costs, beat = run.state, run.costs, run.channel.beat_bytes
     s = run.stream.order[state.position[u]]
     if state.rows_left[u] > 0:
@@ -471,10 +488,11 @@ def next_row(run: Run, u: int, now: int) -> None:
 
 @part
 def end(run: Run, u: int, now: int) -> None:
-    """Release a unit from its step. The step ends now or, if it has a tail, later."""
+    """Release unit `u` from its step. The step ends now or, if it has a tail, later."""
     out, state, costs = run.out, run.state, run.costs
     s = run.stream.order[state.position[u]]
-    out.end[s] = now
+    out.end[s] = out.released[s] = now
+    out.worked[s] = state.work_end[u]
     if costs.tail[s] > 0:
         out.end[s] = max(now + costs.tail[s], state.data_end[u] + costs.settle[s], state.last_end[u] + 1)
     state.last_end[u] = out.end[s]

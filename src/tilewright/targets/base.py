@@ -41,7 +41,7 @@ class ConformCase:
 class Target(Protocol):
     """A machine: its configurations, compiler, simulation passes and golden vectors.
 
-    `passes` names the passes that it has, of "order", "time" and "values". A request for another pass is refused.
+    `passes` names its simulation passes, of "order", "time" and "values". A request for another pass is refused.
     """
 
     name: str
@@ -82,8 +82,8 @@ class Target(Protocol):
     def explain(self, program: Program, timing: str | None = None) -> str:
         """Return a text dump of each compile stage: plans, volumes, counts and cycles per layer.
 
-        `timing` names the timing model (None: the first). If time depends on values, None gives no cycles, and a named
-        timing model gives the cycles of a sample of zeros.
+        `timing` names the timing model (None: the first). If cycles depend on the data, None gives no cycles, and a
+        named timing model gives the cycles of a sample of zeros.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
@@ -127,13 +127,13 @@ class Layouts(Protocol):
 class Approximates(Protocol):
     """A target that can compute real numbers in its own number format, which is not bit-exact to the reference.
 
-    `real_option` is the command-line option that selects this.
+    `real_option` is the command-line option that makes the target compute real numbers.
     """
 
     real_option: str
 
     def takes_real(self, config: Config) -> bool:
-        """Return whether this machine computes real numbers."""
+        """Return whether a machine with this configuration computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
         """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
@@ -144,12 +144,12 @@ class Batches(Protocol):
     """A target whose launches can take several samples at a time."""
 
     def samples_a_launch(self, program: Program) -> int:
-        """Return how many samples a launch takes. A launch with fewer samples is padded and costs as much."""
+        """Return how many samples a launch takes. With fewer, it is padded and takes as many cycles as a full one."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The report of a program on a target's processor: as text, as JSON values, and as a speedscope profile."""
+    """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile."""
 
     text: str
     data: Mapping[str, Any]
@@ -162,7 +162,7 @@ class Executes(Protocol):
     """A target with a processor that runs ELF files."""
 
     def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
-        """Run a file to its end, or up to `limit` instructions. Raises ProgramError if the file cannot be loaded."""
+        """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Gateware(Protocol):
         """Return why the design does not fit the configured board, and what to set; empty if it fits."""
 
     def rtl(self, config: Config) -> Mapping[str, str]:
-        """Return the files of a design for a board, by name: Verilog, constraints, README."""
+        """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
         """Run one launch on one sample on the gateware and on the simulator, and compare them."""

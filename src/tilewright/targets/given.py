@@ -35,7 +35,7 @@ def word(default: str, *words: str) -> Any:
 class MachineConfig:
     """Base of the frozen dataclasses that configure a machine. Each key is a `number`, a `word` or free text.
 
-    `where` begins the messages of its ConfigErrors. `presets` are configurations or mappings, the default first.
+    `where` begins the messages of its ConfigErrors. `presets` are configurations or mappings by name, default first.
     """
 
     where: ClassVar[str]
@@ -125,14 +125,14 @@ def integer(where: str, key: str, text: str) -> int:
 
 
 def digest(keys: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of canonical JSON (sorted keys, no spaces). It ties a saved program to its machine."""
+    """Return the SHA-256 (hex) of a configuration as canonical JSON. It ties a saved program to its machine."""
     return hashlib.sha256(json.dumps(keys, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Machine(Generic[C]):
     """The part of the contract (base.py) that all targets implement alike.
 
-    `kind` is the class of the target's configurations; `no_vectors` says why it has no golden vectors.
+    `kind` is the class of the target's configurations; `no_vectors` says why the target has no golden vectors.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Machine(Generic[C]):
         return config
 
     def config_of(self, program: Program) -> C:
-        """Return the configuration a program was compiled for. Raises ProgramError if its digest does not match."""
+        """Return the configuration of a compiled program. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
         if config.digest() != program.digest:
             reason = "its configuration was changed: it does not match the saved digest"
@@ -171,7 +171,7 @@ class Machine(Generic[C]):
 
 @contextmanager
 def untrusted(launch: Launch) -> Iterator[None]:
-    """Run a block that uses a saved launch; its exceptions on a malformed launch become ProgramError.
+    """Run a `with` block that uses a saved launch; its exceptions on a malformed launch become ProgramError.
 
     Raises ProgramError if the layout stored in the launch does not fit its network or its data.
     """
@@ -184,7 +184,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a block. Raises its HazardError again, with the launch's name added to the error and its findings."""
+    """Run a `with` block. Raises its HazardError again, with the launch's name in the error and its findings."""
     try:
         yield
     except HazardError as error:
@@ -193,6 +193,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the memory `left` after a launch, by name. Names begin with the launch's if the program has several."""
+    """Return the arrays `left` in memory after a launch; with several launches, names begin with the launch's."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -40,6 +40,6 @@ def new_target(name: str, into: str | Path = ".") -> Path:
 
 
 def _renamed(text: str, name: str) -> str:
-    """Replace the name of the template in each of its spellings: onemac, OneMac, ONEMAC."""
+    """Return `text` with the template's name replaced by `name` in each spelling: onemac, OneMac, ONEMAC."""
     title = "".join(word.capitalize() for word in name.split("_"))
     return text.replace(TEMPLATE, name).replace("OneMac", title).replace(TEMPLATE.upper(), name.upper())

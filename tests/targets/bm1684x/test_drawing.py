@@ -64,7 +64,7 @@ def test_a_picture_has_a_box_for_every_element() -> None:
     texts = [node for node in picture.iter("{http://www.w3.org/2000/svg}text") if node.get("text-anchor") == "middle"]
     assert "".join(str(node.text) for node in texts[:4]) == "n0c2h0w0"  # in lane 0
     assert len(texts) == 72 * 4
-    with pytest.raises(InputError, match="4096 at most"):
+    with pytest.raises(InputError, match="at most 4096"):
         laid("aligned", (1, 64, 9, 9), "f16").svg()
 
 

@@ -200,16 +200,19 @@ def with_fields(command: Encoded, **fields: int) -> Encoded:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of AR is not modelled"),
+        (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of the format AR is not modelled"),
         (with_fields(add(1, 0, 0, 0, 0), res0_prec=7), "the code 7 in a precision field is reserved"),
         (with_fields(add(1, 0, 0, 0, 0), res0_str=5), "res0_str is 5"),
         (with_fields(add(1, 0, 0, 0, 0), res0_h=0), "every size must be"),
         (with_fields(add(1, 0, 2, 0, 0)), "multiple of 4"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), localmem_mask_l32=1), "masks lanes"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), decompress_enable=1), "decompresses"),
-        (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), cmd_special_function=5), "function 5 of DMA_tensor"),
-        (fresh(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}), "DMA_nonzero commands are not modelled"),
-        (fresh(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}), "long AR commands are not modelled"),
+        (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), cmd_special_function=5), "function 5 of the format DMA_tensor"),
+        (
+            fresh(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}),
+            "commands of the format DMA_nonzero are not modelled",
+        ),
+        (fresh(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}), "long commands of the format AR are not modelled"),
     ],
 )
 def test_what_is_not_modelled_is_said(command: Encoded, message: str) -> None:

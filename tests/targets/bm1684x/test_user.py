@@ -142,7 +142,7 @@ def tensor(tpu: Tpu, bank: int) -> Tensor:
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), 1.0, 1.0, saturat=True), "there is no attribute saturat"),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tpu.weights((4, 4, 1, 1), F32, 2)),
-            "window: it is missing; give window=",
+            "attribute window: missing; give window=",
         ),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2), window=Window((1, 1))),

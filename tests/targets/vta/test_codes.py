@@ -25,7 +25,7 @@ MACHINES: tuple[tuple[dict[str, str], str], ...] = (
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 3)) for seed in range(6)])
 @pytest.mark.parametrize(("keys", "rounding"), MACHINES, ids=str)
 def test_random_layers_of_signed_and_unsigned_codes(keys: dict[str, str], rounding: str, seed: int) -> None:
     config = PRESETS["pynq"].with_overrides(keys)

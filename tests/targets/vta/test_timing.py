@@ -152,7 +152,7 @@ def test_no_step_overlaps_another_without_overlap(name: str, seed: int) -> None:
 def test_a_queue_that_can_never_drain_is_an_error_of_each_bounded_model() -> None:
     records = [{**FINISH, "pop_prev": 1}, FINISH, {**NOP, "push_next": 1}]
     for name, depth in (("hls", 1), ("tilewright", 1)):
-        with pytest.raises(HazardError, match=f"commands {depth}"):
+        with pytest.raises(HazardError, match=f"depths: {depth} commands"):
             traced(records, config_of(queue_depth=depth), name)
         assert traced(records, config_of(queue_depth=2), name).cycles
     assert traced(records, config_of(queue_depth=1), "ideal").cycles == 0

@@ -1,4 +1,4 @@
-"""All operators, by kind."""
+"""All operators of the graph, and `KINDS`, which maps the name of each kind to its class."""
 
 from tilewright.graph.ops.base import KINDS, Op, Window
 from tilewright.graph.ops.elementwise import Add, Clamp, Dequantize, IntegerAdd, Mul, Quantize, RequantShift

@@ -1,4 +1,4 @@
-"""Base class of operators (attributes, shape rule, integer reference, MACs), and the sliding window of some of them."""
+"""The base class of operators (attributes, shape rule, integer reference), and the window of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODES = ("int8", "uint8")
 
 @dataclass(frozen=True)
 class Op(ABC):
-    """An operator and its attributes; subclasses are registered by `kind` in `KINDS`."""
+    """An operator and its attributes. Each subclass that sets `kind` is registered in `KINDS` under that name."""
 
     kind: ClassVar[str] = ""
 
@@ -33,11 +33,11 @@ class Op(ABC):
         """Return the output shapes that follow from the input shapes. Raises ModelError if the inputs do not fit."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the tensors that must hold quantised 8-bit codes; by default all inputs and outputs."""
+        """Return the tensors of `site` that must hold quantised 8-bit codes; by default all inputs and outputs."""
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Check the tensors' types. Raises UnsupportedError if a tensor of `codes` is not quantised int8 or uint8."""
+        """Check types. Raises UnsupportedError if a tensor that `codes` returns is not quantised int8 or uint8."""
         for tensor in self.codes(site):
             if tensor.dtype not in CODES or tensor.quant is None:
                 other = f"is {tensor.dtype}, not int8 or uint8"
@@ -46,7 +46,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        """Return the exact outputs. Every value and result has a sample axis in front (see graph.ir)."""
+        """Return the exact outputs for the input `values`. All arrays have a sample axis in front (see graph.ir)."""
 
     @property
     def label(self) -> str:
@@ -54,7 +54,7 @@ class Op(ABC):
         return self.kind
 
     def macs(self, site: Site) -> int:
-        """Return multiply-accumulates for one sample; as is customary, padding taps count."""
+        """Return the number of multiply-accumulates for one sample. As is customary, those on padding count."""
         return 0
 
 
@@ -62,19 +62,19 @@ KINDS: dict[str, type[Op]] = {}
 
 
 def given(value: Array | None) -> Array:
-    """Return a required input's value; validation has already checked that it is present."""
+    """Return `value`, the value of a required input. It is not None: validation has checked that it is present."""
     assert value is not None
     return value
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
-    """Convert whole numbers to codes of `out`, clamped to its type and its fused activation."""
+    """Return whole numbers as codes of `out`, clamped to its type and to an activation (see rounding.clamp_range)."""
     low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
     return np.clip(codes, low, high).astype(out.dtype, copy=False)
 
 
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
-    """Return the shape of an input that must have four axes. Raises ModelError if it has another number of axes."""
+    """Return the shape of input `index`, which must have four axes. Raises ModelError if it has another number."""
     shape = site.input(index).shape
     if len(shape) != 4:
         raise ModelError(site.where, f"input {index} has the shape {list(shape)}; four axes are required")
@@ -92,11 +92,11 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Input rows and columns that one window spans."""
+        """The numbers of input rows and columns that one window spans."""
         return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
 
     def output_size(self, name: str, height: int, width: int) -> tuple[int, int]:
-        """Return output rows and columns. Raises ModelError if the window is impossible or does not fit the input."""
+        """Return the output's height and width. Raises ModelError if the window is impossible or does not fit."""
         top, bottom, left, right = self.padding
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
             raise ModelError(f"op '{name}'", f"has an impossible window: {self}")
@@ -106,14 +106,14 @@ class Window:
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
     def pad(self, x: Array, value: int = 0) -> Array:
-        """Return x (B, H, W, C) with the padding around it."""
+        """Return x (B, H, W, C) with this window's padding around it, filled with `value`."""
         if not any(self.padding):
             return x
         top, bottom, left, right = self.padding
         return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
 
     def view(self, padded: Array) -> Array:
-        """Return all windows of a padded x as a view (B, OH, OW, KH, KW, C), without copying."""
+        """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
@@ -124,7 +124,8 @@ class Window:
     ) -> Window:
         """Return a window with TensorFlow's SAME padding for an input of `size`.
 
-        It gives ceil(size / stride) outputs. An odd number of padding positions puts one more after than before.
+        It gives `ceil(size / stride)` outputs per axis. An odd padding has one more position after the input than
+        before it.
         """
         padding: list[int] = []
         for extent, k, s, d in zip(size, kernel, stride, dilation, strict=True):

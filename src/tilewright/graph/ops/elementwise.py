@@ -29,7 +29,7 @@ _INTEGERS = ("int8", "uint8", "int32")
 
 @dataclass(frozen=True)
 class Broadcast(Op):
-    """An operator whose inputs broadcast to the output."""
+    """Base class of operators whose inputs broadcast to the shape of the output."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """Return the broadcast shape. Raises ModelError if the inputs do not broadcast."""
@@ -43,7 +43,7 @@ class Broadcast(Op):
 
 @dataclass(frozen=True)
 class Binary(Broadcast):
-    """An operator on two inputs, each with its own scale."""
+    """Base class of operators on two tensors of codes, each with its own scale; `activation` clamps the result."""
 
     activation: Activation = "none"
 
@@ -52,19 +52,22 @@ class Binary(Broadcast):
 
 
 def aligned(site: Site, index: int, value: Array | None) -> Array:
-    """Return an operand with axes of 1 inserted after the sample axis, up to the output's number of axes."""
+    """Return the value of input `index`, with axes of 1 after the sample axis up to the output's number of axes."""
     array, shape = given(value), site.input(index).shape
     return array.reshape(array.shape[0], *(1,) * (len(site.output.shape) - len(shape)), *shape)
 
 
 def centred(site: Site, index: int, value: Array | None) -> Array:
-    """Return codes - zero_point as int64, aligned."""
+    """Return `code - zero_point` for the codes `value` of input `index`, as int64, with axes as in `aligned`."""
     return aligned(site, index, value).astype(np.int64) - site.input(index).zero_point
 
 
 @dataclass(frozen=True)
 class Add(Binary):
-    """a + b. TFLite (add.h) uses a common scale with 20 extra bits, and three multipliers; methods give other rules."""
+    """The sum of two tensors of codes, by the rule of the rounding mode.
+
+    TFLite's rule (add.h) is a common scale with 20 extra bits, and three multipliers.
+    """
 
     kind = "add"
 
@@ -88,7 +91,7 @@ class Add(Binary):
         return multiply_by_quantized_multiplier(total, q, shift)
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
-        """Return three exponents: to bring a and b to the finer of their scales, and their sum to the output's scale.
+        """Return the log2 of three factors: of a and b to the finer of their scales, and of a + b to the output's.
 
         Raises ModelError if a ratio of scales is not a power of two.
         """
@@ -102,7 +105,7 @@ class Add(Binary):
         return shift_up((a << left) + (b << right), out)
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """Return the sum as XNNPACK's vadd computes it; None if vadd refuses the ratios of the scales.
+        """Return a + b, without the zero point, as XNNPACK's vadd computes it; None if vadd refuses the scales.
 
         vadd uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
         """
@@ -116,7 +119,7 @@ class Add(Binary):
         return total
 
     def _fused(self, site: Site, values: Sequence[Array | None]) -> Array:
-        """Return the sum as QLinearAdd computes it: two fused multiply-adds, and one constant for all zero points."""
+        """Return the codes of the sum by onnxruntime's QLinearAdd: two fused multiply-adds, one constant addend."""
         a, b, out = site.input(0), site.input(1), site.output
         ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
@@ -127,7 +130,7 @@ class Add(Binary):
 
 @dataclass(frozen=True)
 class Mul(Binary):
-    """a * b, requantised by one multiplier (TFLite mul.h)."""
+    """The product of two tensors of codes, requantised by one factor as the rounding mode does (TFLite: mul.h)."""
 
     kind = "mul"
 
@@ -148,7 +151,7 @@ class Mul(Binary):
         return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
 
     def _square(self, site: Site, value: Array | None) -> Array:
-        """Return x * x as XNNPACK's unary operator computes it: in reals, adding the zero point before rounding."""
+        """Return x * x, without the zero point, as XNNPACK's square computes it: the zero point affects rounding."""
         x, out = site.input(0), site.output
         real = centred(site, 0, value).astype(np.float32) * np.float32(x.scale)
         zero = np.float32(out.zero_point)
@@ -157,7 +160,7 @@ class Mul(Binary):
 
 @dataclass(frozen=True)
 class Unary(Op):
-    """An operator with one input and an output of the same shape."""
+    """Base class of operators with one input, and an output of the same shape."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         return (site.input(0).shape,)
@@ -165,9 +168,9 @@ class Unary(Op):
 
 @dataclass(frozen=True)
 class Clamp(Unary):
-    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled if input and output scales differ.
+    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, which also rescales if the input's and the output's scale differ.
 
-    TFLite-Micro's RELU6 clamps the input's codes and ignores the output's scale.
+    In the mode `tflm`, RELU6 clamps the input's codes and ignores the output's scale, as TFLite-Micro does.
     """
 
     kind = "clamp"
@@ -184,7 +187,7 @@ class Clamp(Unary):
 
 @dataclass(frozen=True)
 class Quantize(Unary):
-    """Conversion of float32 to codes, or of codes to another scale."""
+    """Conversion of float32 to codes, or of codes to codes of another scale or zero point."""
 
     kind = "quantize"
 
@@ -201,10 +204,10 @@ class Quantize(Unary):
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
-    """Return round(x / scale), before the zero point.
+    """Return `round(x / scale)`, the codes without the zero point, by the rule of a rounding mode.
 
-    TFLite divides and rounds halves away from zero. XNNPACK multiplies by 1 / scale, onnxruntime divides; both round
-    half to even. NaN becomes real zero; in onnxruntime it becomes the lowest code.
+    TFLite divides and rounds half away from zero. XNNPACK multiplies by 1 / scale and rounds half to even. onnxruntime
+    divides and rounds half to even. `pow2` rounds half up. NaN becomes 0; in onnxruntime it becomes the lowest code.
     """
     if rounding.elementwise == "pow2":
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
@@ -216,10 +219,10 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
 
 
 def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
-    """Convert centred codes (code - zero_point) from scale `source` to scale `out`.
+    """Return centred codes (`code - zero_point`), converted from the scale `source` to the scale `out`.
 
-    XNNPACK handles ratios from 1/256 to 128, keeps 8 bits of their fraction and rounds ties upwards. onnxruntime
-    converts to real numbers and back.
+    XNNPACK's rule, for ratios of scales from 1/256 to 128, keeps 8 fractional bits of the ratio and rounds ties
+    upwards. onnxruntime converts the codes to real numbers and back.
     """
     if rounding.elementwise == "ort":
         real = centred.astype(np.float32) * np.float32(source)
@@ -241,7 +244,7 @@ class Dequantize(Unary):
     kind = "dequantize"
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the input, which must hold codes. Raises UnsupportedError if the output is not float32."""
+        """Return the input tensor, which must hold codes. Raises UnsupportedError if the output is not float32."""
         if site.output.dtype != "float32":
             raise UnsupportedError(site.where, f"dequantises to {site.output.dtype}, not float32")
         return (site.input(0),)
@@ -257,12 +260,12 @@ class Dequantize(Unary):
 
 @dataclass(frozen=True)
 class IntegerAdd(Broadcast):
-    """a + b as int32, without rescaling."""
+    """The sum of two integer tensors as int32, without rescaling."""
 
     kind = "integer_add"
 
     def check_types(self, site: Site) -> None:
-        """Check the tensors' types: int8, uint8 or int32 in, int32 out. Raises UnsupportedError for others."""
+        """Check types: inputs int8, uint8 or int32, output int32. Raises UnsupportedError for other types."""
         if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
             raise UnsupportedError(site.where, "adds types other than int8, uint8 and int32, or its sum is not int32")
 
@@ -273,13 +276,13 @@ class IntegerAdd(Broadcast):
 
 @dataclass(frozen=True)
 class RequantShift(Broadcast):
-    """Requantisation of x by `shift`; the constants multiplier and addend are int64 and broadcast."""
+    """Requantisation of input 0 by the rule `shift`. Inputs 1 and 2 (int64) are its multiplier and addend."""
 
     kind = "requant_shift"
     shift: Shift = Shift()
 
     def check_types(self, site: Site) -> None:
-        """Check the tensors' types: x int8, uint8 or int32, constants int64. Raises UnsupportedError for others."""
+        """Check types: input 0 int8, uint8 or int32, inputs 1 and 2 int64. Raises UnsupportedError for others."""
         if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
             reason = "requantises types other than int8, uint8 and int32, or by constants that are not int64"
             raise UnsupportedError(site.where, reason)

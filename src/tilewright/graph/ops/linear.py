@@ -1,6 +1,6 @@
-"""Convolution, depthwise convolution and matrix products: an exact accumulator, then one requantisation.
+"""Convolution, depthwise convolution and matrix products: exact accumulation, then one requantisation.
 
-`accumulate` and `finish` are separate because a machine without a requantising multiplier does only the first.
+`Linear` has a method for each of the two, because a machine without a requantising multiplier only accumulates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
-    """Return codes - zero_point as exact float32. A constant's zero points may differ along its quantised axis."""
+    """Return `values - zero_point` of `tensor` as exact float32. Constants may have a zero point per channel."""
     zero_points = tensor.quant.zero_point if tensor.quant else (0,)
     if tensor.quant is None or len(set(zero_points)) == 1:
         return values.astype(np.float32) - np.float32(zero_points[0])
@@ -30,20 +30,21 @@ def centre(values: Array, tensor: Tensor) -> Array:
 
 
 def magnitude(tensor: Tensor) -> int:
-    """Return an upper bound on the magnitude of `centre` for an 8-bit tensor."""
+    """Return an upper bound on the absolute values that `centre` returns for an 8-bit tensor."""
     return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
 def merge_samples(x: Array) -> Array:
-    """Reshape (S, N, H, W, C) to (S * N, H, W, C)."""
+    """Return x (S, N, H, W, C) reshaped to (S * N, H, W, C): samples and the batch form one axis."""
     return x.reshape(-1, *x.shape[2:])
 
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """out = requantise(bias + sum((x - zx) * w)); inputs are x, w and optionally an int32 bias.
+    """Base class of `out = requantise(bias + sum(x * w))`, for x and w less their zero points.
 
-    With `shift`, two more int64 inputs, the multiplier and addend of each channel, replace the scales.
+    The inputs are x, w and an optional int32 bias. With `shift`, inputs 3 and 4 (int64), the multiplier and addend of
+    each output channel, replace the scales.
     """
 
     activation: Activation = "none"
@@ -54,7 +55,7 @@ class Linear(Op):
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        """Return sum((x - zx) * w) without the bias, int32 (S, *out_shape)."""
+        """Return the accumulators before the bias, int32 (S, *out_shape). w, unlike x, has no sample axis."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
         """Add the bias to accumulators (S, *out_shape), requantise and clamp; return codes of the same shape."""
@@ -79,18 +80,18 @@ class Linear(Op):
             self.shift.check(site.where, site.output.dtype)
             for index in (3, 4):
                 if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
-                    raise ModelError(site.where, f"has a requantisation constant that is not int64 [{channels}]")
+                    raise ModelError(site.where, f"has a multiplier or addend that is not int64 of shape [{channels}]")
         bias = site.optional(2)
         if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
             raise UnsupportedError(
                 site.where,
-                f"has a {bias.dtype} bias of shape {list(bias.shape)}; int32 [{channels}] is supported",
+                f"has a {bias.dtype} bias of shape {list(bias.shape)}; int32 of shape [{channels}] is supported",
             )
 
 
 @dataclass(frozen=True)
 class Convolution(Linear):
-    """A linear operator on x (N, H, W, C) with a sliding window."""
+    """Base class of linear operators with a sliding window over x (N, H, W, C)."""
 
     window: Window = Window()
 
@@ -98,7 +99,7 @@ class Convolution(Linear):
         """Return the output shape. Raises ModelError if `fits` is false or the weights do not fit the window."""
         (batch, height, width, channels), weights = four(site, 0), four(site, 1)
         if not fits or weights[1:3] != self.window.kernel:
-            raise ModelError(site.where, f"weights {list(weights)} do not fit {channels} input channels")
+            raise ModelError(site.where, f"weights of shape {list(weights)} do not fit {channels} input channels")
         self._check_bias(site, out_channels)
         return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
 
@@ -130,7 +131,7 @@ class Conv2D(Convolution):
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
-    """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m); output channel o reads channel o // m."""
+    """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m); output channel o reads x's channel o // m."""
 
     kind = "depthwise_conv2d"
 
@@ -152,7 +153,7 @@ class DepthwiseConv2D(Convolution):
 
 @dataclass(frozen=True)
 class FullyConnected(Linear):
-    """Matrix product of x (..., K), reshaped to rows of K, and weights (O, K)."""
+    """Matrix product of x, reshaped to rows of K elements, and weights (O, K); `keep_dims` keeps x's leading axes."""
 
     kind = "fully_connected"
     keep_dims: bool = False
@@ -161,7 +162,7 @@ class FullyConnected(Linear):
         """Return the output shape. Raises ModelError if weights and input do not fit."""
         x, w = site.input(0), site.input(1)
         if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
-            raise ModelError(site.where, f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
+            raise ModelError(site.where, f"weights of shape {list(w.shape)} do not fit the input {list(x.shape)}")
         self._check_bias(site, w.shape[0])
         return ((*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0]),)
 
@@ -176,7 +177,7 @@ class FullyConnected(Linear):
 
 @dataclass(frozen=True)
 class MatMul(Op):
-    """out = requantise(sum((a - za) * (b - zb))) of a (..., M, K) and b (..., K, N) with equal leading axes."""
+    """Requantised matrix products of a (..., M, K) and b (..., K, N), less their zero points; leading axes equal."""
 
     kind = "matmul"
 
@@ -184,7 +185,7 @@ class MatMul(Op):
         """Return the output shape. Raises ModelError if the inputs are not matrices that can be multiplied."""
         a, b = site.input(0).shape, site.input(1).shape
         if len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2] or a[-1] != b[-2]:
-            raise ModelError(site.where, f"inputs {list(a)} and {list(b)} cannot be multiplied as matrices")
+            raise ModelError(site.where, f"inputs of shapes {list(a)} and {list(b)} cannot be multiplied as matrices")
         return ((*a[:-1], b[-1]),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -204,6 +205,6 @@ class MatMul(Op):
 
 
 def matrices(site: Site) -> tuple[int, int, int, int]:
-    """Return the number of matrix products, and M, K and N of each."""
+    """Return the number of matrix products of a MatMul, and M, K and N of each: (M, K) times (K, N)."""
     *leading, rows, depth = site.input(0).shape
     return prod(leading), rows, depth, site.output.shape[-1]

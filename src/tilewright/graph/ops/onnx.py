@@ -1,4 +1,4 @@
-"""An ONNX operator without an integer implementation here: onnxruntime runs it, in a model of that one node."""
+"""ONNX operators without an integer implementation in this package: onnxruntime runs each as a model of one node."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tilewright.graph.rounding import Rounding
 class OnnxOp(Op):
     """An operator of ONNX or of onnxruntime's own domain. `attributes` are (name, JSON value) pairs, sorted.
 
-    `fed` lists the positions of constants that onnxruntime gets as run-time inputs, like dequantised weights: a kernel
-    does not pack such inputs, and may add in another order. onnx infers the output shapes when the model is read; each
-    run checks them.
+    `fed` lists the positions of constant inputs that onnxruntime gets at run time, such as dequantised weights: its
+    kernels pack other constants, and may then add in another order. onnx infers the output shapes when the model is
+    read; each evaluation checks them.
     """
 
     kind = "onnx"
@@ -44,7 +44,7 @@ class OnnxOp(Op):
         return tuple(tensor.shape for tensor in site.outputs)
 
     def call(self, site: Site) -> ort.Call:
-        """Return the node in the form in which `ort` runs it: a call with the types of its inputs."""
+        """Return the node as an `ort.Call`: the operator with the types of its inputs."""
         inputs = tuple(None if tensor is None else ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.inputs)
         name = site.node.name
         return ort.Call(name, self.op_type, self.domain, self.opset, self.attributes, inputs, len(site.outputs))
@@ -68,7 +68,7 @@ class OnnxOp(Op):
     def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
         """Check the declared output types, which a damaged program file may have changed, against onnx's inference.
 
-        Raises ModelError if they differ.
+        Raises ModelError if the declared and the inferred types differ.
         """
         constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
         if ort.infer(call, constants) != outputs:

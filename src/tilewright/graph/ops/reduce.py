@@ -33,7 +33,7 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 
 @dataclass(frozen=True)
 class Windowed(Op):
-    """A reduction of each channel over a sliding window."""
+    """Base class of operators that reduce each channel over a sliding window."""
 
     window: Window = Window()
 
@@ -44,12 +44,12 @@ class Windowed(Op):
 
 @dataclass(frozen=True)
 class Pool(Windowed):
-    """A pool whose output has the input's scale and zero point. Padding does not contribute to the result."""
+    """Base class of pools whose output has the input's scale and zero point. Padding does not affect the result."""
 
     activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises UnsupportedError if the pool rescales."""
+        """Return the output shape. Raises UnsupportedError if the output's scale or zero point is not the input's."""
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
             raise UnsupportedError(site.where, "has an output whose scale or zero point differs from the input's")
         return super().shapes(site)
@@ -60,7 +60,7 @@ class Pool(Windowed):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Return the means of `count` codes from their sums: times a seven-bit factor, then shifted right, ties upwards."""
+    """Return mean codes from the sums `total` of `count` codes each: a 7-bit factor, then a shift with ties upwards."""
     factor, exponent = mean_factor(count)
     ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
@@ -68,7 +68,7 @@ def shifted_mean(site: Site, total: Array, count: int) -> Array:
 
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
-    """The mean of each window's codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
+    """The mean of each window's codes inside the image, rounded half away from zero as TFLite's integer kernels do."""
 
     kind = "average_pool_2d"
 
@@ -85,7 +85,7 @@ class AveragePool2D(Pool):
         return counts
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
-        """Return the mean codes from sums of codes (S, *out_shape)."""
+        """Return the mean code of each window from `total` (S, *out_shape), the sums of the windows' codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.fix((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
@@ -108,8 +108,8 @@ class MaxPool2D(Pool):
 class RealAveragePool2D(Windowed):
     """The mean of real values, summed row by row in float32, then quantised: onnxruntime's QLinearAveragePool.
 
-    `count_padding`: padding counts as zeros. The output's scale may differ from the input's. Every rounding mode except
-    pow2 computes it this way.
+    With `count_padding`, padding counts as zeros. The output's scale may differ from the input's. Every rounding mode
+    except `pow2` uses this arithmetic.
     """
 
     kind = "real_average_pool_2d"
@@ -136,7 +136,7 @@ class RealAveragePool2D(Windowed):
 
 @dataclass(frozen=True)
 class Mean(Op):
-    """The mean over `axes` (counted without the sample axis), rescaled to the output."""
+    """The mean over `axes` (numbered without the sample axis), rescaled to the output's scale."""
 
     kind = "mean"
     axes: tuple[int, ...] = ()
@@ -170,13 +170,13 @@ class Mean(Op):
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
-        """Return the factor by which onnxruntime turns a sum of `count` centred codes into a mean."""
+        """Return the factor by which onnxruntime turns a sum of `count` values `code - zero_point` into a mean."""
         scale = np.float32(site.output.scale) * np.float32(count)
         return np.float32(np.float32(site.input(0).scale) / scale)
 
     @staticmethod
     def folded(site: Site, count: int) -> tuple[Array, Array]:
-        """Return TFLite's multiplier and shift for a mean; the multiplier includes 1 / count (reduce.h)."""
+        """Return TFLite's multiplier and shift (reduce.h) for a mean of `count` codes; they include 1 / count."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
@@ -217,7 +217,7 @@ def _reciprocal(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """exp(beta x) / sum over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
+    """Softmax of `beta * x` over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
 
     The output has scale 1/256 and zero point -128.
     """
@@ -226,7 +226,7 @@ class Softmax(Op):
     beta: float = 1.0
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if the output has another scale or zero point."""
+        """Return the input's shape. Raises UnsupportedError if the output's scale is not 1/256 or zero point -128."""
         if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
             raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
         return (site.input(0).shape,)
@@ -252,7 +252,7 @@ class Softmax(Op):
         return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
 
     def _by_table(self, site: Site, x: Array) -> Array:
-        """Return codes as LiteRT's optimised kernel computes them (XNNPACK has no softmax), from a table of exp."""
+        """Return the output codes of LiteRT's optimised kernel, which uses a table of exp (XNNPACK has no softmax)."""
         step = -np.float32(site.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]

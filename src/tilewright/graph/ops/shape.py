@@ -17,7 +17,7 @@ from tilewright.graph.rounding import Activation, Rounding
 
 @dataclass(frozen=True)
 class Moved(Op):
-    """An operator that moves values of any type without changing them."""
+    """Base class of operators that move values of any type without changing them."""
 
     def check_types(self, site: Site) -> None:
         """Check the tensors' types. Raises ModelError if input and output have different types."""
@@ -85,7 +85,7 @@ class Upsample(Moved):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """Constant padding, (before, after) per axis, with the code `value` (None: the zero point)."""
+    """Padding with the code `value` (None: the zero point); `padding` is (before, after) for each axis."""
 
     kind = "pad"
     padding: tuple[tuple[int, int], ...] = ()
@@ -109,14 +109,14 @@ class Pad(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Concatenation along `axis`, a copy. Every runtime refuses int8 inputs whose scale differs from the output's."""
+    """Concatenation along `axis`. Nothing is rescaled: inputs must have the output's scale and zero point."""
 
     kind = "concat"
     axis: int = -1
     activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the joined shape. Raises ModelError if shapes do not fit, UnsupportedError if scales differ."""
+        """Return the output shape. Raises ModelError if shapes do not fit, UnsupportedError if scales differ."""
         tensors = [site.input(index) for index in range(len(site.inputs))]
         shapes, out = [tensor.shape for tensor in tensors], site.output
         first, where = shapes[0], site.where
@@ -126,7 +126,7 @@ class Concat(Op):
         ):
             raise ModelError(where, f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}")
         if any((tensor.scale, tensor.zero_point) != (out.scale, out.zero_point) for tensor in tensors):
-            raise UnsupportedError(where, "joins inputs of different scales or zero points", "requantise them first")
+            raise UnsupportedError(where, "joins tensors of different scales or zero points", "requantise them first")
         return ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:

@@ -17,7 +17,7 @@ from tilewright.quantize.samples import Progress
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """The QDQ model, and the plan and scales that it was written from."""
+    """The result of the scheme: the QDQ model, and the plan and scales that it was written from."""
 
     model: ModelProto
     plan: Plan
@@ -25,7 +25,7 @@ class Made:
 
 
 def quantize(model: ModelProto, samples: Samples, progress: Progress | None = None) -> Made:
-    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules."""
+    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme."""
     net = Network(model)
     decided = plan(net)
     try:

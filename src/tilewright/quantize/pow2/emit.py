@@ -16,7 +16,7 @@ KEY, VALUE = "tilewright.rounding", "pow2"
 
 
 class Writer:
-    """The nodes and constants of the graph that is being written."""
+    """Writes the QDQ graph of a plan; it collects the nodes and constants written so far."""
 
     def __init__(self, plan: Plan, scales: Scales) -> None:
         self.plan = plan
@@ -71,7 +71,7 @@ class Writer:
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
-        """Write QuantizeLinear and DequantizeLinear of the real tensor `source`, if `name` is int8."""
+        """If the plan keeps `name` in int8, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
         if name not in self.plan.group:
             return
         scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
@@ -80,11 +80,11 @@ class Writer:
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
 
     def real(self, name: str) -> str:
-        """Return the name of an int8 tensor's real values; an output of the model keeps its name."""
+        """Return the name of the tensor with the real values of int8 tensor `name`; a model output keeps its name."""
         return name if name in self.plan.net.outputs else f"{name}_DequantizeLinear_Output"
 
     def weights(self, step: Step, node: NodeProto) -> None:
-        """Write a product's constant weights in int8, and its bias in int32 at the scale of the sums."""
+        """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of its sums."""
         name = weight_of(self.plan, step)
         if not name:
             return
@@ -98,13 +98,13 @@ class Writer:
             node.input[2] = self.store(f"{step.name}_bias", values, unit)
 
     def constant(self, name: str, step: Step) -> str:
-        """Write a constant operand of a sum or concatenation as int8 codes at its group's scale; return its name."""
+        """Write a constant operand of a sum or concatenation as int8 codes; return the name of its real values."""
         exponent = self.scales.tensors[name]
         values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
         return self.store(f"{step.name}_{name}", values, exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
-        """Write integer codes and their DequantizeLinear; return the name of its result."""
+        """Write integer codes and a DequantizeLinear of them; return the name of the real values that it gives."""
         if name not in self.constants:
             self.constants[name] = values
             inputs = [name, self.scale(exponent), self.zero(str(values.dtype))]
@@ -126,12 +126,13 @@ class Writer:
 
 
 def exact(model: ModelProto) -> ModelProto:
-    """Return a pow2 model in float32 operators that compute its exact arithmetic, to measure it with onnxruntime.
+    """Return a pow2 model as float32 operators that give the results of its integer arithmetic, for onnxruntime.
 
     onnxruntime rounds QuantizeLinear's ties to even. Here each pair of QuantizeLinear and DequantizeLinear becomes
-    scale * clip(floor(x / scale + 1/2), -128, 127). With powers of two all steps are exact in float32, and so are sums
-    of products below 2**24 steps; a larger int32 sum may be rounded to 24 bits before its shift. An average of a number
-    of codes other than 2**n is converted back to their sum, a whole number, and multiplied by its factor. Names stay.
+    scale * clip(floor(x / scale + 1/2), -128, 127). As scales are powers of two, this is exact in float32, and so are
+    sums of products up to 2**24 times their scale; a larger int32 sum may be rounded to 24 bits before its shift. An
+    average of a number of codes other than 2**n is converted back to the sum of the codes, a whole number, and
+    multiplied by its factor. Tensors keep their names.
     """
     averages = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averages else model)
@@ -184,7 +185,7 @@ def _count(net: Network, node: NodeProto) -> int:
 
 
 def _under(node: NodeProto, output: str) -> NodeProto:
-    """Return a copy of the node whose result has another name."""
+    """Return a copy of the node whose first output is called `output`."""
     renamed = NodeProto()
     renamed.CopyFrom(node)
     renamed.output[0] = output

@@ -37,7 +37,7 @@ ROLES: dict[str, Role] = {
 
 
 def role(net: Network, node: NodeProto) -> tuple[Role, str]:
-    """Return the role of a node, and for `host` the reason."""
+    """Return the role of a node and, for the role "host", the reason (else "")."""
     kind = node.op_type
     if not all(net.is_float(name) for name in node.output):
         return "host", f"{kind} does not give float32"
@@ -49,7 +49,7 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
 
 
 def data_inputs(net: Network, node: NodeProto) -> list[str]:
-    """Return the inputs that carry activations, without weights, shapes, bounds or other settings."""
+    """Return a node's inputs that are activations, without weights, shapes, bounds or other settings."""
     kind = node.op_type
     if kind in ("Concat", "Add", "MatMul"):
         return [name for name in node.input if not (kind == "MatMul" and net.is_constant(name))]
@@ -97,7 +97,7 @@ def _not_an_average(net: Network, node: NodeProto) -> str:
 
 
 def divisor(net: Network, node: NodeProto) -> int:
-    """Return how many elements an `average` sums."""
+    """Return how many elements each result of an averaging node sums."""
     if node.op_type == "AveragePool":
         return prod(attribute(node, "kernel_shape"))
     return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
@@ -105,7 +105,7 @@ def divisor(net: Network, node: NodeProto) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node and the Relu or Clip fused into it. `inputs` are its activation tensors, `outputs` its stored tensors."""
+    """A node and the Relu or Clip fused into it. `inputs` names the tensors it reads, `outputs` those it stores."""
 
     node: NodeProto
     role: Role
@@ -121,7 +121,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps in order. `group` maps each int8 tensor to the representative of the tensors that share its scale."""
+    """The steps in graph order. `group` maps each int8 tensor to one tensor that represents all that share a scale."""
 
     net: Network
     steps: tuple[Step, ...]
@@ -129,10 +129,10 @@ class Plan:
 
 
 def plan(net: Network, equal_operands: bool = True) -> Plan:
-    """Decide for every node where it runs.
+    """Decide for every node whether it runs in integers or on the host, and which tensors share a scale.
 
-    Products always run in integers; sums, averages and moves do if their data is already in integers.
-    `equal_operands`: the operands of an addition share a scale.
+    Matrix products and convolutions always run in integers; sums, averages and moves do if their data is already in
+    integers. If `equal_operands`, the operands of an addition share a scale.
     """
     steps = _fuse(net)
     in_integers = _forward(net, steps)
@@ -179,7 +179,7 @@ def _fuse(net: Network) -> list[Step]:
 
 
 def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
-    """Return whether a Relu or Clip can clamp `name` before rounding; after an average, only Relu and Clip 0..6 can."""
+    """Return whether `node` (Relu or Clip; for an average, Relu or Clip 0..6) can clamp `name` before rounding."""
     if node.op_type not in ACTIVATIONS or node.input[0] != name:
         return False
     bounds = [bound for bound in node.input[1:] if bound]
@@ -189,7 +189,7 @@ def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
 
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
-    """Return the indices of all products, and of the steps whose inputs come from steps in integers."""
+    """Return the indices of the steps in integers: Conv, Gemm, MatMul, and steps whose data comes from such steps."""
     chosen: set[int] = set()
     stored: set[str] = set()
     for index, step in enumerate(steps):
@@ -203,7 +203,7 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
-    """Add to `chosen` each move (Pad, Reshape ...) of real values that only integer steps read: it then moves codes."""
+    """Add to `chosen` each move (Pad, Reshape ...) whose result only steps in `chosen` read: it then moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.inputs:

@@ -1,8 +1,8 @@
 """Chooses the exponents of power-of-two scales.
 
 Each activation first gets the exponent with the least squared error over the samples. Then exponents are changed until
-every rule of the arithmetic holds. Weights are not saturated, except to keep a rule. Their exponent with the least
-squared error, of the weights or of the results, would saturate a few large weights; this was measured to cost trained
+every rule of the arithmetic holds. Weights are not saturated, except to keep a rule. The exponent with the least
+squared error of the weights, or of the results, would saturate a few large weights; this was measured to cost trained
 networks up to 19 dB at the outputs (docs/quantize.md).
 """
 
@@ -40,7 +40,7 @@ def covering(largest: float) -> int:
 
 
 def codes(values: Array, exponent: int) -> Array:
-    """Quantise real values to int8 codes of scale 2**exponent, ties up and saturated; the codes stay floats."""
+    """Return the int8 codes of real values at the scale 2**exponent, as floats. Ties are rounded up; codes saturate."""
     scaled = np.ldexp(values, -exponent) + np.float32(0.5)
     return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
 
@@ -56,9 +56,10 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
 
 
 def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> dict[str, int]:
-    """Choose the exponent of each group, in two passes over the samples: the largest magnitude, then the errors.
+    """Return an exponent for each group of tensors that share a scale.
 
-    Raises UnsupportedError if a tensor is not finite for a sample.
+    One pass over the samples finds the largest magnitudes, another the errors of several exponents. Raises
+    UnsupportedError if a tensor is not finite for a sample.
     """
     groups = dict.fromkeys(plan.group.values())
     computed = [name for name in plan.group if not plan.net.is_constant(name)]
@@ -92,14 +93,14 @@ def _ranked(plan: Plan, name: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Exponents of int8 tensors (by name) and of weights (by step name)."""
+    """The exponents of the scales: of int8 tensors (by name) and of weights (by step name)."""
 
     tensors: dict[str, int]
     weights: dict[str, int]
 
 
 def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
-    """Change the chosen exponents of groups until every rule holds. Raises UnsupportedError if that is impossible."""
+    """Return scales: the chosen exponents, changed until every rule holds. Raises UnsupportedError if that fails."""
     groups = dict(chosen)
     products = [step for step in plan.steps if step.role == "product"]
     weights = {step.name: _weight_exponent(plan, step, groups) for step in products if weight_of(plan, step)}
@@ -113,18 +114,18 @@ def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
 
 
 def weight_of(plan: Plan, step: Step) -> str:
-    """Return the name of a product's constant weights; empty if both operands are activations."""
+    """Return the name of the constant weights of a Conv, Gemm or MatMul; empty if both operands are activations."""
     name = step.node.input[1]
     return name if plan.net.is_constant(name) else ""
 
 
 def bias_of(plan: Plan, step: Step) -> str:
-    """Return the name of a product's constant bias; empty if it has no bias."""
+    """Return the name of the constant bias of a Conv, Gemm or MatMul; empty if it has no bias."""
     return operand(step.node, 2) if step.node.op_type != "MatMul" else ""
 
 
 def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
-    """Return the exponent of a step's int32 sum: that of its products, of its finer operand, or of its input."""
+    """Return the exponent of a step's int32 sum: of its products, of an addition's finer operand, or of its input."""
     inputs = [exponents[name] for name in step.inputs]
     if step.role == "product":
         return sum(inputs) + weights.get(step.name, 0)
@@ -132,13 +133,13 @@ def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) 
 
 
 def shift(plan: Plan, step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
-    """Return the right shift from the step's int32 sum to its codes."""
+    """Return the number of bits by which a step shifts its int32 sum right to get int8 codes."""
     extra = mean_factor(divisor(plan.net, step.node))[1] if step.role == "average" else 0
     return exponents[step.outputs[0]] - accumulator(step, exponents, weights) + extra
 
 
 def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
-    """Return the finest exponent that saturates no weight and with which no int8 input overflows the int32 sum."""
+    """Return a step's finest weight exponent that saturates no weight and with which its int32 sum cannot overflow."""
     values = plan.net.constant(weight_of(plan, step))
     exponent = covering(float(np.abs(values).max(initial=0)))
     x = groups[plan.group[step.inputs[0]]]
@@ -148,7 +149,7 @@ def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
 
 
 def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> float:
-    """Return the largest magnitude that the sum, its bias and half an output step can reach together."""
+    """Return the largest magnitude that a step's int32 sum can reach with its bias and the half added to round it."""
     magnitudes = np.abs(codes(values, exponent))
     last = step.node.op_type == "MatMul" or (step.node.op_type == "Gemm" and not attribute(step.node, "transB", 0))
     axis = values.ndim - 2 if last else tuple(range(1, values.ndim))
@@ -160,7 +161,7 @@ def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> floa
 
 
 def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> None:
-    """Check that int32 cannot overflow, as it may with weights made finer or with two computed operands.
+    """Check that a step's int32 sum cannot overflow, as it may if weights were made finer or are activations.
 
     Raises UnsupportedError if it can.
     """
@@ -174,7 +175,7 @@ def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[s
 
 
 def _repair(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> bool:
-    """Change the exponents that make this step's shift too small or too large. Return whether any changed."""
+    """Change an exponent if this step's right shift is too small or too large. Return whether one was changed."""
     if step.role not in ("product", "sum", "average"):
         return False
     exponents = {name: groups[plan.group[name]] for name in (*step.inputs, *step.outputs)}

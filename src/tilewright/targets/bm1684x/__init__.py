@@ -28,7 +28,7 @@ ESTIMATE = TimingModel(
 
 
 class Bm1684x(given.Machine[Config]):
-    """The BM1684X target. The contract of all targets, targets/base.py, describes the methods."""
+    """The BM1684X as a target of Tilewright. `Target` in targets/base.py documents the methods of all targets."""
 
     name, kind = "bm1684x", Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
@@ -70,7 +70,7 @@ class Bm1684x(given.Machine[Config]):
         return self.own(config).precision != "host"
 
     def approximates(self, program: Program) -> bool:
-        """Return whether a launch computes float32 tensors, whose values may differ from onnxruntime's."""
+        """Return whether any launch computes float32 tensors, whose values may differ from onnxruntime's."""
         graph, nodes = program.graph, (node for launch in program.launches for node in launch.nodes)
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
@@ -92,13 +92,13 @@ class Bm1684x(given.Machine[Config]):
         return explain(program, self.config_of(program))
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
-        """Yield the result of every case of one golden vector file."""
+        """Yield the result of every test case in one file of golden vectors (recorded from the vendor's model)."""
         from tilewright.targets.bm1684x.conformance import conform
 
         return conform(path)
 
     def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
-        """Return the place of each element of a tensor. Raises InputError if it does not fit or is malformed."""
+        """Return the wanted operand, placed in local memory. Raises InputError if it does not fit or is malformed."""
         from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, self.own(config))

@@ -1,4 +1,4 @@
-"""The sizes and addresses of one machine, each with its source."""
+"""The sizes and addresses of a BM1684X, each with the source of the number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one machine. Raises ConfigError if a value is not allowed."""
+    """The configuration of one BM1684X machine. Raises ConfigError if a value is not allowed."""
 
     where = "bm1684x config"
 
@@ -52,7 +52,7 @@ class Config(MachineConfig):
         return self.lanes * self.lane_bytes
 
     def cube_group(self, size: int) -> int:
-        """Return how many adjacent input channels the cube multiplies at a time. `size` is the bytes of an element."""
+        """Return how many adjacent input channels, of `size`-byte elements, the matrix unit multiplies at a time."""
         return 1 if size == 4 else self.eu_bytes // size
 
 

@@ -23,7 +23,7 @@ from .timing.costs import MODELS
 
 
 class CfuSystem(given.Machine[Config]):
-    """The CFU target; tilewright/targets/base.py describes the methods."""
+    """The target CFU; tilewright/targets/base.py describes its methods."""
 
     name, kind = "cfu", Config
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
@@ -57,7 +57,7 @@ class CfuSystem(given.Machine[Config]):
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        """Run one launch. Raises ProgramError if `options` ask for no values: a CPU's path depends on its data."""
+        """Run one launch. Raises ProgramError if `options.values` is false: a CPU's path depends on its data."""
         from .runtime import launch
 
         if not options.values:
@@ -74,7 +74,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return misuses of the CFU in a run on zeros. The CFU commands of compiled firmware do not depend on data."""
+        """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:

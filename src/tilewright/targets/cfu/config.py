@@ -26,7 +26,7 @@ BEYOND = EXTENSIONS[:-1]
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one CPU with its CFU. Raises ConfigError with the rule that is broken."""
+    """The configuration of one CPU with its CFU. Raises ConfigError if values break a rule."""
 
     where = "CFU config"
 
@@ -95,10 +95,10 @@ _MULTIPLIERS = {"im2col": 4 * PRODUCT, "dot": 4}
 
 
 def bill(config: Config) -> dict[str, int]:
-    """Return the FPGA resources of a configuration, counted and not synthesised.
+    """Return the FPGA resources that a configuration takes, by name. They are counted; nothing is synthesised.
 
     `bram36`: block RAMs, without LiteX's boot ROM and SRAM. `dsp_beside_array`: multipliers outside the array.
-    `products_in_logic`: products of the array that exceed the multipliers of BUDGET and need logic cells.
+    `products_in_logic`: multipliers of the array that must be made of logic cells, because the board has too few.
     """
     rows = config.buffer_rows * config.array
     memories = [rows, rows, 4 * rows, config.icache_bytes, config.dcache_bytes, config.l2_bytes]

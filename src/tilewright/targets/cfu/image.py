@@ -53,7 +53,7 @@ AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 class ArenaArea(NamedTuple):
-    """Where a tensor of the graph lies in the arena; for a program without a graph, where an operand lies."""
+    """Where a tensor lies in the arena, the memory for activations; without a graph, where an operand lies there."""
 
     name: str
     offset: int
@@ -70,7 +70,8 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FirmwareImage:
-    """The contents of a launch: `words` uint32 at BASE, then `data` uint8; `blob` uint8 at `model`, then the arena."""
+    """The contents of a launch: code `words` uint32 at address BASE, then `data` uint8; at address `model` the model
+    data, `blob` uint8, then the memory for activations (the arena)."""
 
     entry: int
     model: int
@@ -85,12 +86,12 @@ class FirmwareImage:
 
     @property
     def arena(self) -> int:
-        """The address of the arena."""
+        """The address of the arena, the memory for activations."""
         return self.model + layout.aligned(len(self.blob))
 
     @property
     def end(self) -> int:
-        """One past the last address of the arena."""
+        """One past the last address of the arena, the memory for activations."""
         return self.arena + self.header["arena_bytes"]
 
     @property
@@ -137,7 +138,7 @@ def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[Ar
 
 
 def _word(words: Sequence[Word]) -> int:
-    """Return the word of a line of code: eight hex digits."""
+    """Return the machine word that a line after .code describes: eight hex digits."""
     if not re.fullmatch("[0-9a-fA-F]{8}", words[0].text):
         words[0].refuse("a word of eight hex digits after .code, or bytes after .data and .blob")
     end(words[1:])
@@ -185,7 +186,7 @@ def _code(image: FirmwareImage) -> Iterator[str]:
 
 
 def launch_of(text: Text) -> Launch:
-    """Return the launch of a text. Raises ProgramError with the line, the column and what is expected there."""
+    """Return the launch that a text describes. Raises ProgramError with line, column and what is expected there."""
     meta: dict[str, Any] = {"entry": BASE, "model": BASE}
     for name in ("entry", "model"):
         for section in text.of(f".{name}"):

@@ -35,7 +35,7 @@ def version() -> int:
 
 
 def callee(function: F) -> F:
-    """Mark a function that compiled functions call: they call a compiled version of it, and Python the original."""
+    """Mark a function for compiled callers. They call a compiled version of it; Python code calls the original."""
     _callees.append((function, False))
     return function
 
@@ -47,7 +47,7 @@ def inlined(function: F) -> F:
 
 
 def native(function: Callable[..., Any], signature: Any, python: bool = False) -> Any:
-    """Return `function` compiled for one signature, from the disk cache if there is one.
+    """Return `function` compiled for the Numba signature `signature`, from the disk cache if it is there.
 
     With `python`, the function may call Python. Without, it releases the GIL, allocates nothing and does not count
     references to arrays: counting would take a third of the time.

@@ -31,7 +31,7 @@ BLOCK = 16
 
 
 class Vta(given.Machine[Config]):
-    """The target; see targets/base.py for the contract."""
+    """The target `vta`. The protocol Target in targets/base.py documents its methods."""
 
     name, kind = "vta", Config
     title = "Versatile Tensor Accelerator: load / compute / store with token queues, GEMM core and tensor ALU"
@@ -183,7 +183,7 @@ def _gateware_tools() -> Iterator[None]:
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the bytes of a launch's input segments, packed from tensors; empty for a program without a network."""
+    """Return the bytes of each input segment of a launch, packed from tensors; {} for a program without a network."""
     from tilewright.targets.vta.compiler.pack import pack
 
     with given.untrusted(launch):

@@ -26,7 +26,7 @@ from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, form
 
 
 class Board(NamedTuple):
-    """The numbers that upstream derives from TARGET: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
+    """What the key TARGET sets in upstream's tools: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
 
     log_bus_width: int
     clock_mhz: int
@@ -78,7 +78,7 @@ _SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
 
 
 class Sram(NamedTuple):
-    """One on-chip memory: 2^`index_bits` tiles of `shape` (rows, columns), each value `width` bits."""
+    """One on-chip memory: 2^`index_bits` tiles of `shape` (rows, columns), whose values have `width` bits."""
 
     name: str
     index_bits: int
@@ -87,7 +87,7 @@ class Sram(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """The capacity in tiles."""
+        """The capacity of the memory in tiles."""
         return 1 << max(self.index_bits, 0)
 
     @property
@@ -96,7 +96,7 @@ class Sram(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """The reason why one reference implementation cannot run a configuration."""
+    """The reason why an implementation of upstream's (`reference`: hls, chisel, opencl or all) cannot run a machine."""
 
     reference: str
     reason: str
@@ -142,7 +142,7 @@ class Config:
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """Return the machine that `source` describes, with `overrides` (text values) applied.
+        """Return the configuration that `source` describes, with the keys in `overrides` (values as text) replaced.
 
         `source` is a preset's name, the path of a JSON file or its content; None selects pynq.
         Raises ConfigError if there is no such preset, or the file or a key is illegal.
@@ -155,7 +155,7 @@ class Config:
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
-        """Load upstream's JSON, from a file or parsed. Raises ConfigError if it is unreadable or illegal."""
+        """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
         where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
@@ -172,9 +172,9 @@ class Config:
         return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return upstream's keys, and our own keys that differ from their defaults.
+        """Return the configuration by key: all of upstream's keys, and our own keys that differ from their defaults.
 
-        A new key with a default therefore leaves the digests of existing machines unchanged.
+        A key that is added to this class with a default therefore leaves the digests of existing machines unchanged.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
@@ -188,7 +188,7 @@ class Config:
 
     @property
     def block(self) -> int:
-        """BLOCK_IN and BLOCK_OUT; upstream requires them to be equal."""
+        """The columns of an inp tile, and the rows and columns of a wgt tile (upstream's BLOCK_IN and BLOCK_OUT)."""
         return 1 << self.LOG_BLOCK
 
     @property
@@ -207,13 +207,13 @@ class Config:
 
     @property
     def bitstream(self) -> str:
-        """Upstream's name for a build of these sizes."""
+        """Upstream's name for an FPGA build with this machine's sizes, such as 1x16_i8w8a32_15_15_18_17."""
         widths = f"i{self.inp.width}w{self.wgt.width}a{self.acc.width}"
         return f"{self.batch}x{self.block}_{widths}_" + "_".join(str(getattr(self, key)) for key in BUFFERS)
 
     @cached_property
     def index_bits(self) -> IndexBits:
-        """Bits of an index into each memory: log2(buffer bits / tile bits)."""
+        """The number of bits of a tile index into each memory: log2(buffer bits / tile bits)."""
         tile = self.LOG_BATCH + self.LOG_BLOCK
         return IndexBits(
             uop=self.LOG_UOP_BUFF_SIZE - 2,
@@ -250,12 +250,12 @@ class Config:
 
     @cached_property
     def alu_uop(self) -> Sram:
-        """The micro-op memory of the `activate` stage."""
+        """The micro-op memory of the unit `activate`, which only a machine with four stages has."""
         return self.uop._replace(name="alu_uop", index_bits=self.LOG_ALU_UOP_BUFF_SIZE - 2)
 
     @cached_property
     def par(self) -> Sram:
-        """The parameter memory of REQ: one 32-bit word per channel."""
+        """The memory of parameters of the ALU operation REQ. A tile has one 32-bit word for each of its channels."""
         return Sram("par", self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK, (1, self.block), 32)
 
     @cached_property
@@ -264,12 +264,12 @@ class Config:
 
     @property
     def gemm_writes_out(self) -> bool:
-        """Whether GEMM writes the out memory too; with four stages only `activate` writes it."""
+        """Whether GEMM writes its results to the out memory as well as to acc; with four stages it does not."""
         return self.rules.out_memory and self.stages == 3
 
     @property
     def rules(self) -> Semantics:
-        """The meaning of instructions on which upstream's implementations differ."""
+        """The semantics that the key `semantics` selects for instructions on which upstream's versions differ."""
         return SEMANTICS[self.semantics]
 
     @cached_property
@@ -284,7 +284,7 @@ class Config:
 
     @property
     def rescales(self) -> bool:
-        """Whether the ALU has operations that run on the rescaling lanes."""
+        """Whether the ALU has rescaling operations (MULH, RSHR or REQ)."""
         return any(op in RESCALING for op in self.alu_ops)
 
     @property
@@ -293,12 +293,12 @@ class Config:
         return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:
-        """Return the on-chip memory that an id names; ACC_8BIT loads into `acc`."""
+        """Return the on-chip memory with the id `memory`: `acc` for both ACC and ACC_8BIT."""
         sram: Sram = getattr(self, _SRAM_OF[memory])
         return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
-        """Return the bytes of one tile in DRAM: as many as on chip, except for ACC_8BIT, a quarter of an acc tile."""
+        """Return the bytes of one tile in DRAM: as many as on chip, but for ACC_8BIT a quarter of an acc tile."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property
@@ -309,7 +309,7 @@ class Config:
 
     @property
     def storage(self) -> dict[str, int]:
-        """The bytes on chip of each memory, the command queues, and the token queues (one bit per token)."""
+        """The on-chip bytes, by name, of each memory, all command queues, and all token queues (one bit per token)."""
         units = len(self.pipeline.units)
         return {
             **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},
@@ -335,14 +335,14 @@ DERIVED: dict[str, Callable[[Config], int]] = {
 
 
 def _number(key: str, value: Any) -> Any:
-    """Return `value`, parsed as an integer if it is text for an integer key."""
+    """Return `value`. If it is text, and the values of `key` are integers, return it as an integer."""
     if key not in RANGES or not isinstance(value, str):
         return value
     return given.integer("VTA config", key, value)
 
 
 def _check(c: Config) -> None:
-    """Check the rules that all upstream implementations share. Raises ConfigError for the first broken rule."""
+    """Check that a machine is legal. Raises ConfigError for the first rule that it breaks."""
 
     def refuse(reason: str, remedy: str = "") -> None:
         raise ConfigError("VTA config", reason, remedy)
@@ -383,7 +383,7 @@ def _check(c: Config) -> None:
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
-    """Check the rules of our own extensions: four stages and ALUs with rescaling operations."""
+    """Check the rules of our own extensions (four stages, rescaling ALUs). `refuse(reason, remedy)` raises."""
     if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
         refuse(f"semantics {c.semantics} supports three stages and the upstream ALU only", "set semantics to hls")
     if c.alu != "upstream" and c.acc.width != 32:
@@ -402,7 +402,7 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
 
 
 def _restrictions(c: Config) -> Iterator[Restriction]:
-    """Yield why upstream's implementations cannot run `c`: hls, chisel, opencl. docs/vta.md has the evidence."""
+    """Yield each reason why hls, chisel or opencl (upstream's implementations) cannot run `c`; see docs/vta.md."""
     bits = c.index_bits
     if (c.stages, c.alu) != (3, "upstream"):
         yield Restriction("all", "upstream has three stages and an ALU of five operations")
@@ -420,7 +420,7 @@ def _restrictions(c: Config) -> Iterator[Restriction]:
 
 
 def _preset(target: str, version: str) -> Config:
-    """Return a preset. All have 1x16x16 tiles, int8 values, int32 sums; uop 32, inp 32, wgt 256, acc 128 KiB."""
+    """Return a preset: 1x16 and 16x16 tiles, int8, int32 sums; memories: uop 32, inp 32, wgt 256, acc 128 KiB."""
     return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
 
 

@@ -1,4 +1,4 @@
-"""Replay golden vectors of upstream's implementations: compare each output byte, decoded field and diagnosis."""
+"""Replay golden vectors (programs with results of upstream's implementations), and compare every result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tilewright.targets.vta.passes import run_passes
 
 REGIONS = ("uop", "inp", "wgt", "acc", "out")
 PAGE = 1 << 12
-REMEDY = "give the .npz files of vta_vectors"
+REMEDY = "give the .npz files of golden vectors (vta_vectors)"
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay one file of golden vectors and return the verdict. Raises InputError if it is no such file."""
+    """Replay the golden vector in a file, and return whether our results agree. Raises InputError for other files."""
     try:
         vector = Entries(path, "array", REMEDY, arrays(path))
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
@@ -43,7 +43,7 @@ def conform(path: Path) -> ConformCase:
 
 
 def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:
-    """Return the first difference, or "". The program runs under the semantics of each reference in the vector."""
+    """Return the first difference from the golden results, or "". Each result is compared under its own semantics."""
     if "expect" in meta:
         return _diagnosis(vector, meta["expect"], config)
     golden = {meta["primary"]: vector["out_after"]}
@@ -73,7 +73,7 @@ def _outputs(vector: Mapping[str, Array], golden: Array, config: Config) -> str:
 
 
 def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
-    """Return the vector's regions as page-aligned DRAM segments, and the base register of each region."""
+    """Return the DRAM of a golden vector, one page-aligned segment for each region, and each region's base address."""
     segments, bases, address = [], {}, PAGE
     for name in REGIONS:
         data = vector["out_before" if name == "out" else name]
@@ -85,7 +85,7 @@ def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
 
 
 def _fields(vector: Mapping[str, Array], config: Config) -> str:
-    """Return the first decoded field or micro-op that differs from the vector's, or ""; vectors may store neither."""
+    """Return a message on the first field or micro-op that we decode otherwise than the vector says, or ""."""
     if "fields" in vector:
         stream = decode(vector["insn"], config)
         for row, stored in enumerate(json.loads(str(vector["fields"]))):

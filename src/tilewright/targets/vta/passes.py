@@ -34,9 +34,9 @@ NOTHING = Part(0, 0, 0, 0, {})
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything about a launch that does not depend on data, prepared under `options`.
+    """The results of a launch that do not depend on data, made with `options`.
 
-    The values themselves are in the DRAM that `run_passes` is given.
+    Computed values are not here: `run_passes` writes them to the DRAM that it is given.
     """
 
     elaborated: Elaborated
@@ -62,7 +62,7 @@ class Prepared:
         return self.passes.serial if self.options.timed else None
 
     def plan(self, options: RunOptions, samples: int) -> tuple[Action | Stretch, ...]:
-        """Return the steps of the value pass for `samples` samples, in the order that `options` select."""
+        """Return the plan of the value pass for `samples` samples, in the order of steps that `options` select."""
         key = options, samples
         if key not in self._plans:
             steps = self.sequence(options)
@@ -74,8 +74,8 @@ class Prepared:
     def sequence(self, options: RunOptions) -> Array:
         """Return the steps in the order that `options` select.
 
-        If they select stream order and the check finds nothing, every legal order gives the same values; then loads run
-        as late as they can, so that more GEMMs become adjacent and are merged.
+        If that is stream order, and the check finds nothing, every legal order gives the same values. Loads then run as
+        late as they can, so that more GEMMs become adjacent and are merged.
         """
         if options.order == "stream" and options.check and not self.findings:
             table = self.elaborated.table
@@ -92,7 +92,7 @@ class Prepared:
     def parts(self, layer: Array | None, nodes: int) -> tuple[Part, ...]:
         """Return the share of each node in the launch's time.
 
-        `layer` int64 [n]: the node of each instruction. Returns () if it is None (one node) or nothing was timed.
+        `layer` int64 [n]: the node of each instruction. Returns () if `layer` is None (one node) or nothing was timed.
         """
         if not self.trace or not self.serial or layer is None:
             return ()
@@ -101,7 +101,7 @@ class Prepared:
 
     @property
     def macs(self) -> Array:
-        """Multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, whose products do not count."""
+        """The multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, whose products do not count."""
         counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
@@ -118,7 +118,7 @@ def run_passes(
 ) -> Prepared:
     """Run an instruction stream (uint8 [n, 16]) on `dram`, whose contents it changes.
 
-    `known` is the same stream, prepared for earlier samples; with it only values are computed.
+    `known` is the result for earlier samples of the same stream; with it, only values are computed.
     Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
     """
     prepared = known or prepare(insns, config, dram, bases, options)
@@ -130,7 +130,7 @@ def run_passes(
 
 
 def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
-    """Return every result that does not depend on data: order, findings and, if `options` ask for it, time."""
+    """Return all results that do not depend on data: order, findings and, if `options` ask for it, time."""
     if options.timing is not None:
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)

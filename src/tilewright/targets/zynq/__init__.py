@@ -1,4 +1,4 @@
-"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM paged by the PS."""
+"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM that the CPU pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.targets.zynq.timing import service
 
 
 class Zynq(given.Machine[Config]):
-    """The target; see targets/base.py for the contract. It has no pass `order`, because the order of work is fixed."""
+    """The target Zynq (methods: targets/base.py). It has no pass `order`, because the order of work is fixed."""
 
     name, kind = "zynq", Config
     title = "VGG16 engine on a Zynq-7020: 9 x 16 multipliers, conv / pool / FC state machines, paged block RAM"
@@ -68,7 +68,7 @@ class Zynq(given.Machine[Config]):
         return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, (layer.macs,) if parts else ())
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return a race for sums that are read before they are complete (lat_use=0)."""
+        """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""
         layer = LayerImage.of(launch, config).layer
         if layer.config.lat_use or layer.kind == Kind.POOL:
             return ()

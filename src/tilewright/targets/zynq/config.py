@@ -25,8 +25,8 @@ BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 class Config(MachineConfig):
     """The configuration of one engine.
 
-    Raises ConfigError if a value is out of range, if two values exclude each other, or, with the bill, if the engine
-    takes more DSP48 or BRAM36 than the chip has.
+    Raises ConfigError if a value is out of range, if two values exclude each other, or if the engine takes more DSP48
+    or BRAM36 than the chip has.
     """
 
     where = "zynq config"
@@ -109,7 +109,7 @@ class Config(MachineConfig):
 
     @property
     def bill(self) -> dict[str, int]:
-        """The DSP48 of the compute unit, and the BRAM36 of each store."""
+        """The number of DSP48 that the compute unit takes, and of BRAM36 that each store takes, by name."""
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
             for store in STORES
@@ -133,14 +133,14 @@ class Config(MachineConfig):
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:
-        """Return how many cycles the loader takes to fill the lanes for one iteration."""
+        """Return how many cycles the loader takes to fill the lanes for one iteration (with `fc`: of an FC layer)."""
         data, weights = LANES, LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
 
     def iteration(self, fc: bool = False) -> int:
-        """Return the cycles of one iteration: filling the lanes, then the control states."""
+        """Return the cycles of an iteration (with `fc`: of an FC layer): filling the lanes, then the control states."""
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
         return self.fill(fc) + states[self.control]
 
@@ -148,7 +148,7 @@ class Config(MachineConfig):
         return self.block_words(store) * (4 if store == "bias" else 1)
 
     def transfer(self, store: str) -> int:
-        """Return the cycles of one page service, which always moves a whole block."""
+        """Return the cycles in which the CPU serves one page: it always moves a whole block of the store."""
         return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 

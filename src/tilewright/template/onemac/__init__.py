@@ -24,7 +24,7 @@ from .machine import Machine, steps
 
 
 class OneMac(given.Machine[Config]):
-    """The target. The contract that it implements is documented in tilewright/targets/base.py."""
+    """The target OneMac. Its methods are documented in tilewright/targets/base.py."""
 
     name, kind = codegen.NAME, Config
     title = "OneMac: a DMA unit and one multiply-accumulate per cycle, synchronised by token queues"
@@ -98,7 +98,7 @@ class OneMac(given.Machine[Config]):
 
 
 def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:
-    """Prepare the shared passes (order, hazards and time) for one launch."""
+    """Return the shared simulation passes (order, hazards and time), prepared for one launch."""
     model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
     table = steps(ISA.decode(image.insns), config, dram)
     relation = order(table)

@@ -28,9 +28,9 @@ NAME = "onemac"
 
 @dataclass(frozen=True)
 class Plan:
-    """The tiling of a matrix product (rows x depth) (depth x outputs): `group` outputs and `chunk` inputs per tile.
+    """The tiling of a matrix product, rows x depth by depth x outputs: `group` outputs and `chunk` inputs per tile.
 
-    Double buffering: each memory is split into two slots, and one is filled while the other is used.
+    For double buffering, each memory is split into two slots, and one is filled while the other is used.
     """
 
     rows: int
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(site: Site, config: Config) -> Plan | str:
-    """Return the plan of a node, or the reason why it runs on the host."""
+    """Return the tiling of the matrix product that a node becomes, or the reason why the node runs on the host."""
     op = site.node.op
     if not isinstance(op, FullyConnected | Conv2D):
         return OnnxOp.real(site) or f"{op.label} is not supported: onemac computes only matrix products"
@@ -71,7 +71,7 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT instruction: for one row, it adds `length` inputs from number `k` on to `outs` outputs from `out` on.
+    """One DOT instruction. In row `row`, it multiplies `length` inputs from `k` on, for `outs` outputs from `out` on.
 
     Its weights start at byte `wgt` of the weight image.
     """
@@ -85,7 +85,7 @@ class Job(NamedTuple):
 
 
 def schedule(p: Plan) -> Iterator[Job]:
-    """Yield all DOTs in order of execution. The weights are laid out in the same order."""
+    """Yield a Job for each DOT instruction, in order of execution. The weights are laid out in the same order."""
     for row in range(p.rows):
         wgt = 0
         for out in range(0, p.outputs, p.group):
@@ -97,7 +97,7 @@ def schedule(p: Plan) -> Iterator[Job]:
 
 
 def weight_image(p: Plan, weights: Array) -> Raw:
-    """Lay int8 weights (outputs, depth) out in the order in which the LOADs of one row read them; returns bytes."""
+    """Return int8 weights (outputs, depth) as bytes in the order in which the LOADs of one row of inputs read them."""
     parts = [
         weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
         for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
@@ -106,9 +106,9 @@ def weight_image(p: Plan, weights: Array) -> Raw:
 
 
 class Stream:
-    """Instructions under construction. Where an instruction must wait for the other unit, `add` inserts a token.
+    """A list of instructions that grows by `add`, which also sets the token flags `pop` and `push` where needed.
 
-    An instruction waits for the last instruction of the other unit that used one of the same slots.
+    An instruction waits for the last instruction of the other unit that used one of the same slots (memory halves).
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Stream:
 
 
 def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
-    """Return the encoded instructions of a layer; `x`, `w` and `acc` are the DRAM addresses of its segments."""
+    """Return a layer's encoded instructions. `x`, `w`, `acc`: DRAM addresses of inputs, weights and accumulators."""
     stream, slot, jobs = Stream(), config.buffer_bytes // 2, list(schedule(p))
 
     def load(index: int) -> None:
@@ -177,13 +177,13 @@ def _launch(site: Site, p: Plan, config: Config) -> Launch:
 
 
 def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs of the launch by segment name, each uint8 (S, bytes)."""
+    """Return the inputs of the launch of a node, {segment name: uint8 (S, bytes)}, for S samples."""
     codes = values[site.input(0).name]
     return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
 
 
 def unpack(site: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """Return the output codes of the node, {name: (S, *shape)}, from the accumulators that the launch stored."""
+    """Return the output codes of the node, {tensor name: (S, *shape)}, from the accumulators that the launch stored."""
     op, acc = site.node.op, left["acc"]
     assert isinstance(op, Linear)
     sums = np.ascontiguousarray(acc).view("<i4").reshape(acc.shape[0], *site.output.shape)

@@ -73,7 +73,7 @@ ISA = InstructionSet(LAYOUT, "opcode", Opcode, OPERANDS, flags=("pop", "push"))
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """Return the instructions and segments of a launch. Raises ProgramError if they are malformed (damaged file)."""
+    """Return the instructions and segments of a launch. Raises ProgramError if they are malformed."""
     return LaunchImage.of(launch, LAYOUT.nbytes)
 
 

@@ -1,4 +1,4 @@
-"""Element-wise functions, as a table: they differ only in operation, parameters and operands."""
+"""The element-wise functions of the device API, as a table: they differ only in operation, parameters and operands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 
 
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
-    """Return one C function per name. The name replaces {} in the names of the C function and of the operation."""
+    """Return C functions by C name, one for each of `names`, which replaces {} in `call` (C name) and `operation`."""
     return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 
 def _integer(name: str) -> dict[str, Function]:
-    """Return the C functions of the operation int_`name`.
+    """Return the C functions, by C name, that issue the operation int_`name` (int_add, int_sub or int_mul).
 
     The shift is one number, or, in functions with `pcs` in their name, one number per channel.
     """
@@ -40,9 +40,10 @@ def _integer(name: str) -> dict[str, Function]:
 
 
 def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
-    """Return the C functions of requantisation (`kind` is "re") or dequantisation ("de").
+    """Return the C functions, by C name, of requantisation (`kind` is "re") or dequantisation ("de").
 
-    They scale by multiplier and shift (`words`) or by a float (`reals`), given as numbers or in a table per channel.
+    Some scale by a multiplier and a shift (their parameters are `words`), others by a float (parameters `reals`). These
+    parameters are numbers, or a table with an entry per channel.
     """
     integer, real = f"int_{kind}quant", f"fp32_{kind}quant"
     found = {}

@@ -44,7 +44,7 @@ ELSEWHERE = ("S", "F", "R")
 
 
 class Issuer:
-    """Makes operands from C addresses, and issues commands."""
+    """Makes operands from the addresses in C calls, and issues commands to the machine."""
 
     def __init__(self, tpu: Tpu) -> None:
         self.tpu, self.config = tpu, tpu.config
@@ -53,7 +53,7 @@ class Issuer:
     def local(
         self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
     ) -> Tensor:
-        """Return the tensor at a local address. Without strides it has the `default` layout.
+        """Return the tensor at `address` in local memory. Without a stride, the tensor has the layout `default`.
 
         Raises MachineError if the address is outside of local memory.
         """
@@ -65,16 +65,16 @@ class Issuer:
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
 
     def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
-        """Return the tensor at a bus address. Without strides it has no gaps."""
+        """Return the tensor at a bus address outside of local memory. Without a stride, its elements have no gaps."""
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """Return a tensor whose channels all read one row, of which each lane has a copy."""
+        """Return a tensor whose channels all read one row of `length` elements. Each lane has a copy of the row."""
         own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
     def matrix(self, address: int, rows: int, columns: int, width: int, dtype: DType) -> Matrix:
-        """Return a local matrix with `width` columns per channel."""
+        """Return the matrix at `address` in local memory, with `width` columns per channel."""
         return Matrix(self.local(address, Shape(rows, -(-columns // width), 1, width), None, dtype), columns)
 
     def issue(
@@ -95,7 +95,7 @@ class Issuer:
 
 
 def attributes(given: Given) -> dict[str, Any]:
-    """Return the attributes of a command, taken from the parameters of its call."""
+    """Return the attributes of the command that a C call issues, taken from the call's arguments by name (`given`)."""
     found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
     if "kernel" in given:
         found["window"] = _window(given)
@@ -127,7 +127,7 @@ class Function(NamedTuple):
 
 
 def _kind(parameter: str) -> type | None:
-    """Return the type that an argument must have, or None if its name does not imply one."""
+    """Return the Python type that an argument must have, or None if the parameter's name implies no type."""
     if parameter.endswith("_stride"):
         return None if parameter == "row_stride" else dim4
     if parameter == "stride":
@@ -136,7 +136,7 @@ def _kind(parameter: str) -> type | None:
 
 
 def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """Return a C function that issues one operation. `operands` lists NAME=PLACE, in the syntax of `operand`."""
+    """Return a C function that issues one operation. `operands` lists NAME=PLACE; `operand` describes a PLACE."""
     places = [(name, PLACE.fullmatch(place)) for name, _, place in (word.partition("=") for word in operands.split())]
     outputs = OPERATIONS[operation].outputs
 
@@ -154,11 +154,12 @@ def operand(
 ) -> Operand | Constant:
     """Return one operand or result of a call, described as PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
 
-    WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that says whether the operand is local. Without WHERE,
-    a parameter `dst..`, `src..` or `shift_tensor` is the local address of a tensor of the call's shape, a parameter
-    `.._addr` is the local address of one value per channel, and any other parameter is a constant. Stride and type come
-    from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the common parameters. TYPE is a type,
-    or the parameter that gives the type; it has precedence. `_shape` describes SHAPE. BYTES are added to the address.
+    The arguments from `name` on are these five terms. WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that
+    says whether the operand is local. Without WHERE, a parameter `dst..`, `src..` or `shift_tensor` is the local
+    address of a tensor of the call's shape, a parameter `.._addr` is the local address of one value per channel, and
+    any other parameter is a constant. TYPE is a type, or the parameter that gives the type. The stride, and without
+    TYPE the type, come from the operand's own parameters (`src0_stride`, `src0_dtype`), else from common ones.
+    `_shape` describes SHAPE. BYTES are added to the address.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, stride = given.get(name, name), given.get(f"{name}_stride")
@@ -194,9 +195,9 @@ def operand(
 
 
 def _shape(given: Given, name: str, kind: str | None) -> Shape:
-    """Return the shape of an operand: that of its parameter, else that of the call, transformed as `kind` says.
+    """Return the shape of the operand `name`: its own shape parameter or else that of the call, transformed by `kind`.
 
-    If `kind` names a parameter, the operand is a row, and the parameter gives its length.
+    If `kind` names a parameter of the call, the operand is one row, and that parameter gives its length.
     """
     if kind and kind in given:
         return Shape(1, 1, 1, given[kind])

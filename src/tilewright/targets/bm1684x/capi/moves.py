@@ -1,4 +1,4 @@
-"""Transfers, as a table. Letters in a name give source and destination: L is local memory, S is system memory."""
+"""The transfer functions of the device API, as a table. In a name, S2L says: from system (S) to local memory (L)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def _move(
     of: str = "",
     local: str = "L",
 ) -> Function:
-    """Return the C function of a transfer.
+    """Return the C function of a transfer in the direction `way`, such as S2L (from system to local memory).
 
-    `of` is the SHAPE of its source, `local` the letter of the local layout (see forms.operand).
+    `of` is the /SHAPE of the source and `local` the letter for the layout of local operands (see forms.operand).
     """
     to, source = (local if letter == "L" else "S" for letter in (way[2], way[0]))
     return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}")
 
 
 def _by_index(kind: str, way: str) -> Function:
-    """Return the C function of a gather or scatter of rows by index, with one index per channel and row.
+    """Return the C function of a gather or scatter of rows. Each row of each channel has its own index.
 
-    A gather has a fill value for indices out of range. A scatter keeps the rows that it does not write.
+    A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
     """
     fill, last = ("C ", "fill=C") if kind == "gather" else ("", f"y_before=dst@{way[2]}")
     parameters = f"dst src index index_is_local {fill}shape param_h {STRIDES} index_stride dtype"
@@ -40,9 +40,10 @@ def _by_index(kind: str, way: str) -> Function:
 
 
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
-    """Return the C function of a transfer between a matrix in system memory and a local one, spread over lanes.
+    """Return the C function of a transfer between a matrix in system memory and a matrix in local memory.
 
-    Its sizes are those of the source. Its width is the number of columns per channel of the local matrix.
+    The function's size parameters are the sizes of the source. Its parameter `width` is the number of columns per
+    channel of the local matrix.
     """
     sizes = "length width" if vector else "rows columns width row_stride"
 

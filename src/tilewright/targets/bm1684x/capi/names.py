@@ -18,7 +18,7 @@ RM_HALF_UP, RM_HALF_DOWN = Rounding.HALF_UP, Rounding.HALF_DOWN
 
 @dataclass
 class dim4:
-    """A shape or a stride. Kernels may change it in place."""
+    """A shape or the strides of a tensor, on the axes n, c, h, w. Kernels may change the numbers in place."""
 
     n: int = 0
     c: int = 0
@@ -34,13 +34,13 @@ class dim4:
         return Stride(*astuple(self))
 
     def set(self, stride: Stride) -> None:
-        """Set all four numbers, as C does through a pointer."""
+        """Set all four numbers to those of `stride`, as a C function does through a pointer."""
         self.n, self.c, self.h, self.w = stride
 
 
 @dataclass
 class dim2:
-    """The size of a kernel, a stride or a dilation, in rows and columns."""
+    """The height and width of a window (kernel), or its steps down and across (stride, dilation)."""
 
     h: int
     w: int
@@ -48,7 +48,7 @@ class dim2:
 
 @dataclass
 class padding_t:
-    """The padding of a feature map, in rows and columns."""
+    """The padding of a feature map: the rows above and below it, the columns on its left and right."""
 
     top: int
     bottom: int
@@ -58,7 +58,7 @@ class padding_t:
 
 @dataclass(frozen=True)
 class range_t:
-    """A range of banks: the numbers of the first and the last bank."""
+    """A range of memory banks: the numbers of the first and the last bank."""
 
     start: int
     end: int
@@ -90,12 +90,12 @@ ATTRIBUTES = {
 
 @dataclass
 class variable_t:
-    """An operand. `context` is the local address of a TENSOR or of one value per channel (VECTOR), or a number."""
+    """A C operand: `context` is the local address of a TENSOR or VECTOR (a value per channel), or a number (SCALAR)."""
 
     type: int
     context: Any
 
 
 def constant(value: Any, dtype: DType) -> Constant:
-    """Return the Constant for a scalar_t, which is a number or already a Constant."""
+    """Return the Constant for `value`, a scalar_t of the C API: in Python a number, or already a Constant."""
     return value if isinstance(value, Constant) else Constant.of(value, dtype)

@@ -1,4 +1,4 @@
-"""Matrix products, convolutions and pools; functions that read tables or issue sequences; the sorting engine."""
+"""Functions of the device API: matrix products, convolutions, pools, tables, command sequences and sorting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Operands = dict[str, Operand | Constant]
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Return the C function of a matrix product with one row per lane. Its sizes are those of the stored factors."""
+    """Return the C function of a matrix product. Factors have a row per channel; `turns` says which are transposed."""
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
@@ -55,9 +55,9 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
 
 
 def _spread(integer: bool, transposed: bool) -> Function:
-    """Return the C function of a matrix product whose columns are spread over lanes.
+    """Return the C function of a product of matrices whose columns are spread over lanes.
 
-    `left` is stored as (left_rows, left_columns).
+    The parameters left_rows and left_columns are the sizes of the left factor as stored, before any transposition.
     """
     types = "out_dtype left_dtype right_dtype bias_dtype lshift rshift " * integer
     sizes = "left_rows left_columns right_columns left_width right_width"
@@ -67,7 +67,7 @@ def _spread(integer: bool, transposed: bool) -> Function:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
         if integer and given["result_add"]:
             reason = "result_add is not supported: no golden vector shows how it shifts the old result"
-            raise MachineError(given["name"], reason, "add with a separate command")
+            raise MachineError(given["name"], reason, "clear result_add, and add with a separate command")
 
         width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
@@ -88,7 +88,7 @@ def _spread(integer: bool, transposed: bool) -> Function:
 def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
     """Return the C function of a convolution.
 
-    `before` are its parameters between weights and shape, `after` its parameters after the window.
+    `before` are the names of its parameters between weights and shape, `after` of those after the window.
     """
     shape = "shape" if depthwise else "shape input_stride output_c"
 
@@ -160,7 +160,7 @@ Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def _gather(api: Issuer, given: Given) -> None:
-    """Issue a gather of elements of a row. Without `fill_const`, indices out of range give 0."""
+    """Issue a gather of elements of a row. An index out of range gives C if `fill_const` is set, else 0."""
     shape, dtype = given["shape"].shape, given["dtype"]
     source = Shape(1, shape.c, 1, given["param_w"])
     if given["is_param_repeated"]:

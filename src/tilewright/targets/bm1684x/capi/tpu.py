@@ -35,7 +35,7 @@ FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TA
 
 
 class DeviceApi(Issuer):
-    """The functions of the device API, for one launch."""
+    """The device API in one launch of a kernel: a method for each C function."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = FUNCTIONS.get(name)
@@ -48,7 +48,7 @@ class DeviceApi(Issuer):
         return sorted({*own, *FUNCTIONS})
 
     def tpu_initialize(self) -> None:
-        """Allow commands. A kernel must call it before its first command."""
+        """Allow the kernel to issue commands. A kernel must call this function before its first command."""
         self.initialised = True
 
     def tpu_poll(self) -> None:
@@ -66,7 +66,7 @@ class DeviceApi(Issuer):
         return self.tpu.in_region
 
     def tpu_gdma_get_filter_num(self) -> int:
-        """Return the number of elements that the last selection kept. It is valid after tpu_poll."""
+        """Return the number of elements that the last selection (mask_select, nonzero) kept. Call it after tpu_poll."""
         return self.tpu.selected
 
     def tpu_npu_num(self) -> int:
@@ -107,7 +107,7 @@ class DeviceApi(Issuer):
         return layout.slots(start, channels, self.config)
 
     def tpu_aligned_feature_size(self, h: int, w: int, dtype: DType) -> int:
-        """Return the bytes of a channel in the aligned layout."""
+        """Return the number of bytes that a channel of h rows and w columns takes in the aligned layout."""
         return layout.aligned(Shape(1, 1, h, w), dtype, 0, self.config).c * dtype.bytes
 
     def tpu_eu_num(self, dtype: DType) -> int:

@@ -1,4 +1,4 @@
-"""The network compiler: graph -> layers (operations) -> plan (addresses) -> queues of commands -> passes.
+"""The network compiler: a graph becomes layers (operations), then a plan (addresses), then queues of commands.
 
 README.md one folder up lists the order in which to read the files.
 """

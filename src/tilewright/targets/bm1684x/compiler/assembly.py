@@ -1,8 +1,8 @@
-"""Build a launch: segments of DDR, blocks of constants, transfers, compute commands, and finally both queues.
+"""Build a launch: DDR segments, blocks of constants, transfers, compute commands, and finally the engines' queues.
 
-The caller adds commands in an order that a single engine could run. Each command marks the local memory it touches, in
-units of `UNIT` bytes per lane. The marks show on which earlier commands of the other engine it depends. Compute
-commands stay in order. Transfers into local memory move ahead until they would overwrite data in use (`schedule`).
+The caller adds commands in an order in which they could run one by one. Each command marks the local memory it touches,
+in units of `UNIT` bytes per lane. The marks of earlier commands show on which commands of the other engine a new one
+depends. Compute commands stay in order. Transfers into local memory move ahead until they would overwrite data in use.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 @dataclass(eq=False)
 class Issued:
-    """A command of one engine, issued for the layer with the index `layer`.
+    """A command of one engine (compute or DMA), issued for the layer with the index `layer`.
 
-    `after` is the number of commands of the other engine that must have ended before this one starts. For a compute
-    command it is set once the transfers are ordered. `needs` are transfers: if this is a compute command, they must
-    have ended; if it is a transfer, they must be queued earlier.
+    `after` is the number of commands of the other engine that must have ended before this command starts. For a compute
+    command it is set once the transfers are ordered. `needs` are indices of transfers, in the order in which they were
+    added: before a compute command they must have ended, and before a transfer they must have been queued.
     """
 
     command: Command
@@ -56,7 +56,7 @@ class Issued:
 
 
 class Stream:
-    """Commands with their dependencies, before they are ordered."""
+    """The commands of both engines with their dependencies; `schedule` puts the transfers in order."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -68,7 +68,7 @@ class Stream:
         self._moves: list[Issued] = []
 
     def compute(self, command: Command, layer: int) -> None:
-        """Add a command of the compute engine."""
+        """Add a command of the compute engine, issued for the layer with the index `layer`."""
         issued = Issued(command, layer, TIU)
         number, found = len(self._compute), set()
         for mode, _, operand in command.in_memory:
@@ -81,7 +81,7 @@ class Stream:
         self._compute.append(issued)
 
     def move(self, command: Command, layer: int, kind: str) -> None:
-        """Add a transfer. Transfers of one `kind` keep their order."""
+        """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = Issued(command, layer, kind)
         for mode, _, operand in command.in_memory:
             if operand.storage.is_local:
@@ -92,9 +92,9 @@ class Stream:
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[Issued]], int]:
-        """Order the transfers. Return both queues, and the cycle at which the last command ends.
+        """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
 
-        The transfer that can start earliest is queued next; among equals, the transfer that is needed earliest.
+        The next transfer is the one that can start earliest; among equals, the one that is needed earliest.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         heads: dict[str, deque[int]] = {}
@@ -129,7 +129,7 @@ class Stream:
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Append the end cycles of compute commands to `ended`, up to one that needs a transfer not yet ordered."""
+        """Append the end cycles of compute commands to `ended`, until one needs a transfer not yet in `arrived`."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -138,19 +138,19 @@ class Stream:
             ended.append(start + cost[len(ended)])
 
     def _transfers(self, mode: int, operand: Operand) -> set[int]:
-        """Return the transfers that must have ended before an operand is read or written."""
+        """Return the indices of the transfers that must end before a command reads or writes (`mode`) an operand."""
         low, high = self._units(operand)
         columns = (self._written, self._read) if mode == WRITE else (self._written,)
         return {number for column in columns for number in np.unique(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
-        """Return the first unit of an operand, and one past its last unit."""
+        """Return the first unit (of UNIT bytes in a lane) that an operand touches, and one past the last unit."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
 
 class Assembly:
-    """A launch under construction. `entering` and `leaving` map tensors by name to DDR address and storage."""
+    """A launch under construction. The attributes `entering` and `leaving` map names to (DDR address, Stored)."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Assembly:
         self.leaving, _ = self._segments(leaving, end)
 
     def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, tuple[int, Stored]], int]:
-        """Return the DDR address and storage of each tensor, and the address after the last. All samples have room."""
+        """Place tensors, with all samples, in DDR from `address` on. Return (address, Stored) by name, and the end."""
         found = {}
         for name, stored in tensors.items():
             address = -(-address // PAGE) * PAGE
@@ -182,7 +182,7 @@ class Assembly:
         return found, address
 
     def block(self, index: int, number: int) -> int:
-        """Load block `number` of constants of layer `index`, unless it is loaded, and return its byte offset in a lane.
+        """Return the byte offset in a lane of constant block `number` of layer `index`, which the first call loads.
 
         Raises plan.Full if the block does not fit.
         """
@@ -203,7 +203,7 @@ class Assembly:
         return self._resident[index, number]
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Add the transfers that load rows of sample `number` of an input to `near`, from row `first` on."""
+        """Add the transfers that fill the local tensor `near` with sample `number` of an input, from row `first` on."""
         address, stored = self.entering[name]
         address += number * stored.nbytes
         if stored.phases is None:
@@ -218,15 +218,15 @@ class Assembly:
             self.stream.move(copy(into, far), index, INPUTS)
 
     def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Add the transfer that stores `near` to sample `number` of a result in DDR, from row `first` on."""
+        """Add the transfer that stores the local tensor `near` as sample `number` of a result, from row `first` on."""
         address, stored = self.leaving[name]
         address += number * stored.nbytes
         self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
-        """Return the DDR tensor that matches `near`, from row `first` on. It has the rows of `near`.
+        """Return the DDR tensor that is copied to or from `near`: as many rows of the same length, from row `first` on.
 
-        Layers may divide the elements of one tensor into rows of different lengths.
+        The length is taken from `near`, because layers may divide one tensor into rows of different lengths.
         """
         columns = near.shape.w
         stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
@@ -240,7 +240,7 @@ class Assembly:
             self.stream.compute(command, index)
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
-        """Return the launch with all commands added so far. `tiles` and `groups` are stored for `explain`."""
+        """Return the launch with all commands added so far. `tiles` and `groups` are kept for `listing.explain`."""
         issued, cycles = self.stream.schedule()
         queues = {
             engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
@@ -268,7 +268,7 @@ class Assembly:
 
 
 def block_name(index: int, number: int) -> str:
-    """Return the name of a block of constants, for messages."""
+    """Return the name of block `number` of the constants of layer `index`."""
     return f"layer {index}, part {number}"
 
 
@@ -277,7 +277,7 @@ def copy(y: Tensor, x: Tensor) -> Command:
 
 
 def described(name: str, address: int, stored: Stored) -> list[Any]:
-    """Return the place and format of a tensor in DDR as a list of JSON values (see image.ROW)."""
+    """Return the name, DDR address and format of a tensor as a list of JSON values (see image.ROW)."""
     row = [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add, stored.zero]
     if stored.phases:
         *sizes, offsets = astuple(stored.phases)

@@ -31,7 +31,7 @@ WAYS = 3
 
 
 def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
-    """Return the layer of a node, or the reason for its fallback to the host."""
+    """Return the layer that a node becomes, or the reason why the node runs on the host instead."""
     try:
         return _lower(site, mode, config)
     except Refused as refused:
@@ -65,7 +65,7 @@ def _stored(site: Site, index: int) -> Stored:
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Return the compiled program of a network. Raises ConfigError if `eu_bytes` is not WORD_BYTES."""
+    """Return the compiled program of a network. Raises ConfigError if `config.eu_bytes` is not WORD_BYTES (64)."""
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
@@ -86,9 +86,10 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
-    """Return the layer of each node, or the reason for its fallback.
+    """Return, by node name, the layer that a node becomes, or the reason why the node runs on the host instead.
 
-    A reshape is left out if only matrix products read its result: they then read the reshape's input directly.
+    A reshape is left out if only matrix products read its result: these then read the reshape's input directly.
+    `refused` has the nodes that are known to run on the host, with the reason.
     """
     found: dict[str, Layer | str] = dict(refused)
     passed_over = set()
@@ -109,7 +110,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
-    """Return the layer of a matrix product that reads the input of `reshape` directly, or None if it cannot."""
+    """Return the layer of a matrix product if it can read the input of `reshape` directly, else None."""
     op = site.node.op
     if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
@@ -123,8 +124,8 @@ def _launches(
 ) -> list[Launch | HostStep]:
     """Return the steps that run `layers`: one launch if all layers fit into local memory, else the fastest split.
 
-    A split is two halves, or the first layers in parts of some rows and then the rest, which must fit. A single layer
-    that fits neither whole nor in parts falls back to the host.
+    A split is either two halves, or a launch that computes the first layers some rows at a time, and then the other
+    layers, which must fit whole. A single layer that fits in neither way runs on the host.
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:

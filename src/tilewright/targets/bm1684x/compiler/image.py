@@ -2,9 +2,10 @@
 
 A launch may come from a file, so all of it is checked before anything runs.
 
-A footprint is a list of contiguous runs. Tensors are spread across lanes. If bytes are numbered byte * lanes + lane, a
-tensor in all lanes is one contiguous run, but a tensor in some lanes is not. Footprints therefore divide local memory
-into ranges of lanes, at every lane where an operand begins or ends. An operand covers a range completely or not at all.
+A footprint is the list of contiguous byte runs that a command reads or writes. Tensors are spread across lanes. If
+byte b of a lane has the number `b * lanes + lane`, a tensor in all lanes is one contiguous run, but a tensor in some
+lanes is not. Footprints therefore divide local memory into ranges of lanes, at every lane where an operand begins or
+ends. An operand then lies in all lanes of a range or in none.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in DDR. The samples of a batch follow each other without gaps."""
+    """A tensor in DDR: `stored` describes one sample. The samples of a batch follow each other without gaps."""
 
     name: str
     address: int
@@ -52,11 +53,11 @@ class StoredTensor:
 
 @dataclass(frozen=True, eq=False)
 class QueueImage:
-    """The contents of a launch.
+    """The parsed contents of a launch.
 
-    `queues` are the encoded commands, bytes by engine. `constants` begin at the beginning of DDR. In each lane, bytes
-    below `values_end` hold values of samples and bytes above it hold constants. `layers` is the layer index (below
-    `count`) of each command, with the commands of the compute engine first.
+    `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
+    lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
+    index (below `count`) of each command: first of all compute commands, then of all transfers.
     """
 
     queues: dict[str, Array]
@@ -118,8 +119,8 @@ def _tensor(
 def oddity(command: Command, config: Config) -> str:
     """Return the reason why a command cannot be part of a compiled network, or "" if it can.
 
-    The command may come from a file. The check also bounds memory: an axis can have a stride of 0, so that a few bytes
-    could describe a huge operand.
+    The command may come from a file. The check also limits the memory that the simulator needs: an axis can have a
+    stride of 0, so that a few bytes could describe a huge operand.
     """
     for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
@@ -133,7 +134,7 @@ def oddity(command: Command, config: Config) -> str:
 
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
-    """Return the memories (DDR, then ranges of lanes), and the rows of sim.steps.Footprints of each command."""
+    """Return the memories (DDR, then ranges of lanes), and each command's footprint rows (sim.steps.Footprints)."""
     touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
     cuts = {0, config.lanes}
     for operands in touched:
@@ -150,14 +151,14 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 
 
 def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
-    """Yield each slot of a tensor (see layout.slots) with its first lane and one past its last lane."""
+    """Yield (slot, first lane, one past the last lane) for each slot of a tensor (see layout.slots)."""
     for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
         low = tensor.start_lane if slot == 0 else 0
         yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)
 
 
 def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Rows:
-    """Yield the runs of bytes of one operand, as rows of sim.steps.Footprints."""
+    """Yield the contiguous byte runs of one operand, as footprint rows (sim.steps.Footprints)."""
     size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
     lines, length = _lines(tensor)
     for sample in range(n if stride.n else 1):
@@ -175,7 +176,7 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Ro
 
 
 def _lines(tensor: Tensor) -> tuple[int, int]:
-    """Return the number of contiguous runs in a channel, and the number of elements that each run spans."""
+    """Return how many runs of memory a channel consists of, and how many elements (with gaps) each run spans."""
     _, _, h, w = tensor.shape
     across = (w - 1) * tensor.stride.w + 1
     if h == 1 or tensor.stride.h == 0:

@@ -31,7 +31,7 @@ COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch whose tensors stay in local memory. Raises plan.Full if they do not fit."""
+    """Return one launch that keeps all tensors between layers in local memory. Raises plan.Full if they do not fit."""
     laid = _laid(layers, config)
     return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
@@ -69,7 +69,7 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """Return the layers. An input of the launch that only one layer reads is stored by phase if that is faster."""
+    """Return `layers`. An input of the launch that only one layer reads is stored by phase (see `fold`) if faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -143,9 +143,9 @@ class _Resident:
             self._assembly.store(name, number, line or near, index)
 
     def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
-        """Return a sample of a tensor in the layout that layers use, and in its line buffer (None if it has none).
+        """Return where sample `number` of a tensor lies in local memory, and its line buffer (None if it has none).
 
-        A tensor of one pixel is transferred through a line buffer (Plan.turned), where its channels are adjacent.
+        A tensor of one pixel is transferred through a line buffer (Plan.turned), in which its channels are adjacent.
         """
         near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
         if turned is None:
@@ -156,7 +156,7 @@ class _Resident:
 def _turned(y: Tensor, x: Tensor) -> Command:
     """Return the command that copies `x` to `y` and turns channels into columns, or columns into channels.
 
-    It treats elements as unsigned, as moves need.
+    The command treats elements as unsigned integers of their size, because moves need such types.
     """
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
@@ -164,7 +164,7 @@ def _turned(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows. Its result begins at row r0 of the whole result, its inputs at row i0 of theirs."""
+    """A layer reduced to some rows: from row r0 of the whole layer's result on, and from row i0 of its inputs on."""
 
     r0: int
     i0: int
@@ -172,7 +172,7 @@ class Slab:
 
 
 def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
-    """Return, for each layer of a chain, the part that rows r0..r1 of the last result need."""
+    """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
     found: list[Slab] = []
     for layer in reversed(layers):
         (i0, i1), window = (r0, r1), layer.window
@@ -188,7 +188,7 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
 
 
 class Streamed:
-    """A chain of layers, run in parts of `rows` rows of the last result. Raises Full if a part does not fit."""
+    """Builds a launch that computes a chain of layers `rows` result rows at a time. Raises Full if it does not fit."""
 
     def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
         h = layers[-1].result.h
@@ -209,7 +209,7 @@ class Streamed:
         return Cut(own.layer, self._config, self._slots[index])
 
     def _buffers(self) -> list[Lived]:
-        """Return all buffers, each as large as the largest part needs; inputs and results have two."""
+        """Return all buffers, each large enough for every part. Inputs and the last result have two buffers each."""
         last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
@@ -237,7 +237,7 @@ class Streamed:
         return self._assembly.launch(sizes, [(0, len(self._layers))])
 
     def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
-        """Add the commands of one part of sample `number`, through all layers, in buffers number `turn`."""
+        """Add the commands that run a part of sample `number` through all layers. `turn` (0, 1) selects the buffers."""
         made, config = self._assembly, self._config
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):

@@ -1,4 +1,4 @@
-"""A layer: how its tensors are stored, the machine's operations on each tile of its output, the constants they read.
+"""A layer: how its tensors are stored, its machine operations on each tile of its result, and their constants.
 
 A tensor of the graph is stored as (channels, rows, columns) of one element type. The input of a network may instead be
 stored by phase. The reason: the cube multiplies 64 channels of a pixel at a time, but an image has only 3. For a
@@ -30,10 +30,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Phases:
-    """An image (c, h, w) that DDR holds by phase (see the module), as (sh * sw * c, rows, columns).
+    """An image (c, h, w) stored in DDR by phase (space-to-depth, see layer.py), as (sh * sw * c, rows, columns).
 
-    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads it
-    once from each of `offsets`, counted in elements, and each copy fills further channels.
+    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads the
+    image once from each of `offsets` (in elements), each time into further channels.
     """
 
     c: int
@@ -53,11 +53,11 @@ class Phases:
 
     @property
     def elements(self) -> int:
-        """The number of elements in DDR, with the padding that the load at the largest offset reads after the rows."""
+        """The number of elements in DDR, with the padding after them that a load from the largest offset reads."""
         return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
 
     def spread(self, image: Array, fill: int) -> Array:
-        """Return S images (S, c, h, w) rearranged by phase, as (S, elements). `fill` is the value of the padding."""
+        """Return the images (S, c, h, w) of S samples by phase, as (S, elements). The padding has the value `fill`."""
         samples = len(image)
         area = np.full((samples, self.c, self.rows * self.sh, self.columns * self.sw), fill, image.dtype)
         inside = area[:, :, self.top : self.top + self.h, self.left : self.left + self.w]
@@ -69,7 +69,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class Stored:
-    """How one sample of a tensor is stored: (c, h, w) elements. Each is a code of the graph plus `add`.
+    """How one sample of a tensor is stored: (c, h, w) elements, each a code (quantised value) of the graph plus `add`.
 
     `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
     stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
@@ -96,7 +96,7 @@ class Stored:
 
     @classmethod
     def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
-        """Return how a float32 tensor (1, c) or (1, c, h, w) (NCHW, as in ONNX) is stored, rounded to a float type."""
+        """Return how a float32 tensor of `shape` (1, c) or (1, c, h, w) is stored, rounded to float type `dtype`."""
         c, h, w = (*shape[1:], 1, 1)[:3]
         return cls(c, h, w, dtype)
 
@@ -137,7 +137,7 @@ class Stored:
 
 
 def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
-    """Return the bytes of one channel of `elements` elements in the aligned layout."""
+    """Return the bytes of a channel of `elements` elements in local memory, rounded up to a multiple of `eu_bytes`."""
     return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
 
 
@@ -147,7 +147,7 @@ HIGH_PRODUCT = -31
 
 @dataclass(frozen=True)
 class Input:
-    """An operand: an input tensor of the layer, with all channels if `whole`, else only with those of the tile."""
+    """An operand: input `index` of the layer, with all channels if `whole`, else only with the channels of the tile."""
 
     index: int
     whole: bool = False
@@ -155,13 +155,13 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """The layer's result, as the result of an operation."""
+    """Says that an operation writes to the layer's result."""
 
 
 @dataclass(frozen=True)
 class Temp:
-    """An intermediate result of a tile, in temporary buffer `index`. Its shape is the input's if `of_input`, else the
-    result's."""
+    """An intermediate result of a tile, in temporary buffer `index`. If `of_input`, it has the rows and columns of the
+    layer's input, else those of the tile's result."""
 
     index: int
     dtype: DType
@@ -193,7 +193,7 @@ Ref = Input | Output | Temp | PerChannel | Weights | Bias | Constant
 
 @dataclass(frozen=True)
 class Operate:
-    """One operation on a tile."""
+    """One machine operation of a layer, which runs on each tile: its name, operands, result and attributes."""
 
     operation: str
     operands: Mapping[str, Ref]
@@ -212,7 +212,7 @@ class WeightValues:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One or more `operations`, which run on each tile of the result.
+    """What a node of the graph becomes: machine `operations`, which run on each tile of the layer's result.
 
     `words` are parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact
     layout. `window` is the window of the operations; None means that they work element by element. `inputs` and
@@ -239,7 +239,7 @@ Into = DType | Output
 
 
 class Refused(Exception):
-    """Raised if the machine cannot compute a node exactly. The text says why, with the attribute and its value."""
+    """Raised if the machine cannot compute a node exactly. The message says why, with the attribute and its value."""
 
 
 def same_shapes(site: Site) -> None:
@@ -268,7 +268,7 @@ class Writer:
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Reserve the buffer of a value until `release`, so that later operations can read it. Return the value."""
+        """Return `value`, and keep its temporary buffer from being reused until `release` is called."""
         self._held.append(value)
         return value
 
@@ -304,25 +304,25 @@ class Writer:
         return PerChannel(len(self.words) - 1, dtype)
 
     def high_product(self, x: Ref, q: Array) -> Ref:
-        """Add the int32 operation (x * q + 2**30) >> 31, and return its result."""
+        """Add the int32 operation `(x * q + 2**30) >> 31`, and return its result."""
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
 
     def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
-        """Add the operation saturate(round(x * factor * 2**shift) + offset), and return its result."""
+        """Add the operation `saturate(round(x * factor * 2**shift) + offset)`, and return its result."""
         named = self._parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
         return self.add("int_requant", result, mode, x=x, **named)
 
     def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
-        """Add the operation saturate(half_even(f32(f32(x) * factor) + offset)), and return its result."""
+        """Add the operation `saturate(half_even(f32(f32(x) * factor) + offset))`, and return its result."""
         named = self._parameters(scale=(factor, F32), offset=(offset, F32))
         return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
 
     def _parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
-        """Return an operand for each given (values, type).
+        """Return, by name, the operand for each argument `name=(values, type)`.
 
-        All are constants if each value is the same for all channels; else all have one value per channel.
+        All operands are constants if no argument differs between channels; else all have one value per channel.
         """
         only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in given.items()}
         if all(value is not None for value, _ in only.values()):
@@ -331,5 +331,5 @@ class Writer:
 
 
 def _only(values: Array) -> Any:
-    """Return the value that all channels share, or None if they differ."""
+    """Return the single value that all elements of `values` have, or None if they differ."""
     return values.flat[0] if len(np.unique(values)) == 1 else None

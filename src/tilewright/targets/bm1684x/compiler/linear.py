@@ -2,8 +2,8 @@
 
 Most functions add operations to `write`, which collects the operations of one layer.
 
-`fold` picks a faster variant of a convolution of a network input with few channels. It stores that input by phase
-(space-to-depth, see layer.py).
+`fold` finds a faster variant of a convolution that reads a network input with few channels. The variant stores the
+input by phase (space-to-depth, see layer.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_PAD = LARGEST_STRIDE = 15
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
-    """Add the operations that write clamp(round(total * to.real) + zero point) to the output.
+    """Add the operations that write `clamp(round(total * to.real) + stored.zero)` to the layer's result.
 
     `rule` says how to round. Raises Refused if the machine cannot compute this exactly.
     """
@@ -53,10 +53,10 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 
 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, into: ir.Into) -> ir.Ref:
-    """Add gemmlowp's rescaling of `x` by q * 2**(shift - 31), which rounds twice, and return its result plus `offset`.
+    """Add gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, then the addition of `offset`. Return the result.
 
-    The second rounding, of the shift, rounds ties away from zero. Raises Refused if a shift is positive, because the
-    result may not fit into int32.
+    The rescaling rounds twice: after the multiplication, and after the shift, where ties go away from zero. Raises
+    Refused if a shift is positive, because the result may not fit into int32.
     """
     q, shift = np.atleast_1d(q), np.atleast_1d(shift)
     if (shift > 0).any():
@@ -66,14 +66,14 @@ def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, in
 
 
 def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations half_even(f32(x) * factor) + zero point, and return their result."""
+    """Add the operations `half_even(f32(x) * factor) + stored.zero`, and return their result."""
     return add_zero_point(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
 
 
 def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
     """Add an operation that rounds to integers, then the addition of the zero point of `stored`. Return the result.
 
-    `rounded` adds the first operation; its argument says where that writes.
+    `rounded(target)` adds the first operation, which writes to `target`. A zero point of 0 is not added.
     """
     if not stored.zero:
         return rounded(into)
@@ -81,9 +81,9 @@ def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], store
 
 
 def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
-    """Return the (operation, bound) pairs with which `clamp` keeps graph codes in `low`..`high`.
+    """Return the (operation, bound) pairs with which `clamp` keeps codes in `low`..`high`, and where to put its input.
 
-    A bound that the stored type already enforces is left out. Also return where the operation before `clamp` writes.
+    The input of `clamp` is the result of the operation before it. A bound that the stored type enforces is left out.
     """
     low, high = low + stored.add, high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []
@@ -92,14 +92,14 @@ def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], 
 
 
 def clamp(write: ir.Writer, value: ir.Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
-    """Add the operations that clamp `value`, as `bounds` returned them. The last one writes the output."""
+    """Add the operations `clamps` (from `bounds`), which clamp `value`. The last one writes the layer's result."""
     for number, (operation, bound) in enumerate(clamps, 1):
         result: ir.Into = ir.Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
 
 
 def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Return the layer of a convolution or fully connected node. `x` says how its input is stored.
+    """Return the layer that a convolution or fully connected node becomes. `x` says how its input is stored.
 
     Raises Refused if the node is not supported.
     """
@@ -134,7 +134,7 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
-    """Add the operation window times kernel, plus the bias, in each channel, and return its int32 sums.
+    """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its result, int32 sums.
 
     `pad` is the value of the padding.
     """
@@ -142,7 +142,7 @@ def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
-    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the machine's window."""
+    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the window in the machine's form."""
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
@@ -158,12 +158,12 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
 
 
 def grouped(groups: int, channels: int) -> str:
-    """Return the message that refuses a grouped convolution."""
+    """Return the message that refuses a convolution with `groups` groups. `channels` is its number of channels."""
     return f"group={groups} is not supported; group=1 and depthwise convolutions (group={channels}) are"
 
 
 def machine_window(own: GraphWindow, x: Stored) -> Window:
-    """Return the machine's form of a window of the graph.
+    """Return the machine's form of the window `own` of a convolution or pool in the graph.
 
     Along an axis on which the window has a single position, the stride becomes 1. Raises Refused if a padding, stride
     or dilation is too large, or if a window lies wholly in the padding.
@@ -196,7 +196,7 @@ def fold(layer: ir.Layer, config: Config) -> ir.Layer:
 
 
 def _cost(layer: ir.Layer, config: Config) -> float:
-    """Return the estimated cycles of a layer: of its multiplications or of loading its input, whichever is more."""
+    """Return the estimated cycles of a layer's multiplications or of loading its input, whichever takes longer."""
     assert layer.kernel is not None
     (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
     size = layer.kernel.dtype.bytes

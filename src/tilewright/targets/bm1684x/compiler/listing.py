@@ -1,4 +1,4 @@
-"""The text form of launches, exact in both directions (tilewright/program/listing.py).
+"""The text form of launches, exact in both directions: to text and back (tilewright/program/listing.py).
 
 .launch "conv" values_end 4096
 .input "x" 4294967296 3 32 32 u8 128 0
@@ -50,7 +50,7 @@ TENSOR = Directive(
 
 
 def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
-    """Parse a line of code. Return its engine, format name, whether the format is short, and its fields."""
+    """Return the engine of a line of code, its format's name, whether this format is short, and the fields."""
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
         words[-1].refuse("the name of a format, followed by short or long")
@@ -104,7 +104,7 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
 
 
 def assemble(text: str, config: Config) -> tuple[Launch, ...]:
-    """Return the launches of a text. Raises ProgramError with the line, the column and what is expected there."""
+    """Return the launches that a text describes. Raises ProgramError with line, column and what is expected there."""
     return tuple(_launch(part, config) for part in GRAMMAR.read(text))
 
 
@@ -131,7 +131,7 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config) -> str:
-    """Return a summary of each launch: memory, cycles, tensors, tiles and commands per layer."""
+    """Return a text that sums up each launch of a program: memory, cycles, tensors, tiles and commands per layer."""
     return "\n".join(line for launch in program.launches for line in _explained(launch, config)) + "\n"
 
 
@@ -167,7 +167,7 @@ def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
 
 
 def c_header(config: Config) -> str:
-    """Return a C header with the sizes, addresses and codes of one configuration."""
+    """Return a C header with the machine's sizes and addresses, and the codes of types, rounding modes and commands."""
     bases: dict[str, int | str] = {
         name: f"0x{getattr(machine, name):x}ULL" for name in ("LOCAL_BASE", "STATIC_BASE", "L2_BASE", "DDR_BASE")
     }

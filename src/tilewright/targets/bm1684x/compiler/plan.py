@@ -35,9 +35,9 @@ class Ring:
         self._held: list[tuple[int, int, str]] = []
 
     def take(self, name: str, size: int, done: Iterable[str]) -> int:
-        """Return the byte offset in a lane for a new block of `size` bytes.
+        """Reserve `size` bytes of each lane for the new block `name`. Return their byte offset in a lane.
 
-        Raises Full if the block is larger than the ring, or would overwrite a block that is not in `done`.
+        Raises Full if the block is larger than the ring, or would overwrite a block whose name is not in `done`.
         """
         if size > self._end - self._begin:
             raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
@@ -110,7 +110,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Return groups of consecutive layers whose constants together fit into `limit` bytes; a group is never empty."""
+    """Return groups of consecutive layers. If a group has several, their constants (`sizes`) fit into `limit` bytes."""
     groups, begin, held = [], 0, 0
     for index, size in enumerate(sizes):
         if index > begin and held + size > limit:

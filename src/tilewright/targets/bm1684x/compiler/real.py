@@ -31,7 +31,7 @@ ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """Return the layer of an ONNX node on float32 tensors, computed in the type `config.precision`.
+    """Return the layer that an ONNX node on float32 tensors becomes, computed in the type `config.precision`.
 
     Raises Refused if the node is not supported. Such a node runs on the host, in onnxruntime.
     """
@@ -54,7 +54,7 @@ def real(site: Site, config: Config) -> ir.Layer:
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of a Conv with group=1 or of a depthwise Conv. Raises Refused if it is not supported."""
+    """Return the layer that a Conv with group=1 or a depthwise Conv becomes. Raises Refused if it is not supported."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
     if w.ndim != 4:
         raise ir.Refused(f"a Conv over {w.ndim - 2} spatial axes is not supported; a Conv over rows and columns is")
@@ -65,7 +65,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of a Gemm or MatMul of one row and a constant matrix: a convolution of one pixel.
+    """Return the layer that a Gemm or MatMul of one row with a constant matrix becomes: a convolution of one pixel.
 
     Raises Refused if the node is not supported.
     """
@@ -82,7 +82,7 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Writer, depthwise: bool = False) -> ir.Layer:
-    """Return the layer of a convolution. `w` is (oc, ic, kh, kw), or (1, c, kh, kw) if it is depthwise."""
+    """Return the layer of a convolution with weights `w`: (oc, ic, kh, kw), or (1, c, kh, kw) if it is depthwise."""
     channels = w.shape[1 if depthwise else 0]
     bias = _bias(site, channels)
     if depthwise:
@@ -95,13 +95,13 @@ def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Write
 
 
 def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of a Relu."""
+    """Return the layer that a Relu becomes."""
     write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
 
 def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of a Clip between constants, such as ReLU6."""
+    """Return the layer that a Clip with constant bounds, such as ReLU6, becomes."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))
@@ -112,7 +112,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of an Add of equal shapes. Raises Refused for other shapes and for constant operands."""
+    """Return the layer that an Add becomes. Raises Refused if its operands differ in shape or one is constant."""
     for tensor in site.inputs:
         if tensor is not None and tensor.data is not None:
             raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
@@ -122,7 +122,7 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 
 
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of a MaxPool. Raises Refused if it is not supported."""
+    """Return the layer that a MaxPool becomes. Raises Refused if it is not supported."""
     if len(site.outputs) > 1:
         raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
@@ -131,7 +131,7 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer of an AveragePool without padding, or of a GlobalAveragePool.
+    """Return the layer that an AveragePool without padding or a GlobalAveragePool becomes.
 
     Sums are float32, because narrower types would round after every addition. Raises Refused if it is not supported.
     """

@@ -1,4 +1,4 @@
-"""Run a launch on S samples: pack them, run the passes (elaborate, sim.passes, values), unpack the results."""
+"""Run a launch on S samples: pack the samples, find hazards and times (sim.passes), run the commands, unpack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Footprints, Part, Space, Trace, serial_total
+from tilewright.sim.steps import Footprints, Part, Space, Trace, by_size, serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity
@@ -34,8 +34,8 @@ TOGETHER_BYTES = 1 << 26
 class Machine:
     """The memories of L launches of one program, which run in lock step on different samples.
 
-    Bytes below `values_end` in a lane are private to each launch; bytes above it are constant and shared. An operand is
-    read as (L * n, c, h, w), so that an operation sees one larger batch.
+    Bytes below `values_end` in a lane are private to each launch; bytes above it are constant and shared. An operand
+    (n, c, h, w) is read as (L * n, c, h, w), so that an operation sees one larger batch.
     """
 
     def __init__(self, image: QueueImage, config: Config, launches: int) -> None:
@@ -51,11 +51,11 @@ class Machine:
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
 
     def segment(self, address: int) -> Array:
-        """Return the DDR segment that begins at `address`: uint8 (L, bytes)."""
+        """Return the DDR segment that begins at `address`, of all L launches: uint8 (L, bytes)."""
         return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
-        """Run one command.
+        """Run one command of each of the L launches.
 
         Raises MachineError if compiled networks never have such a command, or if an operand or result does not fit.
         """
@@ -80,7 +80,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return the values of weights, (oc, ic, kh, kw). They are cached until a command writes constants."""
+        """Return the values of weights, (oc, ic, kh, kw). They are cached until a command overwrites constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             oc, ic, kh, kw = kernel.shape
@@ -111,7 +111,7 @@ class Machine:
             return self._home(operand)[1].shape[0] > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
-            raise MachineError("local memory", f"bytes {low}..{high} of an operand's lanes hold values and constants")
+            raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
         return high <= self._split
 
     def _home(self, tensor: Tensor) -> tuple[int, Array]:
@@ -127,9 +127,9 @@ class Machine:
         raise MachineError("DDR", f"{tensor.address:#x}..{end:#x} is outside all tensors of the program")
 
     def _view(self, tensor: Tensor) -> Array:
-        """Return a view of a tensor's elements, (L or 1, n, slots, lanes, h, w).
+        """Return a view of a tensor's elements: (L, n, slots, lanes, h, w), or (1, ..) if the L launches share them.
 
-        In DDR there is one lane, and each channel is a slot.
+        A tensor in DDR has one lane, and each of its channels is a slot.
         """
         size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
         steps = [step * size for step in stride]
@@ -159,14 +159,14 @@ class Prepared:
 
     @cached_property
     def program(self) -> Elaborated:
-        """The commands in a legal order, with footprints.
+        """The launch's commands in a legal order, with their footprints (the bytes that each reads and writes).
 
         Raises ProgramError for a command that the compiler never emits.
         """
         found = elaborate(self.image.queues, self.config)
         for step in found.steps:
             if reason := oddity(step.command, self.config):
-                raise ProgramError(step.name, reason, "compile it again")
+                raise ProgramError(step.name, reason, "compile the network again")
         image, end = self.image, len(self.image.constants)
         filled = [(0, end)]
         for segment in (*image.inputs, *image.outputs):
@@ -180,12 +180,12 @@ class Prepared:
 
     @cached_property
     def passes(self) -> Passes:
-        """The results of the passes that all machines share (sim.passes)."""
+        """The hazards, order and times of the commands, from the passes that all targets share (sim.passes)."""
         trace = partial(estimate.trace, self.program, self.config)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings of the passes. A conflict of two commands in several ranges of lanes counts once."""
+        """Return the findings, such as races. A conflict of two commands in several ranges of lanes counts once."""
         found = {(one.kind, one.steps): one for one in reversed(self.passes.findings(options))}
         return tuple(reversed(found.values()))
 
@@ -199,13 +199,13 @@ class Prepared:
 
     @property
     def serial(self) -> Trace:
-        """The trace without overlap: commands run one after the other in a legal order."""
+        """The start and end of each command without overlap: one command after the other, in a legal order."""
         assert self.passes.serial is not None
         return self.passes.serial
 
     @cached_property
     def layers(self) -> Array:
-        """The index of the layer of each step, int32 [steps].
+        """The layer index of each step (command of `program`), int32 [steps].
 
         Raises ProgramError if the launch does not assign every command to a layer.
         """
@@ -219,17 +219,18 @@ class Prepared:
 
     @cached_property
     def executed(self) -> Array:
-        """The multiply-accumulates of each step, int64 [steps]."""
+        """The number of multiply-accumulates of each step (command of `program`), int64 [steps]."""
         return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
     @cached_property
     def peak(self) -> int:
-        """Peak MACs per cycle for the type that the launch multiplies, or 0 if it multiplies nothing."""
+        """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0 if none."""
         return estimate.peak(self.program.commands, self.config.lanes)
 
     def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
-        """Return the DDR segment of each result, uint8 (L, bytes), by name. `values` holds those of the inputs.
+        """Run L = `launches` launches. Return the DDR segment of each result by name, uint8 (L, bytes).
 
+        `values` has the DDR segment of each input in the same form.
         Raises MachineError, which names the command, if a command cannot run.
         """
         machine = Machine(self.image, self.config, launches)
@@ -244,7 +245,7 @@ class Prepared:
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the cycles, bytes and waits of each layer per sample. Cycles are the compute engine's, waits included.
+        """Return the cycles, bytes and waits per sample of each layer. Cycles are the compute engine's, with its waits.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -258,12 +259,23 @@ class Prepared:
         waits = np.bincount(self.layers[mine], trace.wait[mine], count)
         shares = [_shares(column, batch) for column in (cycles, alone, *moved, waits)]
         return tuple(
-            Part(own, serial, read, written, {"dma": wait} if wait else {})
-            for own, serial, read, written, wait in zip(*shares, strict=True)
+            Part(own, serial, read, written, {"dma": wait} if wait else {}, causes)
+            for own, serial, read, written, wait, causes in zip(*shares, self._causes(mine), strict=True)
         )
 
+    def _causes(self, mine: Array) -> list[dict[str, int]]:
+        """Return the causes of each layer's cycles per sample; `mine` are the steps of the compute engine."""
+        trace, batch, count = self.trace, self.image.batch, self.image.count
+        assert trace.path is not None
+        unit = trace.table.unit[trace.path.step]
+        spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[mine], trace.cycles))
+        charged = np.zeros((count, len(UNITS)), np.int64)
+        np.add.at(charged, np.append(self.layers[mine], count - 1), spans)
+        shared = np.array(_shares(charged.reshape(-1), batch), np.int64).reshape(charged.shape)
+        return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
+
     def macs(self) -> tuple[int, ...]:
-        """Return the multiply-accumulates of each layer per sample.
+        """Return the number of multiply-accumulates per sample of each layer.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -271,7 +283,7 @@ class Prepared:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`, rounded so that the sum is the total divided by `batch`, rounded up."""
+    """Return each number divided by `batch`, as integers. Their total is `sum(column) / batch`, rounded up."""
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
@@ -280,7 +292,7 @@ _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 
 def prepared(launch: Launch, config: Config) -> Prepared:
-    """Return the parts of a launch that do not depend on its inputs. They are cached while the launch is alive."""
+    """Return the properties of a launch that do not depend on its inputs. They are cached while `launch` exists."""
     if launch not in _KNOWN:
         _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config)
     return _KNOWN[launch]
@@ -289,7 +301,7 @@ def prepared(launch: Launch, config: Config) -> Prepared:
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
 ) -> LaunchResult:
-    """Run the passes that `options` asks for, and return results, findings, times and counts of the launch."""
+    """Run the passes that `options` asks for, and return the launch's results, findings, times and operation counts."""
     known = prepared(launch, config)
     with given.named(launch):
         known.passes.refuse(options)
@@ -309,7 +321,7 @@ def run(
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
-    """Return the results by name: tensors (S, *shape), or the bytes of DDR segments if the program has no graph."""
+    """Run the launch. Return its results by name: tensors (S, *shape), or bytes in DDR if the program has no graph."""
     image, graph = known.image, program.graph
     if graph is None:
         inputs = {

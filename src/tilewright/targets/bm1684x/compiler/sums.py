@@ -34,7 +34,7 @@ FACTOR_BITS = 30
 
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
-    """Return the layer of the sum of two tensors of equal shape. Raises Refused if it is not supported."""
+    """Return the layer that an addition of two tensors of one shape becomes. Raises Refused if it is not supported."""
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
@@ -56,7 +56,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
 
 
 def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -> ir.Ref:
-    """Add the operation round_half_up((code - zero point) * factor * 2**shift), and return its int32 result."""
+    """Add the operation `round_half_up((code - x.zero) * factor * 2**shift)` on input `index`. Return its result."""
     parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
     return write.add(
         "int_dequant", I32, Rounding.HALF_UP, x=ir.Input(index), **parameters, shift=Constant.of(shift, I16)
@@ -64,7 +64,7 @@ def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -
 
 
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations of TFLite's sum, and return their result.
+    """Add the operations that add two tensors as TFLite does, and return their result.
 
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
     """
@@ -85,7 +85,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
 
 
 def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations of XNNPACK's sum, and return their result.
+    """Add the operations that add two tensors as XNNPACK does, and return their result.
 
     XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
     """
@@ -101,9 +101,9 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result
 def _shifted(
     write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: ir.Into
 ) -> ir.Ref:
-    """Add the operations round_half_up((a * p + b * q) * 2**shift) + zero point, and return their result.
+    """Add the operations `round_half_up((a * p + b * q) * 2**shift) + result.zero`, and return their result.
 
-    a and b are the codes of the operands minus their zero points; (p, q) are `factors`.
+    a and b are the codes of the two inputs minus their zero points; (p, q) is `factors`.
     """
     left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
     right = _widened(write, 1, shapes[1], factors[1], 0)
@@ -115,9 +115,10 @@ def _shifted(
 def _fused(
     write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
 ) -> ir.Ref:
-    """Add the operations of onnxruntime's sum, and return their result.
+    """Add the operations that add two tensors as onnxruntime does, and return their result.
 
-    f32(f32(a * ra) + f32(b * rb)) replaces two fused multiply-adds. `_search` finds the factors ra and rb.
+    `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds of the codes a and b minus their zero points.
+    `_search` finds the factors ra and rb.
     """
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
@@ -133,9 +134,9 @@ def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref
 
 
 def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return two float32 factors with which every pair of codes gives the sum of the reference.
+    """Return two float32 factors for `_fused` with which every pair of codes gives the same sum as the reference.
 
-    Raises Refused if no factors near the ratios of the scales do.
+    The factors are close to input scale / output scale. Raises Refused if there are none.
     """
     out = site.output
     codes = [np.arange(x.dtype.low, x.dtype.high + 1) - x.add for x in shapes]
@@ -158,7 +159,7 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
 
 
 def _neighbours(value: np.float32) -> list[np.float32]:
-    """Return a float and the SEARCH next floats on either side, nearest first."""
+    """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
     up = down = value
     found = [value]
     for _ in range(SEARCH):
@@ -168,7 +169,7 @@ def _neighbours(value: np.float32) -> list[np.float32]:
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Return the layer of a max pool. Raises Refused if it is not supported."""
+    """Return the layer that a max pool becomes. Raises Refused if it is not supported."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = linear.machine_window(op.window, x)
@@ -179,7 +180,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Return the layer of an average pool. Raises Refused if it is not supported.
+    """Return the layer that an average pool becomes. Raises Refused if it is not supported.
 
     The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
     """
@@ -200,7 +201,7 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Return the layer of a mean over rows and columns, rescaled to the output's scale.
+    """Return the layer that a mean over rows and columns becomes. It also rescales the mean to the output's scale.
 
     Raises Refused if the axes or scales are not supported.
     """
@@ -234,7 +235,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:
-    """Return (m, s) so that the mean of `count` codes is their sum * m / 2**s, with ties rounded away from zero.
+    """Return (m, s) such that `sum * m / 2**s`, with ties rounded away from zero, is the mean of `count` codes.
 
     Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
     """

@@ -1,7 +1,7 @@
 """Cut a layer into tiles, and turn a tile into commands on local memory.
 
-A slot is one channel in each lane, and a tile is a group of slots. If the sums of a single slot are too large for a
-buffer, a tile has only some of its rows.
+A slot is the place of one channel in each lane, and a tile is a group of slots. If the sums of a single slot are too
+large for a temporary buffer, a tile has only some rows of the slot.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WORD_BYTES = 64
 
 @dataclass(frozen=True)
 class Tile:
-    """Slots s0..s1 and rows r0..r1 of a layer's result. `number` is the index of its group of slots."""
+    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts such groups of slots."""
 
     number: int
     s0: int
@@ -64,7 +64,7 @@ class Cut:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """The bytes that the kernel of one slot takes in a lane; 0 if the layer has no kernel."""
+        """The bytes of a lane that the kernel of one slot of the result takes; 0 if the layer has no kernel."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -76,7 +76,7 @@ class Cut:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """The slots and rows of a tile. The last tiles may have fewer."""
+        """The number of slots and the number of rows of a tile. The last tiles may have fewer."""
         result, slots = self.layer.result, self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
         if plane <= TEMP_BYTES or not self.layer.row_tiles:
@@ -108,7 +108,7 @@ class Cut:
 
     @cached_property
     def blocks(self) -> list[Array]:
-        """The constants of each group of slots, as uint8 (lanes, bytes). `bytes` is a multiple of `eu_bytes`."""
+        """The constants of each group of slots, as uint8 (lanes, n). n is a multiple of `eu_bytes`."""
         if self.layer.kernel is None and not self.layer.words:
             return []
         slots, count = self.size[0], self.layer.result.slots(self.config)
@@ -128,7 +128,7 @@ class Cut:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """The layer's parameters, bias and kernel, each with one row per channel or None if the layer has none."""
+        """The layer's parameters, bias and kernel: each an array with one row per channel, or None if there is none."""
         layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
@@ -139,7 +139,7 @@ class Cut:
         return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
-        """Return the byte offsets of parameters, bias and kernel in the constants of a tile of `slots` slots."""
+        """Return the byte offsets of parameters, bias and kernel in a lane's constants for a tile of `slots` slots."""
         words = WORD_BYTES * slots if self.layer.words else 0
         bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
@@ -163,7 +163,7 @@ def commands(
 
 
 def sample(stored: Stored, offset: int, config: Config) -> Tensor:
-    """Return the local Tensor of one whole sample that begins at byte `offset` of each lane."""
+    """Return one whole sample as a tensor in local memory that begins at byte `offset` of each lane."""
     return Tensor.local(0, offset, (1, stored.c, stored.h, stored.w), stored.dtype, config)
 
 
@@ -220,7 +220,7 @@ class _Tile:
         return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, stored: Stored, offset: int) -> Tensor:
-        """Return the input rows that the windows of the tile read, with all channels."""
+        """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
         if self._whole_rows and not stored.phases:
             return sample(stored, offset, self._config)
         window = self._layer.window

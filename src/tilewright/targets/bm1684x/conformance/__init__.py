@@ -1,4 +1,4 @@
-"""Replay golden vectors of the vendor's functional model."""
+"""Replay golden vectors: inputs and outputs recorded from the vendor's functional model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tilewright.targets.bm1684x.conformance.vectors import REMEDY, replay_layout
 
 
 def conform(path: Path) -> Iterator[ConformCase]:
-    """Yield the result of every case in one .npz: layouts, a family of operations, or a compiled network.
+    """Replay the test cases in one .npz file of golden vectors, and yield the result of each case.
 
-    Files with the inputs and outputs of a network have no cases of their own. Raises InputError if the file is not a
-    golden vector, or lacks an array or key.
+    The file tests layouts, a family of operations, or a compiled network. A file with only the inputs or outputs of a
+    network yields nothing. Raises InputError if the file is no golden vector, or lacks an array or key.
     """
     with untrusted(path, REMEDY):
         if path.stem == "layout_addresses":

@@ -1,7 +1,7 @@
-"""Calls of the device API as the vectors describe them: the operation, the types of operands, the constants.
+"""Functions of the device API as golden vectors name them: the operation, the types of operands, the constants.
 
-The table has one entry per call, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed or
-the name of the vector's parameter that gives it. The functions with their C parameters are in `capi/`.
+The table has one entry per function, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed
+or the name of the vector's parameter that gives the type. The functions with their C parameters are in `capi/`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
 
 @dataclass(frozen=True)
 class Call:
-    """One function of the device API.
+    """How golden vectors call one function of the device API, and the operation that the function issues.
 
-    `types` maps an operand to its type or to the parameter that gives it; "" is the entry for all other operands.
-    `constants` are operands that are numbers: fixed bits, or the parameter that gives them. `renamed` maps an operand
-    of the operation to the vector's name for it. `attributes` are fixed.
+    `types` maps an operand to its type, or to the name of the vector's parameter that gives the type; "" is the entry
+    for all other operands. `constants` maps operands that are numbers to their bits, or to the vector's parameter that
+    gives the number. `renamed` maps an operand of the operation to the vector's name for it. `attributes` are fixed.
     """
 
     operation: str
@@ -45,7 +45,7 @@ class Call:
     def types_of(self, parameters: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, DType]:
         """Return the type of each operand and result by name. `optional` lists the optional operands that are present.
 
-        Raises InputError if a parameter that gives a type is missing.
+        `parameters` are those of a golden vector. Raises InputError if a parameter that gives a type is missing.
         """
         operation = self.described
         given = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
@@ -56,7 +56,7 @@ class Call:
         if key in DTYPES:
             return DTYPES[key]
         if key not in parameters:
-            raise InputError(self.operation, f"the type of {name} is missing", f"give {key}")
+            raise InputError(self.operation, f"the type of the operand {name} is missing", f"give the parameter {key}")
         return dtype_of(parameters[key])
 
     def constants_of(self, parameters: Mapping[str, Any]) -> dict[str, int]:
@@ -70,7 +70,7 @@ class Call:
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """Return the bit pattern of a number. An integer is already a bit pattern, even for a float type."""
+    """Return the bit pattern of a number in a golden vector: an f32, or an integer that already is the bit pattern."""
     if isinstance(value, float):
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)
@@ -149,7 +149,7 @@ CALLS: dict[str, Call] = {
 
 
 def call_of(name: str) -> Call:
-    """Return the call with this name. Raises InputError if the table has no such call."""
+    """Return the Call of a function by its name in golden vectors. Raises InputError if there is no such function."""
     if name not in CALLS:
         raise InputError("call", f"there is no call '{name}' in the supported part of the device API")
     return CALLS[name]

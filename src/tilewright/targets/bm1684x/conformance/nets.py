@@ -1,4 +1,4 @@
-"""Replay compiled networks: compare decoded fields, outputs and cycles with the stored ones."""
+"""Replay the golden vectors of compiled networks: compare command fields, outputs and cycles with the stored ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Group = tuple[int, int]
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield the results for one precision of one network: fields, output (if coefficients are stored) and cycles."""
+    """Yield the results for one network and precision: command fields, outputs (if coefficients are stored), cycles."""
     vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
     queues = _groups(vector)
@@ -44,7 +44,7 @@ def replay(path: Path) -> Iterator[ConformCase]:
 
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
-    """Return queues by subnet and group, in execution order. Arrays are named ENGINE_SUBNET_GROUP."""
+    """Return the bytes of queues by (subnet, group), then by engine. Their arrays are named ENGINE_SUBNET_GROUP."""
     found: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")
@@ -63,7 +63,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Return the first difference after decoding the queues and encoding them again, or "" if there is none."""
+    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are as stored."""
     for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
         own = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -80,7 +80,7 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
 
 
 def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
-    """Return memories that hold the tables, coefficients and inputs of a package at their addresses."""
+    """Return memories with the tables, coefficients and inputs of a compiled network at their addresses."""
     memories = Memories(CONFIG)
     inputs = arrays(path.with_name("input.npz"))
     pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
@@ -96,7 +96,7 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 
 
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
-    """Run the queues. Return the first hazard or the first output that differs, or "" if all is well."""
+    """Run the queues of a network. Return a text on the first hazard or first wrong output, or "" if all is well."""
     memories = memory(path, coefficients, io)
     for own in queues.values():
         program = elaborate(own, CONFIG, memories.regions)
@@ -117,9 +117,10 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 
 
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
-    """Return the first difference between the cycles and the stored timeline, or "" if there is none.
+    """Return a text on the first difference between estimated cycles and the stored timeline, or "" if there is none.
 
-    Convolutions, products and pools must match exactly; transfers (at least 1 cycle) and totals within TOLERANCE.
+    The cycles of convolutions, matrix products and pools must match exactly. Transfers and the total may differ by the
+    fraction TOLERANCE, and a transfer always by 1 cycle.
     """
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}

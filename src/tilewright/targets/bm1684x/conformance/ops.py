@@ -1,6 +1,6 @@
-"""Replay operation vectors: write the operands to memory, run the command, compare its results.
+"""Replay the golden vectors of operations: write the operands to memory, run the command, compare its results.
 
-Operands lie one after the other in local memory, from lane 0 on. Operands of DMA and HAU lie in DDR.
+Operands lie one after the other in local memory, from lane 0 on. Operands of DMA and HAU commands lie in DDR.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Allocator:
     offset: int = 0
 
     def operand(self, name: str, values: Array, dtype: DType) -> Operand:
-        """Allocate an operand and write its values. Raises InputError if local memory is full."""
+        """Allocate memory for an operand, and write `values` there. Raises InputError if local memory is full."""
         placed = self.result(name, values.shape, dtype)
         self.memories.fill(placed.addresses, np.ascontiguousarray(values).view(dtype.storage))
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Allocate an operand or result of a logical shape. Raises InputError if local memory is full."""
+        """Allocate memory for an operand or result, without writing. Raises InputError if local memory is full."""
         placed = self._placed(name, shape, dtype)
         own = placed.storage
         end = own.lane_end if own.is_local else self.offset + own.shape.elements * dtype.bytes
@@ -81,14 +81,14 @@ class Allocator:
         return Tensor.local(0, self.offset, shape, dtype, self.config, kind)
 
     def _linear(self, address: int, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Return an operand whose elements follow each other without gaps."""
+        """Return an operand at `address` whose elements follow each other without gaps."""
         if len(shape) == 4:
             return Tensor.ddr(address, shape, dtype, self.config)
         return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield the result of every case in one family's .npz, then of the family's cases that must be refused."""
+    """Yield the result of each test case of a family of operations: those in its .npz, then those to be refused."""
     golden = arrays(path)
     memories = Memories(CONFIG)
     for case in described(path.with_suffix(".json")):
@@ -132,7 +132,7 @@ def laid_out(
     memories: Memories,
     output: str = "",
 ) -> Command:
-    """Write the operands of a call to memory, and return the call's command."""
+    """Write the operands of a test case to memory, and return the command that `call` issues for them."""
     memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
@@ -160,7 +160,7 @@ def laid_out(
 
 
 def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Return a text that says how many elements differ by more than `ulps`, or "" if they agree. NaNs are equal."""
+    """Return a text on how many elements differ by over `ulps` units in the last place, or "". NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
     wrong = left != right
     if dtype.is_float:
@@ -180,7 +180,7 @@ def _ordered(bits: Array, dtype: DType) -> Array:
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
-    """Return the result of a case with parameters that the operation must refuse with a reason."""
+    """Return the result of a test case whose parameters the operation must refuse with a reason."""
     optional = ("bias",) if case.get("bias", True) else ()
     shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
     try:

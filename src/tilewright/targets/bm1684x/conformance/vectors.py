@@ -1,4 +1,4 @@
-"""Read golden vector files (section "ops" of their README), and replay the vectors of layouts.
+"""Read golden vector files (section "ops" of their README), and replay the golden vectors of layouts.
 
 An InputError names the file and the missing array or key.
 """
@@ -23,7 +23,7 @@ from tilewright.targets.base import ConformCase, LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts.placement import place
 
-REMEDY = "give the files of tpu_vectors"
+REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()
 #: Transposed layouts: the stored layout that elements are read from, and the order of its axes.
 TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
@@ -34,7 +34,7 @@ TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of an .npz. Raises InputError if it is unreadable; access to a missing array does so too."""
+    """Return the arrays of an .npz by name. Raises InputError if it is unreadable, or on access to a missing array."""
     try:
         return Entries(path, "array", REMEDY, files.arrays(path))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -42,7 +42,7 @@ def arrays(path: Path) -> Mapping[str, Array]:
 
 
 def described(path: Path) -> Any:
-    """Return the contents of a .json. Raises InputError if it is unreadable; access to a missing key does so too."""
+    """Return the contents of a .json. Raises InputError if it is unreadable, or on access to a missing key."""
     try:
         text = files.regular(path).read_text(encoding="utf-8")
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
@@ -51,7 +51,7 @@ def described(path: Path) -> Any:
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
-    """Yield the result of every case in layout_addresses.npz."""
+    """Compare the layouts in layout_addresses.npz with those computed here, and yield the result of each case."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
         found = addresses(case)
@@ -62,9 +62,9 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 
 
 def addresses(case: Mapping[str, Any]) -> Array:
-    """Return byte offsets in local memory, as the vector stores them.
+    """Return the byte offset in local memory of each element of a test case, in the shape that golden vectors store.
 
-    The vector's `aligned` is the default layout of a DMA copy (`dma`).
+    The layout that they call `aligned` is called `dma` here: the default layout of a DMA copy.
     """
     kind, shape = case["kind"], case["shape"]
     if kind == "bcast":
@@ -81,7 +81,7 @@ def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Return two rows, the source elements and their byte offsets, in the vector's order: by offset."""
+    """Return two rows in ascending order of byte offsets: the numbers of source elements, and their copies' offsets."""
     n, _, h, w = case["shape"]
     places = _laid(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)

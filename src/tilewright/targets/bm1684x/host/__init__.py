@@ -1,4 +1,4 @@
-"""The host side: devices, device memory, firmware, launches."""
+"""The host side of a BM1684X: device handles, device memory, firmware and launches."""
 
 from tilewright.targets.bm1684x.host.firmware import Firmware, Function, function
 from tilewright.targets.bm1684x.host.handle import Handle

@@ -1,8 +1,8 @@
 """The vendor's host functions by their C names: thin wrappers of the methods of `Handle`.
 
-The parameters are the handle and the parameters of its method. Each function returns a Status. A value that C returns
-through a pointer follows the status: `status, handle = bm_dev_request(0)`. `last_error()` returns the message of the
-last failed call of this thread.
+The parameters of a function are the handle and the parameters of the method that it wraps. A function that can fail
+returns a Status. A value that C returns through a pointer follows the status: `status, handle = bm_dev_request(0)`.
+`last_error()` returns the message of the last failed call of this thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def last_error() -> str:
 
 
 def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
-    """Return the method as a C call that returns its status and its result."""
+    """Return a function that calls `method`. It returns the status and the result, and raises no HostError."""
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Status, T | None]:
         try:
@@ -40,7 +40,7 @@ def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
 
 
 def _status(method: Callable[P, object]) -> Callable[P, Status]:
-    """Return the method as a C call that returns only its status."""
+    """Return a function that calls `method`. It returns only the status, and raises no HostError."""
     giving = _giving(method)
 
     def call(*arguments: P.args, **named: P.kwargs) -> Status:
@@ -50,7 +50,7 @@ def _status(method: Callable[P, object]) -> Callable[P, Status]:
 
 
 def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None = None) -> tuple[Status, Handle | None]:
-    """Return a handle of a device. Numbers 0..255 exist; every handle is a separate device."""
+    """Return the status and a handle of device `devid` (0..255). Every handle is a separate simulated device."""
     if not 0 <= devid < 256:
         _LAST.text = f"bm_dev_request: there is no device {devid}; give 0..255"
         return Status.PARAM, None
@@ -58,7 +58,7 @@ def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None 
 
 
 def bm_mem_get_device_addr(memory: DeviceMemory) -> int:
-    """Return the bus address of device memory, for kernels."""
+    """Return the bus address of an allocation in device memory, as kernels use it."""
     return memory.address
 
 

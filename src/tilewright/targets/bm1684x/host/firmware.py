@@ -39,7 +39,7 @@ MAX_BYTES, MAX_MODULES = 1 << 24, 256
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel with its argument: `size` in bytes (None: any size), and `unpacked`, which decodes the bytes."""
+    """A kernel that a host launches by name. `unpacked` decodes its argument from `size` bytes (None: any number)."""
 
     kernel: Kernel
     size: int | None
@@ -51,10 +51,10 @@ class Function:
 
 
 def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:
-    """Return a decorator that makes a firmware function of a kernel's body.
+    """Return a decorator that turns the body of a kernel into a firmware function.
 
-    The argument's type is a ctypes.Structure, a NumPy struct type, a format of `struct` (the kernel gets a tuple), or
-    None (the kernel gets bytes). Raises InputError for any other type.
+    `argument` is the type of the kernel's argument: a ctypes.Structure, a NumPy struct type, a format of the module
+    `struct` (the kernel gets a tuple), or None (the kernel gets bytes). Raises InputError for any other type.
     """
     size, unpacked = _struct(argument)
     return lambda body: Function(kernel(body), size, unpacked)
@@ -81,7 +81,7 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
 
 
 def packed(argument: Any) -> bytes:
-    """Return the bytes of an argument: a ctypes or NumPy object, or any other object with a buffer.
+    """Return the bytes of a function's argument: a ctypes or NumPy object, or any other object with a buffer.
 
     Raises InputError if it has no bytes, or more than MAX_ARGUMENT bytes.
     """
@@ -106,7 +106,7 @@ class Firmware:
 
     @classmethod
     def build(cls, paths: Sequence[str | Path]) -> Firmware:
-        """Return firmware made from source files. No code runs. Raises InputError if a file does not compile."""
+        """Return firmware made from Python files. No code runs. Raises InputError if a file does not compile."""
         sources: dict[str, str] = {}
         for path in map(Path, paths):
             try:
@@ -140,7 +140,7 @@ class Firmware:
     def functions(self, execute: bool) -> dict[str, Function]:
         """Run the sources and return their functions by name.
 
-        Raises InputError without `execute`, ProgramError if a source fails or two functions have the same name.
+        Raises InputError if `execute` is False, ProgramError if a source fails or two functions have the same name.
         """
         if not execute:
             reason = f"it holds Python ({', '.join(self.sources)}), which would run with all rights of this process"
@@ -149,7 +149,7 @@ class Firmware:
 
 
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
-    """Return functions by name.
+    """Return a dictionary of firmware functions by their names.
 
     Raises ProgramError if two functions have the same name, or if one was not made by @function.
     """
@@ -164,7 +164,7 @@ def by_name(functions: Sequence[Function]) -> dict[str, Function]:
 
 
 def _run(name: str, source: str) -> list[Function]:
-    """Run a module and return the functions that it defines. Tracebacks and pdb can show its lines."""
+    """Run `source` as module `name`, and return the functions that it defines. Tracebacks can show its lines."""
     place = f"<firmware {name}.py>"
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
     module = ModuleType(name)
@@ -177,7 +177,7 @@ def _run(name: str, source: str) -> list[Function]:
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:
-    """Return the sources in the bytes of a file. Raises ProgramError if it is damaged."""
+    """Return the sources, by module name, in the bytes of a firmware file. Raises ProgramError if it is damaged."""
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
     try:

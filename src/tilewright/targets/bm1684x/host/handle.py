@@ -33,7 +33,7 @@ _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host 
 
 @dataclass(frozen=True)
 class Copied:
-    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and its time in the platform's model."""
+    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and the time that the platform's model gives it."""
 
     kind: str
     size: int
@@ -41,7 +41,7 @@ class Copied:
 
 
 class Handle:
-    """A requested device. Use it in a `with` block, or call `free_device`."""
+    """A device that the host has requested. Use the handle in a `with` block, or call `free_device`."""
 
     def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.platform, self.config = platform, config or Config()
@@ -95,9 +95,9 @@ class Handle:
             self._heap.free(memory)
 
     def s2d(self, memory: DeviceMemory, source: Any, size: int | None = None, offset: int = 0) -> None:
-        """Copy `size` bytes from the host (an object with a buffer) to byte `offset` of device memory.
+        """Copy `size` bytes from `source` (an object with a buffer) on the host to byte `offset` of device memory.
 
-        Without `size`, copy up to the end of the memory. Raises HostError PARAM if either side is too short.
+        Without `size`, copy up to the end of the device memory. Raises HostError PARAM if either side is too short.
         """
         host = _bytes_of(source)
         with self._lock:
@@ -107,10 +107,10 @@ class Handle:
             self._copied("s2d", size)
 
     def d2s(self, target: Any, memory: DeviceMemory, size: int | None = None, offset: int = 0) -> None:
-        """Copy `size` bytes from byte `offset` of device memory to the host (a writable buffer).
+        """Copy `size` bytes from byte `offset` of device memory to `target` (a writable buffer) on the host.
 
-        Without `size`, copy up to the end of the memory. Raises HostError PARAM if either side is too short, or the
-        buffer is read-only.
+        Without `size`, copy up to the end of the device memory. Raises HostError PARAM if either side is too short, or
+        the buffer is read-only.
         """
         host = _bytes_of(target)
         with self._lock:
@@ -124,7 +124,7 @@ class Handle:
     def d2d(
         self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
     ) -> None:
-        """Copy within device memory; the two parts may overlap. Raises HostError PARAM if either is too short."""
+        """Copy `size` bytes within device memory; the parts may overlap. Raises HostError PARAM if one is too short."""
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
@@ -148,7 +148,7 @@ class Handle:
             return data
 
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
-        """Replace the device's functions by a firmware, a firmware file or a sequence of functions. Return their names.
+        """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return the new names.
 
         Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is damaged, PARAM if
         firmware is given without `execute`, BUSY while launches are queued.
@@ -172,7 +172,7 @@ class Handle:
     def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
         """Queue the launch of a function, with a copy of the first `size` bytes of its argument (None: all bytes).
 
-        Raises HostError PARAM if the function is unknown or the size is wrong. `sync` raises later errors.
+        Raises HostError PARAM if the function is unknown or the size is wrong. `sync` raises the errors of the launch.
         """
         self._submit(name, argument, size, waited=False)
 
@@ -189,7 +189,7 @@ class Handle:
         return future.result()
 
     def sync(self) -> list[Launched]:
-        """Wait for all launches, and return the outcomes of those since the last sync.
+        """Wait for all launches. Return the outcomes of the asynchronous launches since the last `sync`.
 
         Raises the HostError of the first launch that failed.
         """
@@ -225,10 +225,10 @@ class Handle:
             return future
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
-        """Run a function, in the handle's thread. If `waited`, an error is for the launching thread, not for `sync`."""
+        """Run a function, in the handle's thread. Its error goes to the launching call if `waited`, else to `sync`."""
         if failed := self._failed:
             reason = f"it did not run: {failed}"
-            raise HostError(failed.status, function.name, reason, "sync, then launch it again")
+            raise HostError(failed.status, function.name, reason, "call sync, then launch it again")
         _IN_KERNEL.active = True
         try:
             with _RUNNING:
@@ -253,7 +253,7 @@ class Handle:
     def _idle(self, what: str) -> None:
         self._ready()
         if not all(future.done() for future in self._pending):
-            raise HostError(Status.BUSY, what, "launches are queued", "sync first")
+            raise HostError(Status.BUSY, what, "launches are queued", "call sync first")
 
     def _part(self, memory: DeviceMemory, offset: int, size: int | None) -> tuple[Array, int]:
         self._ready()
@@ -293,7 +293,7 @@ def _enough(host: Array, size: int) -> Array:
 
 
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
-    """Return a HostError with a status for any error. `where` names the function that failed."""
+    """Return any error as a HostError with the given status. `where` names the function that failed."""
     if isinstance(error, TilewrightError):
         place = ", ".join(part for part in (where, error.where) if part)
         return HostError(status, place, error.reason, error.remedy)

@@ -1,7 +1,7 @@
-"""Platforms of the host, the allocation of device memory, and the vendor's status codes.
+"""The platforms (PCIe card or SoC), the allocation of device memory, and the vendor's status codes.
 
-A PCIe card has its own DDR, and every copied byte crosses the bus. On the chip (SoC, the A53 cores) host and device
-share one DDR: a copy stays inside it, and device memory can be mapped into the host's address space.
+A PCIe card has its own DDR, and every copied byte crosses the bus. In an SoC, where the host is the chip's A53 cores,
+host and device share one DDR: a copy stays inside it, and device memory can be mapped into the host's address space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 4096
 
 
 class Status(IntEnum):
-    """The result of a call of the host library. Source: the vendor's header."""
+    """The status that a call of the host library returns, with the names and numbers of the vendor's header."""
 
     SUCCESS = 0
     DEVNOTREADY = 1
@@ -98,7 +98,7 @@ class Heap:
             region = self._memories.new_ddr(address, size)
         except MemoryError:
             reason = f"{size} bytes do not fit beside the {len(self._regions)} existing allocations"
-            raise HostError(Status.NOMEM, "malloc", reason, "free memory, or take a larger platform") from None
+            raise HostError(Status.NOMEM, "malloc", reason, "free memory, or use a platform with more") from None
         memory = DeviceMemory(address, size)
         self._regions[memory] = region
         return memory
@@ -109,7 +109,7 @@ class Heap:
         del self._regions[memory]
 
     def region(self, memory: DeviceMemory) -> Region:
-        """Return the bytes of an allocation. Raises HostError PARAM if it belongs to another handle, or is freed."""
+        """Return the memory of an allocation. Raises HostError PARAM if it belongs to another handle, or is freed."""
         if memory not in self._regions:
             reason = f"the memory at {memory.address:#x} is freed, or belongs to another handle"
             raise HostError(Status.PARAM, "device memory", reason, "use memory from this handle's malloc")

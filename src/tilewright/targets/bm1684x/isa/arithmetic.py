@@ -1,4 +1,4 @@
-"""Encodings of arithmetic, quantisation and special functions: the formats AR, RQ&DQ, SFU, CMP and LIN."""
+"""Encodings of arithmetic, quantisation and special functions: the command formats AR, RQ&DQ, SFU, CMP and LIN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """The type of a second operand. An integer type counts as the result's float type of the same width.
+    """The encoding of a second operand's type. If the result is a float of the same width, integers are read as floats.
 
     The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """
@@ -44,7 +44,7 @@ class BitsType(Type):
 
 
 def _strided(encoded: Encoded) -> list[str]:
-    """Return the names of the operands that are encoded with strides, which cost time."""
+    """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
     names = {"a": "opd0", "b": "opd1"}.items()
     return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
 
@@ -60,7 +60,7 @@ STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: st
 
 
 def _type(name: str) -> Type:
-    """Return the type of an operand of AR or RQ&DQ, where floats have the sign flag set."""
+    """Return how the formats AR and RQ&DQ encode the type of the operand `name`. They set the sign flag for floats."""
     return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 
@@ -126,8 +126,8 @@ AR = (
 class Parameters:
     """The parameters of a requantisation or dequantisation: a table with an entry per channel, or constants.
 
-    `types` are the parameters of an entry, in order, with their types. `numbers` gives the field, the lowest bit and
-    the type of each parameter that is a constant.
+    `types` gives the type of each parameter, in the order of a table entry. `numbers` gives, for each parameter as a
+    constant, its field, its lowest bit in that field, and its type.
     """
 
     types: Mapping[str, DType]
@@ -147,7 +147,9 @@ class Parameters:
         if not constants:
             return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
         if len(constants) < len(given):
-            raise refused(command, "only some of its parameters are numbers", "give all as tensors, or all as numbers")
+            raise refused(
+                command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
+            )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
         for own, (name, low, dtype) in self.numbers.items():
             number = constants[own].bits if dtype.is_float else int(constants[own].value)

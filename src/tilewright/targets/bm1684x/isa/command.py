@@ -55,7 +55,7 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One operation, with operands and results by name. An optional operand that is absent has no entry."""
+    """One operation with its operands and results, by name. An optional operand that is absent has no entry."""
 
     operation: Operation
     operands: Mapping[str, Operand | Constant]
@@ -74,7 +74,7 @@ class Command:
 
     @cached_property
     def in_memory(self) -> tuple[tuple[int, str, Operand], ...]:
-        """The operands (READ) and results (WRITE) in memory as (mode, name, operand); constants are left out."""
+        """A tuple (mode, name, operand) for each operand (READ) and result (WRITE) in memory, but not for constants."""
         read = [(READ, name, place) for name, place in self.operands.items() if not isinstance(place, Constant)]
         return (*read, *((WRITE, name, place) for name, place in self.results.items()))
 
@@ -90,11 +90,11 @@ class Command:
         return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
-        """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints (one space per region).
+        """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints. Each region is a space.
 
         Where the touched elements depend on values, the rows are exact if the command has run; before its run, they
         cover every element that it may touch. Raises MachineError if an operand is not within one region; but with
-        `clipped`, bytes outside of the region that holds its first element are left out instead.
+        `clipped`, bytes outside of the region that holds the operand's first element are left out instead.
         """
         rows = [np.zeros((0, 6), np.int64)]
         for mode, name, operand in self.in_memory * bool(regions):
@@ -106,10 +106,10 @@ class Command:
         return np.concatenate(rows)
 
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
-        """Read the operands, compute, write the results, and return the results' values by name.
+        """Read the operands, compute, write the results, and return the values of the results by name.
 
-        If the computed result is shorter than its place in memory, the rest of the place is unchanged. `touched`
-        receives the masks for the field `touched`. Raises MachineError if the machine refuses the command.
+        If the computed result is shorter than its place in memory, the rest of the place is unchanged. The dict
+        `touched` receives what the field `touched` describes. Raises MachineError if the machine refuses the command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
         values, found = self.computed(partial(read, memories), shapes)
@@ -122,10 +122,10 @@ class Command:
     def computed(
         self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[Values, Mapping[str, Array]]:
-        """Return the arguments of the operation, and its results by name. `read` gives the values of an operand.
+        """Return a pair: the operation's arguments, and its results by name. `read` returns the values of an operand.
 
         `shapes` are the shapes of the results. Raises MachineError if the machine refuses the command, an operand is
-        missing, or shapes do not fit.
+        missing, or the shapes of the operands do not fit together.
         """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
@@ -144,12 +144,12 @@ class Command:
 
 
 def read(memories: Memories, operand: Operand) -> Array:
-    """Return the stored values of an operand, an array of its logical shape."""
+    """Return the values of an operand as stored in memory, in an array of the operand's logical shape."""
     return memories.read(operand.addresses, operand.dtype.storage)
 
 
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
-    """Store `values` in `result`. Raises MachineError if their shape does not broadcast to that of the result."""
+    """Write `values` to the memory of `result`. Raises MachineError if they do not broadcast to the result's shape."""
     addresses = result.addresses
     if operation.by_data and values.ndim == 1:
         addresses = addresses.reshape(-1)[: values.size]
@@ -162,7 +162,7 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """Return the footprint rows of one operand's elements, in bytes from the start of the region that holds them."""
+    """Return the footprint rows (sim.steps.Footprints) of one operand, in bytes from the start of its memory region."""
     size = operand.dtype.bytes
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):

@@ -1,9 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
 An encoded command gives the number of the one command of the other engine that it waits for. A command of a kernel may
-wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A token is
-needed only if a command waits for a newer command than those before it in its queue: the newer command then pushes a
-token, and the waiting command pops it.
+wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A command
+needs a token only if it waits for a newer command than all commands before it in its queue did: the newer command then
+pushes a token, and the waiting command pops it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT = Knobs()
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A command in the queue of its engine. `id` is its number there, from 1.
+    """A command in the queue of its engine. `id` is its number in that queue, from 1.
 
     `needs` gives, by engine, the id of the command that must end before this one starts (0: it waits for no command).
     """
@@ -48,7 +48,7 @@ class Step:
     name: str
 
     def having(self, touched: Mapping[str, Array]) -> Step:
-        """Return the step with `touched`, the masks of the elements that its command touched when it ran."""
+        """Return a copy of this step, in which `touched` are the masks of the elements that its command touched."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Elaborated:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
-        """Return the program of `steps`, given in a legal order. Hazards can be found only with `regions`."""
+        """Return the program of `steps`, given in a legal order. Without `regions`, no hazards can be found in it."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -103,7 +103,7 @@ class Elaborated:
         return found
 
     def wrote(self, ran: Sequence[int] | None = None) -> None:
-        """Mark the bytes that the steps `ran` (None: all steps) write as initialised for later launches."""
+        """Mark the bytes that the steps `ran` (indices; None: all steps) write as initialised for later launches."""
         footprints = self.table.footprints
         mine = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -116,7 +116,7 @@ class Elaborated:
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
 ) -> Elaborated:
-    """Return the commands of queues (bytes as uint8, by engine) in a legal order, with their step table.
+    """Decode queues (bytes as uint8, by engine). Return their commands in a legal order, with their step table.
 
     Raises ProgramError for damaged queues and deadlocks.
     """
@@ -127,7 +127,7 @@ def elaborate(
 
 
 def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
-    """Return all commands in an order that respects their dependencies. DMA commands come as early as possible."""
+    """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible."""
     waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[Encoded] = []
@@ -143,7 +143,7 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
         else:
             heads = [queue[-1] for queue in waiting.values() if queue]
             waits = "; ".join(f"{head} needs command {head.needs} of the other engine" for head in heads)
-            raise ProgramError("queues", f"no command can start: {waits}", "correct cmd_id_dep")
+            raise ProgramError("queues", f"no command can start: {waits}", "correct the field cmd_id_dep of one")
     return steps
 
 

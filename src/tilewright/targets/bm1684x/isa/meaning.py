@@ -1,4 +1,4 @@
-"""Translate an encoded command to a command on memory, and a command to an encoded one."""
+"""Translate encoded commands (fields) to commands on memory, and commands on memory to encoded ones."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def instruction_of(encoded: Encoded) -> Instruction:
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
     if name not in MODELLED or long:
-        raise ProgramError(str(encoded), f"{'long ' if long else ''}{name} commands are not modelled")
+        raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
     number = next((encoded[own] for own in FUNCTION if own in encoded.fields), 0)
     for instruction in (*_of_function.get((name, number), ()), *_of_function.get((name, None), ())):
         if instruction.means(encoded):
             return instruction
-    raise ProgramError(str(encoded), f"function {number} of {name} is not modelled")
+    raise ProgramError(str(encoded), f"function {number} of the format {name} is not modelled")
 
 
 def command_of(encoded: Encoded, config: Config) -> Command:
-    """Return the decoded command. Raises ProgramError if it is not modelled, or an operand is illegal or too large."""
+    """Return the decoded command. Raises ProgramError if the model lacks it, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
         moves.check(encoded)
@@ -71,7 +71,7 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
     """Return a command in encoded form. `number` is its position in its queue, from 0.
 
     `needs` is the id of the other engine's command that it waits for (0: it does not wait). Raises ProgramError if no
-    known format can encode it. The fields may lack a part of the command; `checked` makes sure that they do not.
+    known format can encode it. The fields may fail to express a part of the command; `checked` tests this.
     """
     name = command.operation.name
     if name in SEQUENCES:
@@ -92,9 +92,9 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
 
 
 def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
-    """Return a command in encoded form, as `encoded` does.
+    """Return a command in encoded form, as `encoded` does, and check that the fields express the whole command.
 
-    Decodes it again, and raises ProgramError if the fields do not express the whole command.
+    It decodes the fields again for this check. Raises ProgramError if a part of the command is missing or differs.
     """
     found = encoded(command, number, needs)
     if reason := _difference(command, command_of(found, config), instruction_of(found)):
@@ -121,7 +121,7 @@ def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
 def _same(
     name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
 ) -> bool:
-    """Return whether two operands are the same elements or the same number. With `bits`, types may differ."""
+    """Return whether two operands have the same addresses or are equal constants. With `bits`, types may differ."""
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
         if meant is None or read is None:  # an absent optional operand equals the constant 0
             given = meant or read
@@ -137,7 +137,7 @@ def _same(
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
-    """Return the addresses of an operand, broadcast to the result's shape if possible."""
+    """Return the addresses of an operand, broadcast to the result's `shape` if possible."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

@@ -1,4 +1,4 @@
-"""Encodings of the compute engine's transposes, broadcasts and gathers, and of the DMA engine's moves."""
+"""Encodings of the compute engine's transposes, broadcasts and gathers, and of the DMA engine's transfers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
 
 @dataclass(frozen=True)
 class Static:
-    """The operand x of `static_bcast`: one row of static memory."""
+    """How the operand x of the operation static_bcast is encoded: one row of static memory."""
 
     own = "x"
     type = NEAR_BITS
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        """Return x. Raises ProgramError if its address is not in static memory."""
+        """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
             raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
@@ -52,14 +52,14 @@ class Static:
 
 
 def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return the instruction of a transpose or broadcast. `sizes` gives the source's sizes by the result's fields."""
+    """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", NEAR_BITS, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
 class Table(Local):
-    """The table that a gather reads. Each channel has a table, or all channels of a lane share one."""
+    """How the table that a gather reads is encoded. Each channel has a table, or all channels of a lane share one."""
 
     def strides(self, encoded: Encoded) -> Layout | Stride:
         return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
@@ -103,7 +103,7 @@ def check(encoded: Encoded) -> None:
 
 
 def _end_fields(end: str, tensor: Tensor) -> Fields:
-    """Return the fields of a tensor's sizes, strides and address; `end` is `src`, `dst` or `index`."""
+    """Return the fields with the sizes, strides and address of a tensor; `end` is `src`, `dst` or `index`."""
     fields = {f"{end}_{axis}size": size for axis, size in zip("nchw", tensor.shape, strict=True)}
     fields |= {f"{end}_{axis}stride": step for axis, step in zip("nchw", tensor.stride, strict=True)}
     return fields | {
@@ -114,10 +114,10 @@ def _end_fields(end: str, tensor: Tensor) -> Fields:
 
 @dataclass(frozen=True)
 class End:
-    """The source, destination or index of a transfer. Without strides, it has the default layout of its memory.
+    """How a transfer's source, destination or index is encoded. Without strides, it has its memory's default layout.
 
-    With `packed`, its stride along w is 1, whatever the field holds. With `strided`, it has strides, whatever the flag
-    of the command says.
+    With `packed`, the stride along w is 1, whatever its field says. With `strided`, the command always has strides,
+    whatever its flag for strides says.
     """
 
     own: str
@@ -157,10 +157,10 @@ FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 
 
 def _tensor_moves() -> Iterator[Instruction]:
-    """Yield the instructions of DMA_tensor and DMA_cw_transpose, for constants and for tensors.
+    """Yield the instructions of the formats DMA_tensor and DMA_cw_transpose, for constants and for tensors.
 
-    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has one function and no
-    field for it.
+    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has one function, and so no
+    field that selects a function.
     """
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
@@ -181,9 +181,9 @@ def _tensor_moves() -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class MatrixEnd:
-    """The source or destination of a DMA_matrix.
+    """How the source or destination of a DMA_matrix command is encoded.
 
-    One of them is a grid outside of local memory; the other is a matrix in local memory, with columns spread over
+    One of the two is a grid outside of local memory; the other is a matrix in local memory, with columns spread over
     lanes. With `transposed`, rows of the grid are columns of the matrix. The vendor's names of the fields for low and
     high address bits are swapped in this format.
     """

@@ -79,7 +79,7 @@ FLAGGED_PAD = Computed("pad", lambda c: _padding(c) if c["opd3_const"] else 0, _
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a convolution, in the layout that the cube needs."""
+    """How the weights of a convolution are encoded. They have the layout that the cube (matrix unit) needs."""
 
     own = "w"
     type = WEIGHT
@@ -95,7 +95,7 @@ class Weights:
 
 
 def _signed_conv(encoded: Encoded) -> bool:
-    """Return whether integer sums are signed. They are if a factor is signed or a zero point is subtracted."""
+    """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted."""
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 
@@ -150,10 +150,10 @@ POOLS = (
 
 @dataclass(frozen=True)
 class Spread:
-    """A part that is a matrix with columns spread over lanes.
+    """How a matrix with columns spread over lanes is encoded.
 
-    `shape` reads its (rows, columns). `width` is the field for the columns per channel, and `last` the field for the
-    columns of the last channel. `noted` are the fields for the sizes of its storage.
+    `shape` reads (rows, columns) from an encoded command. `width` is the field for the columns per channel, and `last`
+    the field for the columns of the last channel. `noted` are the fields for the sizes of the tensor that stores it.
     """
 
     own: str

@@ -30,7 +30,7 @@ FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is
 
 
 class Part(Protocol):
-    """An operand, a result or an attribute of a command. Each part has `own`, its name in the command."""
+    """An operand, a result or an attribute of a command, and its encoding. `own` is its name in the command."""
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         """Return {own: value}, or {} if the command does not have the part. Raises TilewrightError for bad fields."""
@@ -40,7 +40,7 @@ class Part(Protocol):
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
-    """Return the error for a command that a format cannot encode."""
+    """Return the error to raise for a command that a format cannot encode."""
     return ProgramError(f"encoding {command.operation.name}", reason, remedy)
 
 
@@ -49,8 +49,8 @@ class Type:
     """How an element type is encoded. `precision` names the field with the type code, or is the code itself.
 
     `sign` tells whether the type is signed: the name of a field, a fixed 0 or 1, a function of the command, or names of
-    operands' sign fields, one of which must be set. `always` is the type, whatever the fields hold. `of_floats` is the
-    value of the sign field for a float. `noted` is a second field that the type code is written to.
+    operands' sign fields, one of which must be set. `always`, if given, is the type, whatever fields say. `of_floats`
+    is the value of the sign field for a float. `noted` names a second field to which the type code is written.
     """
 
     precision: str | int
@@ -117,7 +117,7 @@ def located(
 
 
 def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str = "") -> T:
-    """Return an operand of the class `kind`. Raises ProgramError with `reason` if it is of another class."""
+    """Return the operand `own`, which must be of the class `kind`. Raises ProgramError with `reason` if it is not."""
     operand = command[own]
     if not isinstance(operand, kind):
         raise refused(command, reason, remedy)
@@ -125,16 +125,16 @@ def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str 
 
 
 def local_tensor(command: Command, own: str) -> Tensor:
-    """Return an operand that is a tensor in local memory. Raises ProgramError if it is not."""
+    """Return the operand `own`, which must be a tensor in local memory. Raises ProgramError if it is not."""
     operand = command[own]
     if not isinstance(operand, Tensor) or not operand.is_local:
-        raise refused(command, f"{own} is not a tensor in local memory", "copy it there first")
+        raise refused(command, f"{own} is not a tensor in local memory", "copy it to local memory first")
     return operand
 
 
 @dataclass(frozen=True)
 class Local:
-    """A part that is a tensor in local memory, or a constant if the format has a flag for it.
+    """A part that is a tensor in local memory, or a constant if the format has a flag for it and the flag is set.
 
     The names of its fields begin with `name`. `layout` is a fixed layout; without one, the layout field decides.
     `by_rows` reads the tensor as a matrix, with one row per channel. `has_strides` says whether the format has stride
@@ -180,7 +180,7 @@ class Local:
         return fields if self.layout else fields | self.codes(command, tensor)
 
     def codes(self, command: Command, tensor: Tensor) -> Fields:
-        """Return the fields of the layout code and strides. Axes of size 1 repeat over the result's shape.
+        """Return the fields for the tensor's layout: a code, or strides. An axis broadcast from size 1 has stride 0.
 
         The attribute `strided` lists operands that get strides even where a layout code would be enough.
         """
@@ -217,7 +217,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Again:
-    """An operand in the place of another part, such as the old result in a sum. The field `flag` enables it."""
+    """An operand at another part's address, e.g. the old result in a sum. The field `flag` says if it is present."""
 
     own: str
     part: Any
@@ -271,7 +271,7 @@ class Computed:
 
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """Return a part for the attribute `own` in one field: `value` decodes the field, `code` encodes the attribute."""
+    """Return a part: the attribute `own` in the field `name`, which `value` decodes and `code` encodes."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 
@@ -310,7 +310,7 @@ class Instruction:
         return {**heading(self.format), **self.chosen}
 
     def means(self, encoded: Encoded) -> bool:
-        """Return whether an encoded command of this format is this instruction."""
+        """Return whether an encoded command of this instruction's format is a command of this instruction."""
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
         if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
@@ -341,6 +341,6 @@ class Instruction:
 
     @cached_property
     def bits_only(self) -> frozenset[str]:
-        """The operands and results for which the fields give only the width of an element."""
+        """The names of the operands and results of which the fields give only the width of an element, not its type."""
         types = {getattr(part, "own", ""): getattr(part, "type", None) for part in self.parts}
         return frozenset(own for own, of in types.items() if of and of.keeps_bits)

@@ -1,4 +1,4 @@
-"""Decode the bytes of a queue to commands with named fields, and encode them; the bit fields of all formats.
+"""Decode the bytes of a command queue to commands with named fields, and encode them; the bit fields of all formats.
 
 Fields are listed from the lowest bit up; docs/bm1684x.md names their sources. A field is NAME:WIDTH (a WIDTH of 1 is
 left out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all of its commands, and short
@@ -193,7 +193,7 @@ class Encoded:
         return self.fields[name]
 
     def get(self, name: str) -> int:
-        """Return a field, or 0 if the format does not have it."""
+        """Return the value of a field, or 0 if the format does not have the field."""
         return self.fields.get(name, 0)
 
     @property
@@ -252,7 +252,7 @@ def encode(commands: Iterable[Encoded]) -> Array:
         own = [given[place] for place in places]
         for command in own:
             if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
-                raise ProgramError(str(command), f"{form.name} has no field {unknown[0]}")
+                raise ProgramError(str(command), f"the format {form.name} has no field {unknown[0]}")
         rows, numbers = [command.fields for command in own], np.array([command.number for command in own])
         raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
@@ -270,7 +270,7 @@ def queue(engine: str, commands: Sequence[Encoded]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return each format with the positions of its commands, so that these can be converted at once."""
+    """Return pairs of a format and its positions in `formats`, to convert all commands of a format at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         found.setdefault(id(form), (form, []))[1].append(place)
@@ -278,7 +278,7 @@ def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
 
 
 def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
-    """Return an encoded command with the given fields; all other fields are 0.
+    """Return an encoded command of the format (`name`, `short`) with the given fields; all other fields are 0.
 
     Raises ProgramError for an unknown format.
     """

@@ -1,8 +1,8 @@
 """Report an uninitialised read only if its value reaches DDR or decides which elements a command moves.
 
-Commands work on whole rows of the array. Even the vendor's compiler multiplies columns that were never loaded; it does
-not store their results. The values of uninitialised reads are therefore followed through the commands of the launch,
-element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
+A correct program may read memory that it never wrote: even the vendor's compiler multiplies columns that were never
+loaded, and does not store their results. The values of uninitialised reads are therefore followed through the commands
+of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST = 256
 
 
 def findings(program: Elaborated) -> list[Finding]:
-    """Return all races, and the uninitialised reads whose values reach DDR or decide what a command moves."""
+    """Return all races, and all uninitialised reads whose values reach DDR or decide which elements a command moves."""
     found = hazards(program.table, program.order)
     if all(one.kind != UNINITIALISED for one in found):
         return found
@@ -54,7 +54,7 @@ def findings(program: Elaborated) -> list[Finding]:
 
 
 class _Shadow:
-    """The origin of each undefined byte: the step whose uninitialised read it comes from."""
+    """For each undefined byte of memory, the step of the uninitialised read that its value comes from."""
 
     def __init__(self, program: Elaborated) -> None:
         self._program = program
@@ -87,7 +87,7 @@ class _Shadow:
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Return the number of an operand's memory, byte offsets in it, and a mask of the touched elements.
+        """Return a tuple: the number of an operand's memory, byte offsets there, and a mask of the touched elements.
 
         The offsets are an array [elements, bytes of an element]. Returns None for an operand outside of all memories.
         """
@@ -100,9 +100,9 @@ class _Shadow:
         return None
 
     def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
-        """Return the origin of each element of an operand, an array of its shape.
+        """Return the origins of an operand's elements (0, or 1 + the step of an uninitialised read), in its shape.
 
-        Elements that the command does not touch are DEFINED.
+        Elements that the command does not touch have the origin 0 (DEFINED).
         """
         addresses = operand.addresses
         place = self._place(command, name, operand)
@@ -133,7 +133,7 @@ class _Shadow:
 
 
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
-    """Return the origin of each element of a result, an array of its shape.
+    """Return the origins of a result's elements (0, or 1 + the step of an uninitialised read), in the result's shape.
 
     The origin of an element that depends on several uninitialised reads is the step with the highest number.
     """

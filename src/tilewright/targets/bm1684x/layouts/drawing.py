@@ -1,8 +1,8 @@
 """Draw where the elements of an operand lie in local memory: as text, and as an SVG picture.
 
-In a picture each element is a box with its name. Memory is cut into bands of one line of a lane (64 bytes). A band has
-a row for each lane, so that elements at the same offset in several lanes stand one below the other. Bands without
-elements are left out.
+In a picture each element is a box with its name. The picture is cut into bands; each shows 64 bytes of every lane. A
+band has a row for each lane, so that elements at the same offset in several lanes stand one below the other. Bands
+without elements are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Run:
 
 
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
-    """Yield the runs of each lane from the first element to the last; gaps are runs without elements.
+    """Yield the runs of neighbouring elements in each lane, from the first element to the last, and gaps between them.
 
     Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
     repeated element (stride 0) counts once.
@@ -69,10 +69,10 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return a line per run: lane, bank, byte offset and elements; for a small operand also each element.
+    """Return a drawing as text: for each run of neighbouring elements a line with lane, bank, byte offset and elements.
 
-    A list that is too long ends with the number of lines left out. Raises InputError if an element lies outside of
-    local memory.
+    For a small operand, a list of single elements follows. A list that is too long ends with the number of lines left
+    out. Raises InputError if an element lies outside of local memory.
     """
     lines = [title, "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
@@ -101,7 +101,7 @@ def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) 
 
 
 def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the index of the first element at each (lane, byte offset)."""
+    """Return a dict from (lane, byte offset) to the index, on all axes, of the first element that lies there."""
     places, first = np.unique(within(addresses, config), return_index=True)
     indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
     lanes, offsets = np.divmod(places, config.lane_bytes)
@@ -114,7 +114,7 @@ def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
 
 
 def label(axes: Sequence[str], run: Run) -> str:
-    """Return `n0 c0 h0-3 w0-4` if the run is a box of indices, else its first and last element."""
+    """Return a run's elements as text: `n0 c0 h0-3 w0-4` for a box of indices, else the first and the last element."""
     sizes = [last - first + 1 for first, last in zip(run.first, run.last, strict=True)]
     if int(np.prod(sizes)) == run.count:
         pairs = zip(axes, run.first, run.last, strict=True)
@@ -127,7 +127,7 @@ def _name(axes: Sequence[str], index: Sequence[int]) -> str:
 
 
 def within(addresses: Array, config: Config) -> Array:
-    """Return flat byte offsets in local memory. Raises InputError for addresses outside of it."""
+    """Return bus addresses as flat byte offsets in local memory. Raises InputError if one lies outside of it."""
     flat = addresses.reshape(-1) - LOCAL_BASE
     if flat.min() < 0 or flat.max() >= config.local_bytes:
         raise InputError("layout", "the operand is outside of local memory", "draw an operand in local memory")
@@ -135,9 +135,9 @@ def within(addresses: Array, config: Config) -> Array:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return an SVG, coloured by the first index. Raises InputError if it is too large or outside of local memory."""
+    """Return an SVG, coloured by the first index. Raises InputError for an operand too large or not in local memory."""
     if addresses.size > MOST_CELLS:
-        raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw {MOST_CELLS} at most")
+        raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     found = indexed(addresses, config)
     size, line = dtype.bytes, config.eu_bytes
     longest = max(len(part) for index in found.values() for part in parts(axes, index))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """The sizes of a tensor."""
+    """The sizes of a tensor on its axes n, c, h and w, in elements."""
 
     n: int
     c: int
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """Strides in elements. A stride of 0 repeats an element.
+    """The distances between neighbours on the axes n, c, h, w, in elements. A stride of 0 repeats an element.
 
     In local memory `c` is the stride from one slot of a lane to the next; in DDR, from one channel to the next.
     """
@@ -52,17 +52,17 @@ def slots(start: int, c: int, config: Config) -> int:
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with each channel at a multiple of `eu_bytes` (64): the compute engine's default."""
+    """Return strides with which each channel begins at a multiple of `eu_bytes` (64): the compute engine's default."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
 def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides without gaps between the channels of a lane."""
+    """Return strides with which the channels of a lane follow each other without gaps."""
     return _of_channel(shape, shape.h * shape.w, start, config)
 
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with each row at a multiple of `eu_bytes`."""
+    """Return strides with which each row (along w) begins at a multiple of `eu_bytes` (64)."""
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
 
@@ -70,7 +70,7 @@ def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
 def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return the default local strides of a DMA copy: `aligned`, but with an n stride that ignores the start lane.
 
-    They differ from `aligned` if n > 1 and the start lane makes channels wrap into one more slot
+    The two layouts differ if n > 1 and the start lane makes channels wrap into one more slot
     (`dma_default_differs`). A kernel that moves with one layout and computes with the other is silently wrong.
     """
     stride = aligned(shape, dtype, start, config)
@@ -83,7 +83,7 @@ def dma_default_differs(shape: Shape, start: int, config: Config) -> bool:
 
 
 def continuous(shape: Shape) -> Stride:
-    """Return the strides of a tensor in DDR without gaps."""
+    """Return the strides of a tensor in DDR whose elements follow each other without gaps."""
     return Stride(shape.c * shape.h * shape.w, shape.h * shape.w, shape.w, 1)
 
 
@@ -120,7 +120,7 @@ class Operand(Protocol):
 
 
 class Drawn:
-    """Drawings of an operand: `explain()` as text, `svg()` as a picture."""
+    """The base class of operands that can be drawn: with `explain()` as text, with `svg()` as a picture."""
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
@@ -133,14 +133,14 @@ class Drawn:
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """Return a line of text for each run of neighbouring elements.
+        """Return a drawing of the operand as text, with a line for each run of neighbouring elements.
 
         Raises InputError if an element lies outside of local memory.
         """
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """Return an SVG with one box per element.
+        """Return a drawing of the operand as an SVG picture, with one box per element.
 
         Raises InputError if there are too many elements, or if one lies outside of local memory.
         """

@@ -31,21 +31,21 @@ KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand, the name of its layout, and a warning about that layout (empty if there is none)."""
+    """An operand placed in local memory, the name of its layout, and a warning about that layout (empty if none)."""
 
     kind: str
     operand: Tensor | Matrix | ConvWeights
     note: str = ""
 
     def text(self) -> str:
-        """Return the drawing as text, followed by the note."""
+        """Return a drawing of the operand as text, followed by the warning about its layout."""
         return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:
         return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:
-        """Return layout, shape, type and strides, and each element's byte offset in local memory in logical order."""
+        """Return the operand's layout, shape, type and strides, and byte offsets of its elements, in logical order."""
         addresses = (self.operand.addresses - LOCAL_BASE).reshape(-1).tolist()
         found = {"layout": self.kind, "shape": list(self.operand.shape), "dtype": str(self.operand.dtype)}
         stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
@@ -53,7 +53,7 @@ class Placement:
 
 
 def place(wanted: LayoutRequest, config: Config) -> Placement:
-    """Return a tensor, matrix, vector or weights in the wanted layout.
+    """Place a tensor, matrix, vector or weights in local memory, and return the operand with its layout.
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """
@@ -92,7 +92,7 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:
-    """Return a warning if the default strides of the DMA engine and the compute engine differ for this tensor."""
+    """Return a warning if the default strides of DMA and compute engine differ for this tensor, else ""."""
     if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
         return ""
     who, rule = "the compute engine's default", layout.aligned

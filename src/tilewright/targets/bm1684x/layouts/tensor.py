@@ -87,7 +87,7 @@ class Tensor(Drawn):
 
     @classmethod
     def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
-        """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
+        """Return a gapless tensor outside of local memory. Raises InputError for an illegal shape or address."""
         sizes = sizes_of(shape, dtype)
         return cls(address, sizes, layout.continuous(sizes), dtype, config)
 
@@ -105,7 +105,7 @@ class Tensor(Drawn):
 
     @property
     def lane_offset(self) -> int:
-        """The byte offset in a lane of local memory."""
+        """The byte offset of the tensor's first element in its lane of local memory."""
         return (self.address - LOCAL_BASE) % self.config.lane_bytes
 
     @cached_property
@@ -132,13 +132,13 @@ class Tensor(Drawn):
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
     def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
-        """Return a part of the tensor, in place: one slice begin:end per axis n, c, h, w; missing slices take all.
+        """Return a part of the tensor, not copied: one slice begin:end per axis n, c, h, w; missing slices take all.
 
-        Raises InputError for an index that is not a slice, a step, or an empty part.
+        Raises InputError for an index that is not a slice, and for a slice that is empty or has a step.
         """
         slices = index if isinstance(index, tuple) else (index,)
         if wrong := [part for part in slices if not isinstance(part, slice)]:
-            raise InputError("tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give begin:end")
+            raise InputError("tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give begin:end for each")
         ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
             raise InputError("tensor", "a slice is empty or has a step", "give begin:end")
@@ -153,7 +153,7 @@ class Tensor(Drawn):
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
         """Return the tensor broadcast to a larger shape. Axes of size 1 repeat, as do channels that fill all lanes.
 
-        Raises InputError if another axis would repeat, such as a single channel in local memory, which is in one lane.
+        Raises InputError if another axis would repeat, such as a single channel in local memory: only one lane has it.
         """
         sizes, strides = list(self.shape), list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
@@ -168,7 +168,7 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
-        """Return the tensor (n, c, 1, W) as (n, c, W / width, width), in place. Raises InputError for other shapes."""
+        """Return the tensor (n, c, 1, W) as (n, c, W / width, width), no copy. Raises InputError for other shapes."""
         n, c, h, w = self.shape
         if h != 1 or width < 1 or w % width:
             reason = f"{h} rows of {w} columns cannot be split into rows of {width}"
@@ -182,20 +182,20 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 
     def typed(self, dtype: DType) -> Tensor:
-        """Return a tensor of another type at this place: with these strides if both types have the same width.
+        """Return a tensor of another type at the same address, with the same strides if the types have the same width.
 
-        For a type of another width, the layout is aligned.
+        With a type of another width, it has the aligned layout.
         """
         if dtype.bytes == self.dtype.bytes:
             return replace(self, dtype=dtype)
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at this place. Raises InputError if it does not fit there."""
+        """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
         made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if made.lane_end > self.lane_end:
             reason = f"{shape} needs {made.lane_end - self.lane_offset} bytes of a lane"
-            raise InputError("tensor", reason, f"make it smaller: {self.lane_end - self.lane_offset} bytes are there")
+            raise InputError("tensor", reason, f"give a shape of at most {self.lane_end - self.lane_offset} bytes")
         return made
 
     def rows(self) -> Rows:
@@ -209,7 +209,7 @@ class Tensor(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class View(Drawn):
-    """The elements of a tensor, in the same order but in another shape."""
+    """The base class of operands that show the elements of a tensor in the same order, but in another shape."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
@@ -233,7 +233,7 @@ class View(Drawn):
 
 
 class Rows(View):
-    """A (rows, columns) matrix with consecutive rows in consecutive lanes: the tensor (1, rows, 1, columns)."""
+    """A (rows, columns) matrix with consecutive rows in consecutive lanes, stored as a tensor (1, rows, 1, columns)."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -241,7 +241,7 @@ class Rows(View):
 
 
 class Grid(View):
-    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
+    """A (rows, columns) matrix outside of local memory, stored as a tensor (1, 1, rows, columns)."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -249,7 +249,7 @@ class Grid(View):
 
 
 class Flat(View):
-    """The elements of a tensor in NCHW order, shape (elements,): the sorting engine's operand."""
+    """All elements of a tensor in NCHW order, as one axis: (elements,). The sorting engine's operands are flat."""
 
     axes: ClassVar[tuple[str, ...]] = ("element",)
 
@@ -269,7 +269,7 @@ class Matrix(View):
 
     @classmethod
     def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """Return an aligned matrix at byte `offset` of lane `start`. Raises InputError if it does not fit."""
+        """Return an aligned matrix from byte `offset` of lane `start` on. Raises InputError if it does not fit."""
         rows, columns = shape
         if not 1 <= width <= columns:
             raise InputError("matrix", f"its width is {width} columns per channel", f"give 1..{columns}")
@@ -288,9 +288,9 @@ class Matrix(View):
 
 @dataclass(frozen=True, repr=False)
 class ConvWeights(Drawn):
-    """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
+    """Convolution weights (oc, ic, kh, kw) in local memory, in the layout 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
-    Consecutive output channels lie in consecutive lanes; input channels lie in groups as wide as the cube.
+    Consecutive output channels lie in consecutive lanes; input channels lie in groups as wide as the matrix unit.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
@@ -302,12 +302,12 @@ class ConvWeights(Drawn):
 
     @property
     def group(self) -> int:
-        """The number of input channels that are adjacent in memory."""
+        """The number of input channels whose weights are adjacent in memory."""
         return self.config.cube_group(self.dtype.bytes)
 
     @cached_property
     def storage(self) -> Tensor:
-        """The weights as a tensor for copies: (1, oc, groups * kh * kw, group), with a row per input group and tap."""
+        """The weights as a tensor (1, oc, groups * kh * kw, group), with a row per group of input channels and tap."""
         oc, ic, kh, kw = self.shape
         rows = -(-ic // self.group) * kh * kw
         strides = Stride(0, rows * self.group, self.group, 1)
@@ -322,7 +322,7 @@ class ConvWeights(Drawn):
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
-    """Return weights (oc, ic, kh, kw) in the order of ConvWeights.storage; padding channels of a group are 0."""
+    """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are filled up with 0."""
     oc, ic, kh, kw = weights.shape
     group = config.cube_group(dtype.bytes)
     full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))

@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 class Device:
-    """One machine with its memories."""
+    """A simulated BM1684X with its memories."""
 
     def __init__(self, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.config = config or Config()
@@ -51,14 +51,14 @@ class Device:
         return tensor
 
     def put_weights(self, values: Array, dtype: DType) -> Tensor:
-        """Return a new tensor in DDR with convolution weights (oc, ic, kh, kw), reordered for the cube.
+        """Return a new tensor in DDR with convolution weights (oc, ic, kh, kw), in the order that the cube reads.
 
-        A kernel can copy it to `tpu.weights(..).storage`.
+        A kernel can copy the tensor to `tpu.weights(..).storage`.
         """
         return self.put(packed(values, dtype, self.config), dtype)
 
     def get(self, tensor: Tensor) -> Array:
-        """Return the stored values of a tensor."""
+        """Return the values of a tensor in their storage type (bf16: its bits)."""
         return self.memories.read(tensor.addresses, tensor.dtype.storage)
 
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
@@ -66,7 +66,7 @@ class Device:
         return kernel.launch(self.memories, *arguments)
 
     def record(self, launched: Launched) -> Recording:
-        """Return a launch as the machine's own queues. Raises ProgramError for a command that has no known encoding."""
+        """Return a launch's commands as encoded queues. Raises ProgramError for a command without a known encoding."""
         return Recording.of(launched.program, self.config)
 
     def replay(self, recording: Recording) -> Launched:

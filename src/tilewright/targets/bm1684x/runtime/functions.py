@@ -1,6 +1,7 @@
 """Functions that the machine computes as sequences of commands, step by step as the vendor's compiler emits them.
 
-Each function takes its work tensors as arguments. Its results equal those of the single operation of the same name.
+Each function takes its work tensors as arguments. The results of `exponential` and `sigmoid` equal those of the
+operations fp_exp and fp_sigmoid.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ LIMIT, OFFSET, POSITION = 127, 127, 23
 
 
 def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
-    """Copy the exponential's series from static memory to every lane: `coefficients` is f32 (1, lanes, 1, 10)."""
+    """Copy the coefficients of the series for exp from static memory to `coefficients`, f32 (1, lanes, 1, 10)."""
     table = tpu.system(STATIC_BASE + EXPONENTIAL[F32], (1, 1, 1, TERMS[F32]), F32)
     tpu.bdc.static_bcast(coefficients, table)
 
 
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute y = exp(x) in f32. y, `work0` and `work1` are separate tensors of the shape of x.
+    """Compute `y = exp(x)` in f32. `y`, `work0` and `work1` are three different tensors of the shape of `x`.
 
-    x keeps its values, unless it is the same tensor as y or `work1`.
+    `x` keeps its values, unless it is the same tensor as `y` or `work1`. `load_exponential` fills `coefficients`.
     """
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)
@@ -46,7 +47,7 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
 
 
 def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute y = 1 / (1 + exp(-x)) in f32, with operands as for `exponential`."""
+    """Compute `y = 1 / (1 + exp(-x))` in f32, with operands as for `exponential`."""
     tpu.bdc.fp_sub(work1, 0.0, x)
     exponential(tpu, y, work1, work0, work1, coefficients)
     tpu.bdc.fp_add(y, y, 1.0)

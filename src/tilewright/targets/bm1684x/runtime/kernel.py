@@ -1,4 +1,4 @@
-"""Kernels in Python: functions that issue commands. A launch gives their results, times and races.
+"""Kernels in Python: functions that issue commands. A launch runs a kernel, and returns its times and races.
 
     @kernel
     def double(tpu, y, x):
@@ -7,9 +7,10 @@
         tpu.bdc.fp_add(b, a, a)
         tpu.gdma.copy(y, b)
 
-A call takes results first, then operands in the order of the operation's description, then attributes. Commands run
-immediately, in the order of the calls; each waits for all before it. Inside `with tpu.parallel():` a command waits only
-for commands from before the region, so that engines overlap. Commands of a region must not depend on each other.
+A method of `tpu.gdma` (the DMA engine), `tpu.bdc` (compute) or `tpu.hau` (sorting) takes results first, then operands
+in the order of the operation's description, then attributes. Commands run immediately, in the order of the calls; each
+waits for all before it. Inside `with tpu.parallel():` a command waits only for commands from before the region, so that
+engines overlap. Commands of a region must not depend on each other.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ __all__ = ["Kernel", "Launched", "Tpu", "kernel"]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: the function `body(tpu, *arguments)`."""
+    """A kernel: the function `body(tpu, *arguments)`, which issues commands through `tpu`."""
 
     name: str
     body: Body
@@ -76,7 +77,7 @@ class Kernel:
 
 
 def kernel(body: Body) -> Kernel:
-    """Return the kernel with the decorated function as its body."""
+    """Return a kernel with the function `body`, for use as the decorator `@kernel`."""
     return Kernel(body.__name__, body)
 
 
@@ -174,7 +175,7 @@ class Tpu:
         self._used = [0] * self.config.banks  # used bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
-        """Return a new tensor at the first free byte of a bank. If the bank is too small, the next banks follow.
+        """Return a new tensor in local memory, from the first free byte of a bank on. It may reach into the next banks.
 
         Raises MachineError if a bank that the tensor needs is not free.
         """
@@ -186,7 +187,7 @@ class Tpu:
         return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
-        """Return a new matrix with `width` columns per channel. A vector is a matrix of one row."""
+        """Return a new matrix in local memory with `width` columns per channel. A vector is a matrix of one row."""
         return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
 
     def _take(self, bank: int, make: Callable[[int], T]) -> T:
@@ -212,7 +213,7 @@ class Tpu:
         return made
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """Return a tensor without gaps at an address outside of local memory. Raises InputError if it is illegal."""
+        """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
         return Tensor.ddr(address, shape, dtype, self.config)
 
     def read(self, tensor: Operand) -> Array:
@@ -276,7 +277,7 @@ class Tpu:
             self._run(step)
 
     def issue(self, command: Command) -> None:
-        """Run a command, or delay it if the knobs ask for another order.
+        """Run a command, or delay it if the options of the launch (values.memory.Knobs) ask for another order.
 
         Raises MachineError, with the number of the command, if the machine refuses it.
         """

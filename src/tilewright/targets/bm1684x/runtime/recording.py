@@ -1,7 +1,7 @@
 """The outcome of a launch, and recordings: a launch's commands as encoded queues that can be saved and run again.
 
 A recording holds addresses, as the machine's queues do. It runs on a device whose tensors have the recorded addresses.
-It repeats the commands of the recorded launch, even if the kernel would now decide otherwise by the values it reads.
+It repeats the commands of the recorded launch, even if the kernel would issue others for the values that it now reads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Launched:
     def summary(self, peak: int = 0) -> str:
         """Return a line with the cycles, each engine's busy share and the overlap.
 
-        `peak` is the number of cycles at the machine's peak rate; if it is given, the line has the share of the peak.
+        `peak` is the number of cycles that the work takes at the machine's peak rate. If it is given, the line also has
+        the ratio of these cycles to the actual ones.
         """
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
@@ -75,7 +76,7 @@ class Launched:
         return f"{self.cycles:,} cycles{model}: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
 
     def save_trace(self, path: str | Path) -> None:
-        """Save the trace for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json.
+        """Save when each command ran, for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json.
 
         Raises InputError if a package that the format needs is missing.
         """
@@ -84,7 +85,7 @@ class Launched:
 
 
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Return the outcome of a program that has run: times and findings. `findings`, those of its run, come first.
+    """Return the outcome of a program that has run: times and findings, first the `findings` made while it ran.
 
     Raises HazardError if its commands deadlock.
     """
@@ -111,7 +112,7 @@ class Recording:
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
                 raise ProgramError(
-                    step.name, "the format of the sorting engine's commands is not known", "record without it"
+                    step.name, "the format of the sorting engine's commands is not known", "record without this engine"
                 )
             needs = step.needs.get(others[step.engine], 0)
             found[step.engine].append(checked(step.command, step.id - 1, needs, config))

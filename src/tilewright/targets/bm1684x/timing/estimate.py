@@ -2,11 +2,11 @@
 
 The estimate was not measured on silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
 prints for the networks of tpu_vectors. The match is exact for convolutions, matrix products, pooling and arithmetic;
-the numbers of transfers are fitted.
+the constants for transfers are fitted.
 
 Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
 published, and nothing here was measured. A bank serves one access per cycle. If several operands or results of a
-compute command share a bank, the command takes as many times the cycles as its busiest bank holds of these. A transfer
+compute command share a bank, the command's cycles are multiplied by how many of these its busiest bank has. A transfer
 that uses a bank of a compute command waits for as long as both run.
 """
 
@@ -45,7 +45,7 @@ STREAMED = ("a", "b", "x", "acc")
 
 
 class Timing(NamedTuple):
-    """The fitted numbers of the estimate."""
+    """The constants of the cycle estimate, most of them fitted to the vendor compiler's timelines."""
 
     #: Tensor transfers in bytes per cycle: into local memory (0.844 of 64), and out of it (0.64 of 64).
     read_rate: float = 54.0167
@@ -75,7 +75,7 @@ ESTIMATE = Timing()
 
 
 def cycles(command: Command, config: Config) -> int:
-    """Return the cycles of one command, at least 1."""
+    """Return the estimated cycles of one command, at least 1."""
     if command.operation.engine == HAU:
         length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
@@ -90,10 +90,10 @@ def cycles(command: Command, config: Config) -> int:
 
 
 def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
-    """Return when each command runs. Engines run in order; a command starts when the commands that it needs have ended.
+    """Return when each command runs: after the previous command of its engine, and after all commands that it needs.
 
-    With `serial`, a command also waits for the command before it. With `conflicts`, the bank-conflict model is added.
-    Raises HazardError if the commands deadlock.
+    With `serial`, a command also waits for the one before it in the program. With `conflicts`, the model of bank
+    conflicts is added. Raises HazardError if the commands deadlock.
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
@@ -116,7 +116,7 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
 
 
 def _conv(command: Command, config: Config) -> int:
-    """Return n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group) cycles; each quotient is rounded up."""
+    """Return a convolution's cycles: `n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group)`. `/` rounds up."""
     n, oc, oh, ow = command.results["y"].shape
     w = command.operands["w"]
     assert isinstance(w, ConvWeights)
@@ -129,7 +129,7 @@ def _matmul(command: Command, config: Config) -> int:
     """Return the cycles of a matrix product.
 
     If the matrices are stored by rows (`Rows`), the product is timed like a convolution. If the columns are spread over
-    the lanes (`Matrix`), each element of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
+    the lanes (`Matrix`), each term of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
     """
     left, y = command.operands["L"], command.results["y"]
     depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
@@ -143,7 +143,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config) -> int:
-    """Return the number of passes over the result. It doubles if an operand is overwritten, and if two are strided."""
+    """Return the passes over a command's result. An overwritten operand doubles their number, two strided ones also."""
     name, y = command.operation.name, command.results["y"]
     if name in POOLS:
         window = command.attributes["window"]
@@ -180,7 +180,7 @@ def strided(command: Command, config: Config) -> list[str]:
 
 
 def _elements(command: Command, config: Config) -> int:
-    """Return the cycles of one pass: n * (c / lanes) * (h * w / elements per lane and cycle of the widest type)."""
+    """Return the cycles of one pass: `n * (c / lanes) * (h * w / elements per lane and cycle of the widest type)`."""
     y = command.results["y"]
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
@@ -189,7 +189,7 @@ def _elements(command: Command, config: Config) -> int:
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Return whether two tensors overlap in a lane. Channels of any type are rounded up to `eu_bytes` (64) elements."""
+    """Return whether two tensors overlap in a lane. Channels are rounded up to `eu_bytes` (64) elements."""
 
     def extent(tensor: Tensor) -> tuple[int, int]:
         n, c, h, w = tensor.shape
@@ -203,7 +203,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 
 
 def _transfer(command: Command, config: Config) -> int:
-    """Return the cycles of a transfer: its bytes over a rate. Short runs cost more; small tensors are slower."""
+    """Return the cycles of a transfer: its bytes over a rate. Short contiguous runs and small tensors are slower."""
     x, y = command.operands["x"], command.results["y"]
     out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
     size = y.dtype.bytes
@@ -221,7 +221,7 @@ def _transfer(command: Command, config: Config) -> int:
 
 
 def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
-    """Return the number of runs of neighbouring elements that are moved, and the elements per run."""
+    """Return the number of runs of neighbouring elements that a transfer moves, and the number of elements per run."""
     for operand in (x, y):
         if isinstance(operand, Matrix):
             n, c, _, w = operand.storage.shape
@@ -238,7 +238,7 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
-    """Return the bytes read from outside of local memory, and the bytes written there."""
+    """Return how many bytes a command reads from outside of local memory, and how many it writes there."""
     if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]
@@ -253,7 +253,7 @@ def _up(value: int, divisor: int) -> int:
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
     """Return int64 [commands, banks]: the number of a command's operands and results that reach into each bank.
 
-    A tensor that is both operand and result counts once, because the estimate already doubles the passes.
+    A tensor that is both operand and result counts once: the estimate already doubles the passes of such a command.
     """
     uses = np.zeros((len(commands), config.banks), np.int64)
     for row, command in enumerate(commands):
@@ -265,9 +265,9 @@ def bank_uses(commands: Sequence[Command], config: Config) -> Array:
 
 
 def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
-    """Return int64 [commands]: the cycles that a transfer waits for compute commands which use its banks meanwhile.
+    """Return int64 [commands]: the cycles that each transfer waits while compute commands use its banks.
 
-    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait.
+    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait, and have 0.
     """
     engines = [command.operation.engine for command in commands]
     compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
@@ -287,7 +287,7 @@ def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
 
 
 def macs(command: Command) -> int:
-    """Return a command's multiply-accumulates, with padding taps; 0 if it is no convolution or matrix product."""
+    """Return a command's multiply-accumulates, with those on padding; 0 if it is no convolution or matrix product."""
     if command.operation.name not in FACTORS:
         return 0
     factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
@@ -297,6 +297,6 @@ def macs(command: Command) -> int:
 
 
 def peak(commands: Sequence[Command], lanes: int) -> int:
-    """Return the MACs per cycle at the narrowest type that the commands multiply; 0 if they multiply nothing."""
+    """Return the machine's peak MACs per cycle for the narrowest type that the commands multiply; 0 if none."""
     sizes = {c.operands[FACTORS[c.operation.name]].dtype.bytes for c in commands if c.operation.name in FACTORS}
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

@@ -1,8 +1,8 @@
 """Convolutions, depthwise convolutions and matrix products on stored values; section 6.3 of the specification.
 
-Dot products add up in the order of the machine's cube. f32 adds terms alternately to two accumulators. f16 and bf16 sum
-32 exact products at a time, aligned to the largest and cut 24 bits below it, and add the sum to a float32 accumulator.
-Integers are exact.
+Dot products add up in the order of the machine's matrix unit. f32 adds terms alternately to two accumulators. f16 and
+bf16 sum 32 exact products at a time, aligned to the largest and cut 24 bits below it, and add the sum to a float32
+accumulator. Integers are exact.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ INT32_TERMS = 1 << 15
 
 
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
-    """Return rows (P, G, L) times columns (G, L, O), float32 (P, O). The terms `first`, (P, O) each, are added first.
+    """Return the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O), plus `first`.
 
-    Rows and columns are stored as `dtype`. G is the number of groups, L the products of a group (at most GROUP). In f32
-    the groups have no effect.
+    Rows and columns are stored as `dtype`. Each sum begins with the terms `first`, (P, O) each. G is the number of
+    groups, L the number of products in a group (at most GROUP). In f32 the groups have no effect.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]
@@ -45,10 +45,10 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
 
 @compiled
 def alternate(rows: Array, columns: Array, first: Array) -> Array:
-    """Return rows (P, K) times columns (K, O), float32 (P, O). The terms `first` (T, P, O) are added first.
+    """Return the matrix product of `rows` (P, K) and `columns` (K, O), float32 (P, O), plus the terms `first`.
 
-    Even terms have one accumulator and odd terms another; the two are added at the end. Every product and sum is
-    rounded, and subnormals become zero.
+    Each sum begins with the terms (T, P, O). Even terms and products have one accumulator, odd ones another; both are
+    added at the end. Every product and sum is rounded, and subnormals become zero.
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
@@ -77,10 +77,11 @@ def alternate(rows: Array, columns: Array, first: Array) -> Array:
 
 @compiled
 def aligned(rows: Array, columns: Array, start: Array) -> Array:
-    """Return start + rows (P, G, L) times columns (G, L, O), float32 (P, O). The factors are 16-bit floats as float64.
+    """Return `start` plus the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O).
 
-    The products of a group are cut towards zero to multiples of 2**(E - 24), where 2**E is the leading bit of the
-    largest product. Their sum is rounded to float32 and added to the accumulator, which is rounded again.
+    The factors are 16-bit floats as float64. The products of a group are cut towards zero to multiples of 2**(E - 24),
+    where 2**E is the leading bit of the largest product. Their sum is rounded to float32 and added to the accumulator,
+    which is rounded again.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
@@ -118,7 +119,7 @@ def aligned(rows: Array, columns: Array, start: Array) -> Array:
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:
     """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus the float32 terms `first`, as type `out`.
 
-    The terms broadcast to (n, oc, oh, ow).
+    x and w are stored as `dtype`. The terms broadcast to the result's shape (n, oc, oh, ow).
     """
     n, ic = x.shape[:2]
     oc, _, kh, kw = w.shape
@@ -141,7 +142,7 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
 
 
 def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int) -> Array:
-    """Return int32 sums of x * (w - zero) for 8-bit x and w; padding has the value `pad`."""
+    """Return x convolved with `w - zero`, as int32, for 8-bit x and w. Padding of x has the value `pad`."""
     n, oc = len(x), len(w)
     oh, ow = window.out(*x.shape[2:])
     columns = window.taps(x, pad).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
@@ -156,7 +157,7 @@ def scaled(total: Array, out: DType, right: int, mode: Rounding = Rounding.HALF_
 
 
 def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> Array:
-    """Return the sums over taps (n, c, kh, kw, oh, ow) times w, which broadcasts to (c, kh, kw), as `dtype`.
+    """Return the sums over kh and kw of `taps` (n, c, kh, kw, oh, ow) times w, as `dtype`. w broadcasts to (c, kh, kw).
 
     Each operation rounds to `dtype`. The terms `first` and then the products are added alternately to two accumulators.
     """
@@ -176,7 +177,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
-    """Return int64 sums (n, c, oh, ow) of taps (n, c, kh, kw, oh, ow) times w (c, kh, kw)."""
+    """Return the sums over kh and kw of `taps` (n, c, kh, kw, oh, ow) times w (c, kh, kw): int64 (n, c, oh, ow)."""
     kh, kw = w.shape[1:]
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]
@@ -186,7 +187,7 @@ def integer_depthwise(taps: Array, w: Array) -> Array:
 
 
 def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: list[Array]) -> Array:
-    """Return (M, K) times (K, N) as type `out`, plus the float32 terms `first`, which broadcast to (M, N)."""
+    """Return `left` (M, K) times `right` (K, N) as type `out`, plus float32 terms `first`, broadcast to (M, N)."""
     (m, k), n = left.shape, right.shape[1]
     length = k if dtype is F32 else min(k, GROUP)
     spare = -k % length
@@ -197,7 +198,7 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """Return int32 sums of (M, K) times (K, N). Factors have 8 bits; one may have a zero point subtracted."""
+    """Return the int32 matrix product of 8-bit (M, K) and (K, N). One of them may have a zero point subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 

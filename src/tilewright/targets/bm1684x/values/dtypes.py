@@ -34,7 +34,7 @@ class DType:
 
     @property
     def code(self) -> int:
-        """The device API's type code."""
+        """The number of this type in the device API."""
         return self.precision << 1 | self.signed
 
     @property

@@ -43,7 +43,7 @@ TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """Return the operation `name` of BINARY on a and b, as if rounded once.
+    """Return the result of the operation `name` of BINARY on a and b, as if rounded once.
 
     It is computed in float32, which is wide enough that a second rounding to `dtype` gives the same result.
     """
@@ -52,14 +52,14 @@ def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
-    """Return acc + a * b with two roundings."""
+    """Return `acc + a * b`, rounded to `dtype` after the product and after the sum."""
     with np.errstate(all="ignore"):
         product = rounded(widen(a, dtype) * widen(b, dtype), dtype)
         return narrow(widen(acc, dtype) + product, dtype)
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Return a polynomial of x with `coefficients` (k, ...), by Horner's scheme. Each product and sum is rounded."""
+    """Return the polynomial of x with `coefficients` (k, ...), constant term first. Each product and sum is rounded."""
     with np.errstate(all="ignore"):
         value, terms = widen(x, dtype), widen(coefficients, dtype)
         result = np.broadcast_to(terms[-1], value.shape)
@@ -71,7 +71,7 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """Return the exact sum, difference or product, shifted by `count`.
+    """Return the exact sum, difference or product (`name`) of a and b, shifted left by `count`, or right if negative.
 
     With `saturating`, the result is clamped to `dtype`; else only its low bits are kept.
     """
@@ -108,12 +108,12 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def series(dtype: DType) -> Array:
-    """Return the coefficients 1 / k! of the type's exponential, as float32."""
+    """Return the coefficients `1 / k!` of the power series with which exp is computed in a float type, as float32."""
     return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """Return 1 / sqrt(x). It is a large number for zero, and a small number for infinity."""
+    """Return 1 / sqrt(x). The result is a large number for a zero x, and a small number for an infinite x."""
     x = np.ascontiguousarray(flush(x))
     with np.errstate(all="ignore"):
         y: Array = (ESTIMATE - (x.view(np.uint32) >> np.uint32(1))).view(np.float32)
@@ -123,20 +123,20 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
 
 
 def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
-    """Return a / b as a times the squared inverse root of |b|, with the sign of b."""
+    """Return a / b, computed as a times the squared inverse root of |b|, with the sign of b."""
     root = inverse_root(np.abs(b), steps)
     with np.errstate(all="ignore"):
         return flush(flush(a) * np.copysign(flush(root * root), b))
 
 
 def square_root(x: Array) -> Array:
-    """Return sqrt(x) as x times its inverse root."""
+    """Return sqrt(x), computed as x times its inverse root."""
     with np.errstate(all="ignore"):
         return flush(flush(x) * inverse_root(x))
 
 
 def exponential(x: Array) -> Array:
-    """Return exp(x) as 2**n times the series of x - n * ln(2), with n = floor(x * log2(e)).
+    """Return exp(x), computed as 2**n times the power series of x - n * ln(2), with n = floor(x * log2(e)).
 
     In 2**n, n is clamped to -127..127.
     """

@@ -1,7 +1,7 @@
 """Rounding, conversions between types, and the float types, whose values are computed as float32.
 
 f32 and bf16 flush subnormals to zero of the same sign, when read and when written; f16 keeps its subnormals. The
-rounding modes are section 2 of the vendor's enumeration.
+rounding modes are those of the vendor's device API.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:
-    """Return float64 values rounded to integral float64 values. NaN and infinities stay."""
+    """Return float64 values rounded by `mode` to integers, still as float64. NaN and infinities stay."""
     if mode is Rounding.HALF_TO_EVEN:
         return np.rint(x)
     if mode is Rounding.TOWARDS_ZERO:
@@ -43,7 +43,7 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x / 2**count, rounded to integers, for x in int64 or uint64. `count` >= 0; above 62 it acts as 62."""
+    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0; above 62 it acts as 62."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
@@ -74,7 +74,7 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x (int64 or uint64) shifted left by `count`. Where `count` is negative, shift right and round."""
+    """Return x (int64 or uint64) shifted left by `count`; where that is negative, shifted right and rounded."""
     count = np.asarray(count, np.int64)
     if (count <= 0).all():
         return shift_right(x, -count, mode)
@@ -83,12 +83,12 @@ def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def saturate(x: Array, dtype: DType) -> Array:
-    """Return integers clamped to the range of `dtype`, in its storage type."""
+    """Return integers clamped to the range of `dtype`, in the storage type of `dtype`."""
     return np.clip(x, dtype.low if x.dtype.kind != "u" else 0, dtype.high).astype(dtype.storage)
 
 
 def wrap(x: Array, dtype: DType) -> Array:
-    """Return the low bits of integers, in the storage type of `dtype`."""
+    """Return integers cut to the low bits that fit into `dtype`, in the storage type of `dtype`."""
     return x.astype(f"<u{dtype.bytes}", casting="unsafe").view(dtype.storage)
 
 
@@ -103,7 +103,7 @@ def widen(x: Array, dtype: DType) -> Array:
 
 
 def as_stored(x: Array, dtype: DType) -> Array:
-    """Return stored values as float32, subnormals included. Conversions use these values."""
+    """Return stored values as float32 without flushing subnormals. Conversions between types use these values."""
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
 
 
@@ -120,14 +120,14 @@ def narrow(x: Array, dtype: DType) -> Array:
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Return float32 values rounded as one operation in `dtype` rounds its result: as by a store and a load."""
+    """Return float32 values rounded to `dtype`, again as float32: what a store and a load would make of them."""
     return widen(narrow(x, dtype), dtype)
 
 
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
     """Return float64 values rounded by `mode`, as `dtype` stores them.
 
-    Overflow gives the largest finite value or infinity, as in IEEE 754.
+    On overflow the mode decides, as in IEEE 754, between the largest finite value and infinity.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])

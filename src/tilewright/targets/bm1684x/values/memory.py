@@ -74,19 +74,19 @@ class Knobs(MachineConfig):
 
 
 class Ranges:
-    """Byte ranges of a memory, counted from its start: `array` is int64 [ranges, 2] (low, high). It is thread-safe."""
+    """Byte ranges of a memory, from its start on, in `array`: int64 [ranges, 2], low and high. It is thread-safe."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._lock = Lock()
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Add the bytes [low, high) of each row of `ranges`, int64 [ranges, 2]."""
+        """Add bytes to the ranges: low to high - 1 for each row (low, high) of `ranges`, int64 [ranges, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
     def part(self, low: int, high: int) -> Array:
-        """Return the ranges within [low, high), as offsets from `low`."""
+        """Return what the ranges cover of [low, high): int64 [ranges, 2], as offsets from `low`."""
         clipped = self.array.clip(low, high) - low
         return clipped[clipped[:, 0] < clipped[:, 1]]
 
@@ -109,7 +109,7 @@ def merged(ranges: Array) -> Array:
 
 
 def of_rows(rows: Array) -> Array:
-    """Return the bytes in footprint rows (sim.steps.Footprints) as ranges, int64 [ranges, 2]."""
+    """Return the byte ranges that footprint rows (sim.steps.Footprints) cover: int64 [ranges, 2], begin and end."""
     count = rows[:, COUNT].clip(0)
     row = np.repeat(np.arange(len(rows)), count)
     part = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -118,7 +118,7 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Return the bytes of elements of `size` bytes as ranges, int64 [ranges, 2]. Adjacent elements share a range."""
+    """Return the byte ranges of elements of `size` bytes: int64 [ranges, 2], begin and end. Neighbours are merged."""
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1
@@ -141,7 +141,7 @@ class Region:
 
 @dataclass(eq=False)
 class Memories:
-    """All memories of one device. Local memory holds the lanes one after the other."""
+    """All memories of one device. In local memory, the lanes lie one after the other."""
 
     config: Config
     knobs: Knobs = Knobs()
@@ -182,9 +182,9 @@ class Memories:
         self.regions = [other for other in self.regions if other is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
-        """Return the elements at bus addresses (any shape).
+        """Return the elements at bus addresses, in the shape of `addresses`.
 
-        Raises MachineError if no memory holds all of them, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if no single memory holds all of them, unless the knob `out_of_bounds` is `ignore`.
         """
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
@@ -196,16 +196,16 @@ class Memories:
         return data[indices]
 
     def fill(self, addresses: Array, values: Array) -> None:
-        """Write elements from the host, and mark them as initialised. Raises MachineError as `write` does."""
+        """Write `values` from the host, and mark their bytes as initialised. Raises MachineError as `write` does."""
         self.write(addresses, values)
         if addresses.size:
             region = self.region_of(int(addresses.min()), int(addresses.max()) + values.dtype.itemsize)
             region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
 
     def write(self, addresses: Array, values: Array) -> None:
-        """Store elements as a command does. If addresses repeat, the last element stays.
+        """Write `values` to bus addresses, as a command does. Of values for the same address, the last one stays.
 
-        Raises MachineError if no memory holds all addresses, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if no single memory holds all addresses, unless the knob `out_of_bounds` is `ignore`.
         """
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
@@ -214,7 +214,7 @@ class Memories:
         data[indices] = values
 
     def inside(self, addresses: Array, size: int) -> Array:
-        """Return a mask of the elements of `size` bytes that lie in the same memory as the first element."""
+        """Return a mask of the elements, of `size` bytes, that lie in the same memory as the first of `addresses`."""
         first = int(addresses.flat[0]) if addresses.size else 0
         for region in self.regions:
             if region.base <= first < region.end:
@@ -230,7 +230,7 @@ class Memories:
         raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {known}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-        """Return the memory that holds the addresses, as an array of `dtype`, and the indices of its elements there."""
+        """Return a pair: the memory with all addresses, as an array of `dtype`, and the elements' indices in it."""
         if not addresses.size:
             return np.empty(0, dtype), addresses.astype(np.int64)
         size = dtype.itemsize
@@ -238,6 +238,6 @@ class Memories:
         offsets = addresses - region.base
         if (rest := offsets & (size - 1)).any():  # sizes are powers of two
             bad = int(addresses.flat[int(np.argmax(rest.ravel() != 0))])
-            raise MachineError("memory", f"address {bad:#x} is not a multiple of {size}", "align elements to it")
+            raise MachineError("memory", f"address {bad:#x} is not a multiple of {size}", f"give a multiple of {size}")
         whole = region.data[: len(region.data) // size * size].view(dtype)
         return whole, offsets >> (size.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Sliding windows with padding, stride and dilation over a feature map (n, c, h, w), and their taps as axes."""
+"""Sliding windows with padding, stride and dilation over a feature map (n, c, h, w), and the elements in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.array import Array
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window. `pads` are (top, bottom, left, right); pairs are (vertical, horizontal).
+    """A sliding window. `pads` are (top, bottom, left, right); all other fields are (vertical, horizontal).
 
     `inserted` is the number of zeros between neighbouring values of the feature map, for transposed convolutions.
     """
@@ -24,13 +24,13 @@ class Window:
     inserted: tuple[int, int] = (0, 0)
 
     def padded(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width of the feature map with padding and inserted zeros."""
+        """Return the height and width that a feature map of h x w has with its padding and inserted zeros."""
         top, bottom, left, right = self.pads
         down, across = self.inserted
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
 
     def out(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width of the result. A number below 1 means that the window does not fit."""
+        """Return the height and width of the result for a map of h x w. Below 1, the window does not fit the map."""
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
@@ -41,12 +41,12 @@ class Window:
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """Return the window for a feature map of `h` rows, after a cut to the rows that results [r0, r1) read."""
+        """Return the window to use after a map of `h` rows was cut to those rows that the result rows [r0, r1) read."""
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
     def taps(self, x: Array, fill: Array | int | float = 0) -> Array:
-        """Return the value at each tap of each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
+        """Return the elements in each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
 
         Raises ValueError if the window does not fit into the padded map.
         """

@@ -1,1 +1,1 @@
-"""Compile a network to firmware and its data: operator records, constants, an arena, C headers, an ELF file."""
+"""Compile a network to firmware and its data: operator records, constants, activation areas, C headers, ELF file."""

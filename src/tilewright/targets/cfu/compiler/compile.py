@@ -1,6 +1,6 @@
 """Compile a network: neighbouring nodes with a kernel in the firmware become one launch; the others run on the host.
 
-Activations are placed in the arena, the largest first, each at the lowest offset that is free during its lifetime.
+The arena is the memory for activations: each is placed, largest first, at the lowest offset free during its lifetime.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PROGRAM_BYTES = 1 << 20
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
-    """Return byte offsets by name, and the size of the arena. Outputs and inputs of an operator do not overlap."""
+    """Place activations in their memory, the arena: return the byte offset of each by name, and the arena's size.
+    The inputs and outputs of one operator do not overlap."""
     apart = (
         value._replace(size=aligned(value.size) + GAP)
         for value in sorted(values, key=lambda value: (-value.size, value.first, value.name))
@@ -46,9 +47,9 @@ def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
 def compile_graph(
     graph: Graph, config: Config, rounding: str, variant: Variant, compiler: firmware.Compiler | None = None
 ) -> Program:
-    """Return the program of a network: its operators grouped into launches.
+    """Return the program of a network: neighbouring nodes that the firmware can run are grouped into launches.
 
-    Raises UnsupportedError without a RISC-V compiler, or if a launch does not fit into main memory.
+    Raises UnsupportedError if there is no RISC-V compiler, or if a launch does not fit into main memory.
     """
     compiler = compiler or firmware.find()
     mode = rounding_mode(rounding)
@@ -103,9 +104,9 @@ def _launch(
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
-    """Return size in bytes and lifetime of every activation of a launch.
+    """Return the size in bytes and the lifetime of every activation of a launch with the given n operators.
 
-    Times are indices of the n operators. Inputs of the launch live from time -1 on; tensors that are needed after the
+    Times are indices of these operators. Inputs of the launch live from time -1 on; tensors that are needed after the
     launch live until time n.
     """
     count, first, last = len(operators), dict[str, int](), dict[str, int]()
@@ -121,13 +122,13 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
 
 
 def _bytes(array: Array) -> bytes:
-    """Return an int8 or int32 array as little-endian bytes, padded to a multiple of the alignment."""
+    """Return an int8 or int32 array as little-endian bytes, padded to a multiple of layout.ALIGN bytes."""
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
     return data.ljust(layout.aligned(len(data)), b"\0")
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
-    """Return the text of `explain`, a paragraph per step. `taken` has the result of each launch on zeros, by name."""
+    """Return the text of the command `explain`. `taken` maps names of launches to their results on inputs of zeros."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):

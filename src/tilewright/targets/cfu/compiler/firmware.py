@@ -95,9 +95,9 @@ def _output(command: Sequence[str]) -> str:
 def elf_of(
     header: str, macros: Mapping[str, int | str], made: Mapping[str, str], ram_bytes: int, compiler: Compiler
 ) -> bytes:
-    """Return the ELF file of a variant with generated files `made` (name to text), from the cache if it is there.
+    """Return the ELF file of the firmware variant with this header, these macros and the generated files `made`.
 
-    Raises UnsupportedError if the compiler fails.
+    `made` maps file names to text. A cached ELF file is used. Raises UnsupportedError if the compiler fails.
     """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     made = {**made, "link.ld": sources.pop("link.ld").replace("MAIN_RAM_BYTES", str(ram_bytes))}
@@ -138,10 +138,10 @@ def firmware(
 
 
 def tiles(config: Config) -> dict[str, int]:
-    """Return the largest tiles that fit the buffers and the 10-bit counters of start_GEMM; m equals n if possible.
+    """Return C macros for m, n, k of the largest tiles that fit the buffers and the 10-bit counters of start_GEMM.
 
-    A has one row per k and group of `array` m; B has one row per k and group of `array` n; C has one row per m and
-    group of `array` n.
+    m equals n if possible. A tile takes k rows of buffer A for each `array` of its m values, k rows of buffer B for
+    each `array` of its n values, and m rows of buffer C for each `array` of its n values.
     """
     values = config.array * config.buffer_rows  # in one buffer; a power of two
     side = 1 << (values.bit_length() - 1) // 2
@@ -150,7 +150,7 @@ def tiles(config: Config) -> dict[str, int]:
 
 
 def flat(program: elf.Executable) -> tuple[Array, Array]:
-    """Return the initial memory from RAM_BASE on: the words of the code, uint32, and the data after them, uint8."""
+    """Return a program's memory from RAM_BASE on: the words of the code, uint32, and the data after them, uint8."""
     memory = bytearray(max(segment.address + len(segment.data) for segment in program.segments) - RAM_BASE)
     for segment in program.segments:
         memory[segment.address - RAM_BASE : segment.address - RAM_BASE + len(segment.data)] = segment.data
@@ -159,7 +159,7 @@ def flat(program: elf.Executable) -> tuple[Array, Array]:
 
 
 def layers_header(records: Sequence[Mapping[str, int]]) -> str:
-    """Return `layers.h`: every convolution without groups and dilation as L(index, shape)."""
+    """Return the text of `layers.h`: L(index, shape) for each convolution without groups or dilation."""
     lines = [
         f"  L({index}, {', '.join(str(record[name]) for name in _SHAPE)})"
         for index, record in enumerate(records)
@@ -171,7 +171,7 @@ def layers_header(records: Sequence[Mapping[str, int]]) -> str:
 
 
 def machine_header(config: Config) -> str:
-    """Return `cfu_machine.h`, for any firmware: sizes, addresses, and the funct7 of each custom-0 instruction."""
+    """Return the text of `cfu_machine.h`: sizes, addresses, and the funct7 of each custom-0 instruction."""
     sizes = {f"CFU_{key.upper()}": value for key, value in config.to_dict().items() if isinstance(value, int)}
     chosen = {
         f"CFU_{key.upper()}_{name.upper()}": int(getattr(config, key) == name)

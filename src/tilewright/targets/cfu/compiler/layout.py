@@ -1,7 +1,8 @@
 """The format of the model data that the firmware reads: a header and operator records of 32-bit words, then constants.
 
-This module is the only description: it packs and checks models, and generates the C header `layout.h`. Offsets are
-in bytes. Offsets of constants count from the start of the blob, offsets of activations from the start of the arena.
+This module is the only description: it packs and checks model data, and generates the C header `layout.h`. Offsets are
+in bytes. Those of constants count from the start of the model data (the blob), those of activations from the start of
+their memory (the arena).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
 
 class Kind(IntEnum):
-    """The operation of a record."""
+    """The operation of an operator record."""
 
     CONV = 1
     DEPTHWISE = 2
@@ -51,7 +52,7 @@ RECORD = (
 
 
 class Coupled(IntFlag):
-    """How an operator uses the CFU's image memory. With any flag, its weights are rows of B made by `packed_rows`."""
+    """Flags: how an operator uses the CFU's image memory. With any flag, its weights are stored as rows of buffer B."""
 
     HERE = 1  # it runs on the image memory
     PUSH = 2  # its input must be pushed from main memory
@@ -61,7 +62,7 @@ class Coupled(IntFlag):
 
 
 def c_header() -> str:
-    """Return `layout.h`: the same words as C structures."""
+    """Return the text of `layout.h`: the words of the model's header and of operator records as C structures."""
     kinds = "".join(f"  KIND_{kind.name} = {int(kind)},\n" for kind in Kind)
     kinds += "".join(f"  COUPLED_{flag.name} = {int(flag)},\n" for flag in Coupled)
     fields = ["".join(f"  int32_t {name};\n" for name in names) for names in (HEADER, RECORD)]
@@ -77,7 +78,7 @@ def aligned(nbytes: int) -> int:
 
 
 def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: int) -> Array:
-    """Return the blob, uint8. Constants begin at `constants_at(len(records))`."""
+    """Return the model data, uint8: header, operator records and, from `constants_at(len(records))` on, constants."""
     words = [MAGIC, VERSION, constants_at(len(records)) + len(constants), len(records), arena_bytes]
     for record in records:
         words += [record.get(name, 0) for name in RECORD]
@@ -87,12 +88,12 @@ def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: in
 
 
 def constants_at(ops: int) -> int:
-    """Return the offset of the constants: after the header and `ops` records."""
+    """Return the byte offset of the constants in model data: after the header and `ops` operator records."""
     return aligned(4 * (len(HEADER) + ops * len(RECORD)))
 
 
 def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Return header and records of a blob. Raises ProgramError if it is damaged or has another version."""
+    """Return header and operator records of model data. Raises ProgramError if it is damaged or of another version."""
     words = np.frombuffer(blob.tobytes()[: len(blob) // 4 * 4], "<i4").tolist()
     header = dict(zip(HEADER, words, strict=False))
     if len(header) < len(HEADER) or header["magic"] != MAGIC:
@@ -108,7 +109,7 @@ def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
 
 
 def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> None:
-    """Check all operators. Raises ProgramError if one would access bytes outside of the blob or the arena."""
+    """Check all operators. Raises ProgramError if one would access bytes outside of the model data or the arena."""
     for index, record in enumerate(records):
         where = f"operator {index}"
         if record["kind"] not in set(Kind):
@@ -130,14 +131,14 @@ LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
 
 
 def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Return the bytes of an operator's activations, by field."""
+    """Return the size in bytes of each activation of an operator, by field of the operator's record."""
     read = record["in_h"] * record["in_w"] * record["in_c"]
     sizes = {"input": read, "output": record["out_h"] * record["out_w"] * record["out_c"]}
     return sizes | ({"input2": read} if record["kind"] == Kind.ADD else {})
 
 
 def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Return the bytes of an operator's constants, by field."""
+    """Return the size in bytes of each constant of an operator, by field of the operator's record."""
     kind, channels = record["kind"], record["out_c"]
     if kind not in LINEAR:
         return {}
@@ -151,12 +152,12 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 
 def rows_of_b(record: Mapping[str, int]) -> int:
-    """Return the rows of buffer B for a convolution's weights: one per tap and group of LANES output channels."""
+    """Return how many rows of buffer B a convolution's weights take: one per factor of a sum, for LANES channels."""
     return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
 
 
 def macs(record: Mapping[str, int]) -> int:
-    """Return the multiply-accumulates of an operator. Padding taps count, as is usual."""
+    """Return the number of multiply-accumulates of an operator. Those on padding count too, as is usual."""
     outputs, window = record["out_h"] * record["out_w"] * record["out_c"], record["kernel_h"] * record["kernel_w"]
     taps = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
     return outputs * taps.get(Kind(record["kind"]), 0)

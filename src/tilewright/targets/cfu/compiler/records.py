@@ -29,8 +29,8 @@ Record = Mapping[str, int]
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The record of a node. `activations` are tensor names, `constants` int8 or int32 arrays, and `words` numbers; all
-    are keyed by the field of the record."""
+    """The operator of the firmware that a node becomes. `activations` are tensor names, `constants` int8 or int32
+    arrays, and `words` numbers; the keys of each are fields of the operator record."""
 
     kind: Kind
     activations: Mapping[str, str]
@@ -39,7 +39,7 @@ class Operator:
 
 
 def operator(site: Site, rounding: Rounding) -> Operator | str:
-    """Return the operator of a node, or the reason for its fallback to the host."""
+    """Return the operator of the firmware that a node becomes, or the reason why the host runs the node."""
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
@@ -185,10 +185,11 @@ def couple(
     extensions: Collection[str],
     buffer_rows: int,
 ) -> list[dict[str, int]]:
-    """Return the words `coupled` and `rows_at` of each operator. `activations` names each operator's tensors by field.
+    """Return, for each operator, the words `coupled` (flags of Coupled) and `rows_at` (its first row of weights in B).
 
-    An activation has the same offset in the image memory as in the arena. With the extension `resident` it is pushed
-    once, before its first use there, and is read back only if the CPU or the host needs it.
+    `activations` names the tensors of each operator, by field. An activation has the same offset in the CFU's image
+    memory as in the arena. With the extension `resident` it is pushed to the image memory once, before its first use
+    there, and is read back only if the CPU or the host (which reads `leaving`) needs it.
     """
     here = [_takes(record, extensions, buffer_rows) for record in records]
     resident = "resident" in extensions
@@ -225,7 +226,7 @@ def couple(
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> bool:
-    """Return whether the extensions can compute an operator and its activations lie within the image memory."""
+    """Return whether these CFU extensions can compute an operator and its activations lie within the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
@@ -244,7 +245,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> boo
 
 
 def packed_rows(weights: Array) -> Array:
-    """Return weights int8 (O, KH, KW, C) as rows of 16 output channels, with big-endian words as in set_matrixB."""
+    """Return weights int8 (O, KH, KW, C) as flat rows of 16 output channels, in set_matrixB's big-endian words."""
     channels = weights.shape[0]
     flat = weights.reshape(channels, -1)
     padded = np.zeros((-(-channels // LANES) * LANES, flat.shape[1]), np.int8)

@@ -1,4 +1,4 @@
-"""The named variants of the firmware: their kernels, and the step of the document that each reproduces."""
+"""The named variants of the firmware, and the steps of the document (see cfu/config.py) that they reproduce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
 
 @dataclass(frozen=True)
 class Variant:
-    """A header of `firmware/variants` and the macros that it is compiled with."""
+    """A variant of the firmware: a C header in `firmware/variants`, and the macros that it is compiled with."""
 
     name: str
     about: str
@@ -32,17 +32,17 @@ class Variant:
 
     @property
     def tile_values(self) -> int:
-        """Values in a tile of A or B that the macros fix; 0 if tiles follow the buffer size."""
+        """The number of values in a tile of A or B if macros fix it; 0 if the size of tiles follows the buffer size."""
         return int(self.macros.get("TILE_M", 0)) * int(self.macros.get("TILE_K", 0))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """Whether the document has the variant as a step or in passing (aside); bench/cfu_ladder.py runs the steps."""
+        """How the document (see cfu/config.py) has the variant: as a measured "step", as an "aside", or not ("")."""
         return "step" if self.measured else "aside" if self.beside else ""
 
 
 def _post(fully_connected: str) -> dict[str, int | str]:
-    """Return macros that select post-processing by instructions, and a kernel for the fully connected layer."""
+    """Return C macros that select post-processing by CFU instructions, and the kernel for fully connected layers."""
     return {"POST": 1, "FULLY_CONNECTED": fully_connected}
 
 
@@ -76,14 +76,14 @@ VARIANTS = {variant.name: variant for variant in _ALL}
 
 
 def variant(name: str) -> Variant:
-    """Return the variant called `name`. Raises ConfigError, with all names, if there is none."""
+    """Return the firmware variant called `name`. Raises ConfigError, with all names, if there is none."""
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Check that a machine can run a variant. Raises ConfigError if array, buffers or extensions do not fit."""
+    """Check that a machine can run a firmware variant. Raises ConfigError if array, buffers or extensions are unfit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"

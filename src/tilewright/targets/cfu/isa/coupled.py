@@ -1,10 +1,10 @@
-"""Extensions beyond the document: the CFU keeps activations in an image memory and addresses their elements itself.
+"""Extensions of the CFU: it keeps activations in an image memory and addresses their elements itself.
 
 The image memory has 16 banks, with pixel p of a tensor in bank p mod 16 and four channels per word. Both ports of each
 bank together read 16 windows of stride 1 or 2 per cycle, so a launch takes as many array cycles as in the document.
-Four results per cycle are then requantised and written back as bytes. No two phases overlap. The model computes values
-at once, and reports a program that accesses them before the end. Meanings take the arguments of gemm.py and answer 0
-unless their docstring says otherwise.
+Four results per cycle are then requantised and written back as bytes, after the array has finished. The model computes
+values at once, and reports a program that accesses them before the command ends. Meanings of instructions take the
+arguments of gemm.py and answer 0 unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REGISTERS = len(FIELDS)
 
 @callee
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Set layer register a to b."""
+    """The CFU instruction put: set layer register number a to b."""
     if 0 <= a < REGISTERS:
         regs[Reg.IN_H + a] = b
     regs[Reg.ANSWER] = 0
@@ -38,7 +38,7 @@ def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
 
 @callee
 def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Write the next two words of the image memory."""
+    """The CFU instruction push_image: write a and b as the next two words of the image memory."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     image, word = _image(regs), (regs[Reg.POINTER] & IMAGE_BYTES - 1) >> 2
     buffers[image + word] = a
@@ -48,7 +48,7 @@ def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with the next word of the image memory."""
+    """The CFU instruction get_image: answer with the next word of the image memory."""
     _command(regs, Misuse.READ_BUSY, cycle)
     at = regs[Reg.POINTER] & IMAGE_BYTES - 1
     regs[Reg.POINTER] = at + 4
@@ -57,7 +57,7 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 @callee
 def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Set a channel's bias to a and its multiplier to b."""
+    """The CFU instruction push_channel: set the current channel's bias to a and its multiplier to b."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     entry = _tables(regs) + (regs[Reg.CHANNEL] & CHANNELS - 1)
     buffers[entry], buffers[entry + CHANNELS] = a, b
@@ -65,7 +65,7 @@ def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle:
 
 @callee
 def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Set a channel's shift to a, and go to the next channel."""
+    """The CFU instruction push_shift: set the current channel's shift to a, and go to the next channel."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     buffers[_tables(regs) + 2 * CHANNELS + (regs[Reg.CHANNEL] & CHANNELS - 1)] = a
     regs[Reg.CHANNEL] += 1
@@ -73,7 +73,7 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Convolve from image memory to image memory, after any running fetch of weights."""
+    """The CFU instruction start_conv: convolve within the image memory, after any running fetch of weights."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     work(regs, cycle, max(0, regs[Reg.FETCHED] - cycle) + _convolve(regs, buffers, _image(regs)))
     regs[Reg.CONVOLVED] = regs[Reg.BUSY_UNTIL]
@@ -86,7 +86,7 @@ def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def _convolve(regs: Array, buffers: Array, image: int) -> int:
-    """Write requantised sums; return the cycles. Weights are in B; k counts window rows, columns, then channels."""
+    """Convolve within the image memory; return the cycles. Weights lie in buffer B by window row, column, channel."""
     in_h, in_w, in_c = regs[Reg.IN_H], regs[Reg.IN_W], regs[Reg.IN_C]
     kernel_h, kernel_w = regs[Reg.KERNEL_H], regs[Reg.KERNEL_W]
     out_w, out_c, lanes, rows = regs[Reg.OUT_W], regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
@@ -118,7 +118,7 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
 
 @callee
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Add two tensors like TFLite, with a second factor of 1/2. Two products per element: four take two cycles."""
+    """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     size, image = regs[Reg.OUT_H] * regs[Reg.OUT_W] * regs[Reg.OUT_C], _image(regs)
     for index in range(size):
@@ -132,7 +132,8 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 @callee
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Compute the mean of each channel, with ties away from zero: four channels per cycle, then a division each."""
+    """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
+    It adds up four channels per cycle, and then divides once per channel."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     pixels, channels, image = regs[Reg.IN_H] * regs[Reg.IN_W], regs[Reg.IN_C], _image(regs)
     for channel in range(channels):
@@ -147,7 +148,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Read b bytes at address a into rows of B, in the format of set_matrixB. Note a misuse if rows are in use."""
+    """The CFU instruction fetch: read b bytes at address a into rows of B. Note a misuse if these rows are in use."""
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
@@ -170,7 +171,7 @@ def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 @callee
 def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Add four products of codes in a (zero point -128) and weights in b to the sum, and answer with the sum."""
+    """The CFU instruction dot: add four products of codes a (zero point -128) and weights b; answer with the sum."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     total = regs[Reg.DOT]
     for lane in range(4):
@@ -181,7 +182,7 @@ def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
 
 @callee
 def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
-    """Return whether a fetch would overwrite weights that the running convolution reads."""
+    """Return whether a fetch of `nbytes` would overwrite weights that the running convolution reads."""
     if cycle > regs[Reg.CONVOLVED]:
         return False
     size, tiles = regs[Reg.ROWS], -(-regs[Reg.OUT_C] // regs[Reg.LANES])
@@ -192,7 +193,7 @@ def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
 
 @callee
 def _command(regs: Array, misuse: int, cycle: int) -> None:
-    """Begin a command: answer 0, and note `misuse` if the array is busy."""
+    """Begin a command of the CFU: set the answer to 0, and note `misuse` if the array is busy."""
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
@@ -200,7 +201,7 @@ def _command(regs: Array, misuse: int, cycle: int) -> None:
 
 @callee
 def _image(regs: Array) -> int:
-    """Return the index of the image memory's first word in the array of all buffers, where it follows A, B and C."""
+    """Return the index of the image memory's first word in the array of all CFU memories (`state.buffers`)."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 
@@ -218,7 +219,7 @@ def _byte(buffers: Array, image: int, at: int) -> int:
 
 @callee
 def _store(regs: Array, buffers: Array, image: int, index: int, value: int) -> None:
-    """Write a byte of the output, clamped to the layer's range."""
+    """Write `value`, clamped to the layer's range, as byte number `index` of the output in the image memory."""
     value = min(max(value, regs[Reg.LOW]), regs[Reg.HIGH])
     at = regs[Reg.OUTPUT] + index & IMAGE_BYTES - 1
     place, shift = image + (at >> 2), 8 * (at & 3)

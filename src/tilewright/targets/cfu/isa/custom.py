@@ -23,7 +23,7 @@ from .state import Misuse, Reg, note
 
 
 class Role(StrEnum):
-    """The purpose of an instruction: it moves data, waits for the array, or post-processes sums."""
+    """The purpose of a CFU instruction: it moves data, waits for the array, or post-processes sums."""
 
     TRANSFER = "transfer"
     WAIT = "waiting for the array"
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 class Custom(NamedTuple):
-    """One instruction. `meaning` takes (regs, buffers, ram, a, b, cycle). The machine must have one of `extensions`."""
+    """A CFU instruction. `meaning` takes (regs, buffers, ram, a, b, cycle). It needs one of `extensions`, if any."""
 
     name: str
     operands: str
@@ -104,18 +104,18 @@ NEEDS = np.array(
 
 
 def name(function: int) -> str:
-    """Return the name of the instruction funct7 << 3 | funct3."""
+    """Return the name of the CFU instruction with the number `function`, which is `funct7 << 3 | funct3`."""
     known = CUSTOM.get(function >> 3)
     return known.name if known and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
 
 
 def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
-    """Return the CFU, uncompiled. `build` is `jit.version()`; `beyond` (`extended` or `absent`) handles extensions."""
+    """Return the CFU's function, uncompiled. `build` is `jit.version()`; `beyond` is `extended` or `absent`."""
 
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
     ) -> tuple[int, int]:
-        """Execute the command that the CFU takes in `cycle`; a and b are int32 values."""
+        """Execute the command that the CFU takes in `cycle`. Return the answer and the cycle in which it is ready."""
         _ = build
         regs[Reg.FUNCT7], regs[Reg.READY] = funct7, cycle + 1
         gemm.settle(regs, buffers, cycle)
@@ -151,7 +151,7 @@ def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple
 
 @callee
 def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """Execute an instruction of the machine's extensions. Return False if it is not one."""
+    """Execute a CFU instruction of the machine's extensions. Return False if `funct7` is not one of them, else True."""
     if not NEEDS[funct7] & regs[Reg.EXTENSIONS]:
         return False
     if funct7 == PUT:
@@ -179,5 +179,5 @@ def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: in
 
 @callee
 def absent(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """Return False: a machine without extensions has no such instruction."""
+    """Stand in for `extended` in a machine without extensions: execute nothing and return False."""
     return False

@@ -1,11 +1,12 @@
-"""The array's instructions: write rows of A and B, multiply into C, read sums from C; and fixed-point post-processing.
+"""CFU instructions: write rows of A and B, multiply them into C, read sums from C; and fixed-point post-processing.
 
-Values equal those of the author's cfu.v; post-processing is gemmlowp's. Each meaning takes (regs, buffers, ram, a, b,
-cycle): a and b are int32 operands, and the CFU takes the command in `cycle`. A meaning with a new answer writes
-Reg.ANSWER. If the answer is not ready in the next cycle, it also writes Reg.READY.
+Values equal those of the author's cfu.v; post-processing is gemmlowp's. The meaning of an instruction is a function
+of (regs, buffers, ram, a, b, cycle): a and b are int32 operands, and the CFU takes the command in `cycle`. A meaning
+with a new answer writes Reg.ANSWER. If the answer is not ready in the next cycle, it also writes Reg.READY.
 
-Row (n_tile * M + m) of C gets the sums of row (m_tile * K + k) of A and row (n_tile * K + k) of B. Tiles are computed
-one after the other, with m outermost. A tile takes one cycle per k, `array` cycles of skew, and one cycle per row of C.
+Row `n_tile * M + m` of C gets the sums over k of row `m_tile * K + k` of A times row `n_tile * K + k` of B. Tiles are
+computed one after the other, with m outermost. A tile takes one cycle per k, `array` cycles of skew, and one cycle per
+row of C.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ A, B = 0, 1
 
 @callee
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Latch a * b. With srdhm=single, also answer with its rounded high half, one cycle later than usual."""
+    """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, answer like get_SRDHM, but a cycle later."""
     regs[Reg.PRODUCT] = a * b
     regs[Reg.OVERFLOW] = a == INT_MIN and b == INT_MIN
     if regs[Reg.SRDHM] == SINGLE:
@@ -38,32 +39,32 @@ def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 @callee
 def get_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with the saturated, rounded, doubled high half of the product."""
+    """The CFU instruction get_SRDHM: answer with the high half of twice the latched product, rounded and saturated."""
     regs[Reg.ANSWER] = INT_MAX if regs[Reg.OVERFLOW] else high_product(regs[Reg.PRODUCT])
 
 
 @callee
 def rdbpot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with a / 2**b, rounded; b is unsigned."""
+    """The CFU instruction RDBPOT: answer with `a / 2**b`, rounded to nearest; b is unsigned."""
     regs[Reg.ANSWER] = shifted(a, b & 0xFFFFFFFF)
 
 
 @callee
 def off_maxmin(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with a + b, clamped to int8."""
+    """The CFU instruction off_maxmin: answer with `a + b`, clamped to int8."""
     regs[Reg.ANSWER] = max(-128, min(127, wrapped(a + b)))
 
 
 @callee
 def high_product(product: int) -> int:
-    """Return the rounded high half of a 64-bit product: (product + nudge) / 2**31, truncated."""
+    """Return `product / 2**31`, rounded to nearest: the high half of a doubled 64-bit product."""
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
 @callee
 def shifted(x: int, exponent: int) -> int:
-    """Return x / 2**exponent, to nearest, ties away from zero. Unsigned exponents above 31 give the RTL's result."""
+    """Return `x / 2**exponent`, to nearest, ties away from zero. Exponents above 31 give what the RTL gives."""
     if exponent > 31:
         return -1 if x == INT_MIN else 0
     mask = (1 << exponent) - 1
@@ -73,7 +74,7 @@ def shifted(x: int, exponent: int) -> int:
 
 @callee
 def scaled(x: int, multiplier: int, shift: int) -> int:
-    """Return x * multiplier * 2**(shift - 31) with gemmlowp's double rounding."""
+    """Return `x * multiplier * 2**(shift - 31)` with gemmlowp's double rounding."""
     return shifted(high_product(wrapped(x << max(shift, 0)) * multiplier), max(-shift, 0))
 
 
@@ -85,19 +86,19 @@ def wrapped(x: int) -> int:
 
 @callee
 def set_a(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Write part of a row of A."""
+    """The CFU instruction set_matrixA: write part of a row of buffer A."""
     _set(regs, buffers, A, a, b, cycle)
 
 
 @callee
 def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Write part of a row of B."""
+    """The CFU instruction set_matrixB: write part of a row of buffer B."""
     _set(regs, buffers, B, a, b, cycle)
 
 
 @callee
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write A or B. With transfer=addressed, word a becomes b; otherwise a and b are the next two words of a row."""
+    """Write buffer A or B. With transfer=addressed, word number a becomes b; otherwise a, b are the next two words."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL]
     if busy:
@@ -129,7 +130,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 
 @callee
 def _commit(regs: Array, buffers: Array, which: int) -> None:
-    """Write the latched row of A or B into its buffer, if the write is enabled."""
+    """Write the latched row into buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
     if regs[Reg.A_ENABLED + which]:
         words = regs[Reg.LANES] // 4
         row = regs[Reg.A_ROW + which] & regs[Reg.ROWS] - 1
@@ -140,7 +141,7 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
 
 @callee
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Start a product: a is accumulate << 30 | M << 20 | N << 10 | K, and b is the offset added to A."""
+    """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
@@ -171,9 +172,9 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 @callee
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
-    """Return the cycles of a product: 1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL.
+    """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0.
 
-    Return NEVER if m or n is 0.
+    They are 1 plus, for each tile, `k + lanes` and the number of rows that it writes to C.
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
@@ -191,7 +192,7 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
 
 @callee
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
-    """Run before each command: if a launch has ended, write C, and the rows of A and B that waited for its end."""
+    """Before a command: if a matrix product has ended, write C, and the rows of A and B that waited for this end."""
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
         _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
         regs[Reg.PENDING] = 0
@@ -201,7 +202,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 @callee
 def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
-    """Write the part of C that the launch in `regs` computes in `cycles`. Rows past the buffers wrap, as in the RTL."""
+    """Write the part of C that the started product computes in `cycles`. Rows past the buffers wrap, as in the RTL."""
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     m, n, k = regs[Reg.M], regs[Reg.N], regs[Reg.K]
     words = lanes // 4
@@ -234,22 +235,22 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
 
 @callee
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
-    """Unpack the int8 lanes of a row into words. The most significant byte of each word is the first lane."""
+    """Unpack the int8 lanes at index `row` of `buffers` to one word each, from index `to` on, highest bytes first."""
     for j in range(lanes):
         buffers[to + j] = np.int8(buffers[row + (j >> 2)] >> (24 - 8 * (j & 3)))
 
 
 @callee
 def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with 1 while the array works, else 0."""
+    """The CFU instruction check_GEMM: answer with 1 while the array works, else 0."""
     regs[Reg.ANSWER] = cycle <= regs[Reg.BUSY_UNTIL]
 
 
 @callee
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Answer with the next lane of C or, with readout=random, row a and column b.
+    """The CFU instruction get_matrixC: answer with the next sum of C or, with readout=random, that of row a, column b.
 
-    The random answer comes one cycle later, because the address is computed first.
+    With readout=random the answer comes one cycle later, because the address is computed first.
     """
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:

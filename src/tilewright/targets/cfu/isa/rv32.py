@@ -1,6 +1,6 @@
 """RV32IM with Zicsr, Zifencei and custom-0: each instruction's fields, text and meaning (RISC-V manual, volume I).
 
-The loop runs predecoded words, each packed into an int64. All arithmetic has two operands, `x[rs1]` and
+The CPU loop runs predecoded words, each packed into an int64. All arithmetic has two operands, `x[rs1]` and
 `x[rs2] + imm`: register instructions have an immediate of 0, and forms without rs2 read x0.
 """
 
@@ -30,7 +30,7 @@ LOW = 0xFFFFFFFF
 
 @inlined
 def arithmetic(function: int, a: int, b: int) -> int:
-    """Return the result of an operation on two int32 values; only its low 32 bits are valid."""
+    """Return the result of the arithmetic `function` on two int32 values; only the low 32 bits of it are valid."""
     if function == ADD:
         return a + b
     if function == SUB:
@@ -65,7 +65,7 @@ def arithmetic(function: int, a: int, b: int) -> int:
 
 @callee
 def _divide(function: int, a: int, b: int) -> int:
-    """Return the quotient, rounded towards zero, or the remainder. Division by zero gives -1 and the dividend."""
+    """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, these are -1 and a."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
     quotient, rest = -1, a
@@ -79,7 +79,7 @@ def _divide(function: int, a: int, b: int) -> int:
 
 @callee
 def taken(function: int, a: int, b: int) -> bool:
-    """Return whether a branch is taken."""
+    """Return whether a branch that compares a and b by `function` is taken."""
     if function == EQUAL:
         return a == b
     if function == NOT_EQUAL:
@@ -103,7 +103,7 @@ class Memory(NamedTuple):
 
 @callee
 def load(function: int, memory: Memory, at: int) -> int:
-    """Return the value of a load at a byte offset into RAM, aligned to its size."""
+    """Return the value that a load reads at byte offset `at` of RAM, a multiple of the size of the access."""
     if function == WORD:
         return memory.word[at >> 2]
     if function == BYTE_UNSIGNED:
@@ -117,7 +117,7 @@ def load(function: int, memory: Memory, at: int) -> int:
 
 @callee
 def store(function: int, memory: Memory, at: int, value: int) -> None:
-    """Store the low bytes of an int32 value at a byte offset into RAM, aligned to its size."""
+    """Store the low bytes of an int32 value at byte offset `at` of RAM, a multiple of the size of the access."""
     if function == WORD:
         memory.word[at >> 2] = value
     elif function == BYTE:
@@ -127,7 +127,7 @@ def store(function: int, memory: Memory, at: int, value: int) -> None:
 
 
 class Form(NamedTuple):
-    """The form of an instruction's operands: their text, which names registers, and the immediate's encoding."""
+    """The operands of an instruction: a template of their text in assembler, and the encoding of the immediate."""
 
     text: str
     immediate: str = ""
@@ -159,7 +159,7 @@ class Instruction(NamedTuple):
 
 
 def _family(names: str, form: Form, kind: int, opcode: int, funct7: int | None = None) -> list[Instruction]:
-    """Return instructions with funct3 0, 1, 2 ...; `-` skips a number."""
+    """Return the instructions in `names`, with funct3 0, 1, 2 ... in this order; the name `-` skips a number."""
     high = {None: 0, 0: 0, 32: 8, 1: 16}[funct7]
     rows = enumerate(names.split())
     return [Instruction(name, form, kind | high | f3, opcode, f3, funct7) for f3, name in rows if name != "-"]
@@ -206,7 +206,7 @@ NAMES = (
 
 
 def decode(words: Array, address: int) -> Array:
-    """Decode consecutive words from `address`, uint32 [n], to packed instructions, int64 [n].
+    """Return packed instructions, int64 [n], decoded from the consecutive words, uint32 [n], at `address`.
 
     Invalid words become ILLEGAL. The immediate of custom-0 is funct7 << 3 | funct3; the immediate of a
     CSR instruction is the number of the CSR.

@@ -62,7 +62,7 @@ ANY = 1 << 30
 
 
 def registers(config: Config) -> Array:
-    """Return the registers after reset."""
+    """Return the CFU's registers after reset, int64, indexed by Reg."""
     regs = np.zeros(NOTES + len(Note._fields) * MAX_NOTES, np.int64)
     regs[Reg.EXTENSIONS] = sum(1 << EXTENSIONS.index(name) for name in set(config.extension_names))
     regs[Reg.LANES], regs[Reg.ROWS] = config.array, config.buffer_rows
@@ -75,10 +75,10 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """Return the memories as one int32 array: A, B, C, then the registers of the array.
+    """Return the CFU's memories as one int32 array: the buffers A, B and C, then the registers of the multiplier array.
 
     A and B have four int8 per word, the first in the most significant byte; C has int32 sums. With extensions, the
-    image memory and the channel tables follow C. The registers are a row of A, a row of B, and n x n sums.
+    image memory and the channel tables follow C. The array's registers are a row of A, a row of B, and n x n sums.
     """
     words, lanes = config.buffer_rows * config.array, config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
@@ -86,7 +86,7 @@ def buffers(config: Config) -> Array:
 
 
 class Misuse(IntEnum):
-    """A program error that the hardware does not detect."""
+    """A kind of program error in the use of the CFU, which the hardware does not detect."""
 
     WRITE_BUSY, READ_BUSY, START_BUSY, HALF_ROW, PARTIAL_READ, ROWS, OFFSET, EMPTY, UNKNOWN = range(1, 10)
 
@@ -105,7 +105,7 @@ MESSAGES = {
 
 
 class Note(NamedTuple):
-    """A misuse by the instruction at `pc`: its first cycle and its count. `detail` is the offending number."""
+    """A misuse of the CFU by the instruction at `pc`: its first cycle and its count. `detail` is the wrong number."""
 
     kind: str
     pc: int
@@ -126,7 +126,7 @@ KIND, PC, CYCLE, TIMES, REGION, DETAIL, NOTE = range(7)
 
 @callee
 def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
-    """Count a misuse. The registers hold one note per kind and pc, with the cycle of the first occurrence."""
+    """Record a misuse in the CFU's registers, which hold one note per kind and pc: the first cycle, and a count."""
     count = regs[Reg.NOTED]
     for at in range(NOTES, NOTES + NOTE * count, NOTE):
         if regs[at + KIND] == kind and regs[at + PC] == regs[Reg.PC]:

@@ -56,9 +56,9 @@ Cfu = Execute | Unit
 
 @contextmanager
 def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
-    """Yield the compiled CFU that the loop calls: the model if `cfu` is None, else a function that calls `cfu`.
+    """Yield the compiled CFU that the CPU loop calls: the model if `cfu` is None, else a function that calls `cfu`.
 
-    `regs` are the registers of the CFU. For a CFU in Python they hold only its number.
+    `regs` are the registers of the CFU. For a CFU in Python they hold only a number that identifies it.
     """
     if cfu is None:
         yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
@@ -83,7 +83,7 @@ def signature() -> Any:
 
 @cache
 def _compiled(in_python: bool, extensions: bool) -> Any:
-    """Return a compiled CFU. Extensions, most of the model's code, are compiled only for machines that have some."""
+    """Return the compiled model of the CFU, or with `in_python` a compiled function that calls a CFU in Python."""
     if in_python:
         return native(ask, signature(), python=True)
     return native(make_execute(version(), extended if extensions else absent), signature())
@@ -92,7 +92,7 @@ def _compiled(in_python: bool, extensions: bool) -> Any:
 def ask(
     regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
 ) -> tuple[int, int]:
-    """Call the CFU in Python, from compiled code."""
+    """Call a CFU in Python from compiled code. Return its answer and the cycle in which the answer is ready."""
     with objmode(value="int64", ready="int64"):
         value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
     return value, ready
@@ -102,13 +102,13 @@ def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -
     value, ready = _in_use[int(number)](funct7, funct3, a, b, cycle)
     if not cycle <= ready < 1 << 62:
         reason = f"answers in cycle {ready} to a command of cycle {cycle}"
-        raise MachineError("CFU", reason, "return (value, ready cycle), ready not before the command's cycle")
+        raise MachineError("CFU", reason, "return (value, ready cycle); the latter must not precede the command")
     return int(value) & 0xFFFFFFFF, int(ready)
 
 
 @dataclass(frozen=True)
 class Trap:
-    """Why a program was stopped: the event at `pc`, and the address that it concerns."""
+    """Why a program was stopped: the event `kind` at `pc`, and the address `value` that it concerns."""
 
     kind: str
     pc: int
@@ -129,10 +129,10 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The result of a run. `exit_code` is None if a trap ended it; `misuses` are misuses of the CFU's model.
+    """The result of a program's run. `exit_code` is None if a trap ended it; `misuses` are misuses of the CFU's model.
 
-    `regions` are the parts between markers, in order. A region has the number that the program wrote at its marker; the
-    first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
+    `regions` are the parts of the run between markers, in order. A region has the number that the program wrote at its
+    marker; the first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
     """
 
     exit_code: int | None
@@ -158,11 +158,11 @@ def run(
     offsets: Mapping[int, int] | None = None,
     cfu: Cfu | None = None,
 ) -> Run:
-    """Run `image` to its end: a store to HALT, a trap, or the limit.
+    """Run the program `image` until it stores to HALT, traps, or has executed `max_instructions`.
 
-    `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the (address, size) to
-    return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by region;
-    others are noted as misuse. `cfu` replaces the model. Raises ProgramError if something does not fit into RAM.
+    `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
+    size) to return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by
+    region; others are noted as misuse. `cfu` replaces the model. Raises ProgramError if something is not in RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -251,5 +251,5 @@ def _inside(ram: Array, what: str, address: int, size: int) -> slice:
     at = address - RAM_BASE
     if at < 0 or size < 0 or at + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"
-        raise ProgramError(what, reason, "link for that range, or set ram_bytes")
+        raise ProgramError(what, reason, "link the program for that range, or set ram_bytes")
     return slice(at, at + size)

@@ -31,7 +31,7 @@ MAX_LINES = 1 << 22
 
 
 class Segment(NamedTuple):
-    """Bytes at an address. If `size` is larger than the data, zeros follow."""
+    """A part of a program to load at an address. If `size` is larger than the data, zeros follow the data."""
 
     address: int
     data: bytes
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """An address, and a size in bytes."""
+    """The address of a symbol, and its size in bytes."""
 
     address: int
     size: int
@@ -134,7 +134,7 @@ class Source:
         self._starts = [start for start, _, _ in named]
 
     def function(self, address: int) -> str:
-        """Return the function at `address`, or "?". A function without a size extends to the next one."""
+        """Return the name of the function at `address`, or "?". A function without a size extends to the next one."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return "?"
@@ -170,7 +170,7 @@ class Source:
 
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """Add the rows of one DWARF line program; rows that end a sequence have no file. Return False for too many rows."""
+    """Add the rows of a DWARF line program to `found`. Rows at a sequence's end get no file. False if too many."""
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1

@@ -43,7 +43,7 @@ TOP = 12  # rows of a long table
 
 
 class Row(NamedTuple):
-    """One function or line: its cycles and instructions without callees, and its cycles by category."""
+    """A function or source line in a profile: cycles and instructions without callees, and cycles by category."""
 
     name: str
     cycles: int
@@ -55,8 +55,8 @@ class Row(NamedTuple):
 class Profile:
     """The profile of a run. Rows are sorted by cycles, the largest first.
 
-    `misses` counts the lines fetched into each L1 cache. `stacks` are the cycles of each function and source line, in
-    the order of addresses.
+    `misses` counts the lines fetched into each L1 cache. `stacks` are the cycles by (function, shown line, file, line
+    number), in the order of addresses.
     """
 
     cycles: int
@@ -109,8 +109,8 @@ def profile(run: Run, source: Source) -> Profile:
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
     """Return one Row for each distinct name, with sums over the instructions of that name.
 
-    For n instructions, `names` has the function or line; `spent` (cycles) and `category` are [n, causes + 1], with
-    execution in the last column.
+    For n instructions, `names` has the function or line of each. `spent` (cycles) and `category` (indices) are
+    [n, causes + 1]: a column for each cause of lost cycles, and last the execution itself.
     """
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
@@ -125,7 +125,8 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """Return the category of an instruction's cycles by cause and, last, of its execution: indices [n, causes + 1]."""
+    """Return the categories of the cycles of n used instructions, as indices int64 [n, causes + 1].
+    There is a column for each cause of lost cycles; the last column is the execution itself."""
     own = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     found = np.repeat(own[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():
@@ -140,7 +141,7 @@ def _categories(code: Array, used: Array) -> Array:
 
 
 def _category(code: Array, index: int) -> str:
-    """Return the category of an instruction. A branch on the answer of check_GEMM counts as waiting for the array."""
+    """Return the category of `code[index]`. A branch on the answer of check_GEMM counts as waiting for the array."""
     insn = int(code[index])
     op = insn & 255
     if op < LOAD:
@@ -159,7 +160,7 @@ def _category(code: Array, index: int) -> str:
 
 
 def report(profile: Profile) -> Iterator[str]:
-    """Yield the lines of the report: tables, with the largest rows first."""
+    """Yield the lines of the text report on a profile: tables, each with the largest rows first."""
     yield f"{profile.cycles:,} cycles, {profile.instructions:,} instructions"
     yield from _shares("where the cycles go", profile.categories, profile.cycles, len(profile.categories))
     yield from _shares("waits by cause", profile.causes, profile.cycles, len(profile.causes))
@@ -184,8 +185,8 @@ def _shares(title: str, values: Mapping[str, int], whole: int, top: int = TOP) -
 def speedscope(profile: Profile, name: str) -> dict[str, Any]:
     """Return JSON values for speedscope.app: each function with its source lines, weighted by cycles.
 
-    The format is https://www.speedscope.app/file-format-schema.json: a sampled profile with one sample per stack. It
-    has no unit for cycles.
+    The format is https://www.speedscope.app/file-format-schema.json: a sampled profile with one sample per stack (a
+    function and a line). The format has no unit for cycles.
     """
     frames: dict[tuple[str, str, int], int] = {}
     weights: dict[tuple[int, int], int] = {}
@@ -217,7 +218,7 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 def execute(
     path: str | Path, config: Config, timing: str, limit: int | None = None, cfu: Cfu | None = None
 ) -> Execution:
-    """Run `path` to its end and report. A trap, a nonzero exit code or a misuse of the CFU fails the run."""
+    """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail."""
     image = elf.load(path)
     result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     source = Source(image)

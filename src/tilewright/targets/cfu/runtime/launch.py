@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Part, StepTable, Trace
+from tilewright.sim.steps import Part, StepTable, Trace, by_size
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.config import Config
@@ -19,6 +20,13 @@ from tilewright.targets.cfu.image import BASE, FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
+
+#: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
+CAUSES = {
+    **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
+    **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
+    "fetch": "instruction fetch",
+}
 
 
 def program_of(name: str, image: FirmwareImage) -> elf.Executable:
@@ -83,13 +91,21 @@ def run(
     if program.graph is None:
         return LaunchResult(outputs, found, timed, "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {one.region: Part(one.cycles, 0, one.read, one.written, one.lost) for one in operators}
+    taken = {one.region: Part(one.cycles, 0, one.read, one.written, one.lost, causes(one)) for one in operators}
     parts = tuple(taken[index + 1] for index in range(len(image.records)))
     return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs)
 
 
+def causes(region: core.Region) -> dict[str, int]:
+    """Return the cycles of a region by cause, the largest first: what no cause of `CAUSES` takes is CPU arithmetic."""
+    found = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
+    for name, cycles in region.lost.items():
+        found[CAUSES.get(name, "CPU arithmetic")] += cycles
+    return by_size(found)
+
+
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
-    """Return the number of samples. Raises ProgramError if their sizes do not match the launch."""
+    """Return the number of samples in `values`. Raises ProgramError if their sizes do not match the launch."""
     there = [place for place in image.inputs if place.name in values]
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
@@ -98,7 +114,7 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
 
 
 def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str]) -> Trace:
-    """Return a trace with one step per operator, on one unit, the CPU. Without operators it has only `cycles`."""
+    """Return a trace of one unit, the CPU, with one step per operator. If `found` is empty, it has only `cycles`."""
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)

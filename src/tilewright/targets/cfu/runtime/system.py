@@ -1,4 +1,4 @@
-"""Instructions that the loop leaves to Python: CSRs, fences, device accesses, stores into code.
+"""Instructions that the CPU loop leaves to Python: CSRs, fences, device accesses, stores into code.
 
 Each function executes the instruction at Cpu.POSITION and advances past it, or returns the name of a trap. Devices have
 addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. All of LiteX's
@@ -40,8 +40,8 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of `mark` after each store to
-    REGION, in order.
+    `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of the function `mark`
+    after each store to REGION, in order.
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -50,7 +50,7 @@ class Devices:
     marks: list[tuple[int, Array]] = field(default_factory=list)
 
     def load(self, address: int) -> int | None:
-        """Return the 32-bit value at an address, or None if no device answers."""
+        """Return the 32-bit value that a device gives at `address`, or None if no device answers."""
         if address not in AREA:
             return None
         return 1 if address & ~3 == UART_EMPTY else 0
@@ -70,7 +70,7 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
 
 
 def _lose(m: Machine, cause: Cause, cycles: int) -> None:
-    """Add `cycles` to the current instruction."""
+    """Count `cycles` that the current instruction loses to `cause`, and advance the clock by them."""
     at = m.cpu[Cpu.POSITION]
     m.lost[at, cause] += cycles
     m.times[at, cause] += 1
@@ -78,7 +78,7 @@ def _lose(m: Machine, cause: Cause, cycles: int) -> None:
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
-    """Advance past the current instruction, which takes 1 + `cycles`."""
+    """Advance past the current instruction, which takes 1 cycle plus `cycles` that it loses to `cause`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     _lose(m, cause, cycles)
     m.cpu[Cpu.CYCLE] += 1
@@ -90,7 +90,7 @@ def _write(m: Machine, rd: int, value: int) -> None:
 
 
 def instruction(m: Machine, c: Costs) -> str:
-    """Execute a CSR instruction or a fence, or return the name of a trap."""
+    """Execute a CSR instruction or a fence. Return "", or the name of the trap that it causes."""
     op, rd, one, _, number = _fields(m)
     if op == rv32.ECALL:
         return "environment call"
@@ -156,7 +156,7 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
 
 
 def mark(m: Machine) -> tuple[int, Array]:
-    """Return the running region (0: none), and the counters after the current instruction, int64 [4 + causes].
+    """Return the current region's number (0: none), and the counters after this instruction, int64 [4 + causes].
 
     The counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
     """
@@ -166,7 +166,7 @@ def mark(m: Machine) -> tuple[int, Array]:
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:
-    """Execute a load or store outside of RAM, or return the name of a trap."""
+    """Execute a load or store outside of RAM. Return "", or the name of the trap that it causes."""
     op, rd, _, two, _ = _fields(m)
     address = int(m.cpu[Cpu.ADDRESS])
     size, loads = 1 << (op & 3), op < STORE
@@ -192,7 +192,7 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
 
 
 def store_code(m: Machine, c: Costs) -> str:
-    """Execute a store into code. The stored word is decoded again, as if a FENCE.I followed."""
+    """Execute a store into code; return "" (no trap). The stored word is decoded again, as if a FENCE.I followed."""
     op, _, _, two, _ = _fields(m)
     at = int(m.cpu[Cpu.ADDRESS]) - RAM_BASE
     rv32.store(op & 31, m.ram, at, int(m.regs[two]))

@@ -13,7 +13,7 @@ from tilewright.targets.base import TimingModel
 
 
 class Costs(NamedTuple):
-    """Costs in cycles. Each instruction takes one cycle; these are added to it unless the comment says otherwise."""
+    """Costs in cycles. Each instruction takes one cycle; costs are added to it unless the comment says otherwise."""
 
     load_use: int = 2  # RTL: the next instruction uses a load's result; one less if the one after it does
     shift_use: int = 1  # RTL: the next instruction uses a shift's result

@@ -36,7 +36,7 @@ def make_loop(build: int) -> Callable[..., None]:
     """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on."""
 
     def loop(m: Machine, c: Costs, execute: Any) -> None:
-        """Run until an instruction must leave the loop; m.cpu holds the reason and the position."""
+        """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
         _ = build  # a closure variable, and so part of the key in Numba's cache
         cpu, code, regs, ready, late, base = m.cpu, m.code, m.regs, m.ready, m.late, m.base
         lost, times, entered = m.lost, m.times, m.entered
@@ -158,7 +158,7 @@ def make_loop(build: int) -> Callable[..., None]:
 
 @callee
 def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
-    """Count `cycles` that instruction i loses to a cause, and return them."""
+    """Count `cycles` that instruction number i loses to `cause`, and return `cycles`."""
     lost[i, cause] += cycles
     times[i, cause] += 1
     return cycles
@@ -166,7 +166,7 @@ def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
 
 @callee
 def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
-    """Return why a load or store leaves the loop, or STAYS. `in_code` is its address relative to the start of code."""
+    """Return why a load or store leaves the loop, or STAYS. `at` is its offset in RAM, `in_code` its offset in code."""
     if at < 0 or at >= size:
         return state.TO_DEVICE
     width = op & 3
@@ -189,14 +189,14 @@ def stored(cpu: Array, op: int, at: int, t: int) -> bool:
 
 @callee
 def bytes_of(op: int, at: int) -> int:
-    """Return a mask of the bytes in its word that a load or store accesses."""
+    """Return a 4-bit mask of the bytes that a load or store at `at` accesses in a 32-bit word."""
     width = op & 3
     return (15 if width == rv32.WORD else 1 if width == rv32.BYTE else 3) << (at & 3)
 
 
 @callee
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Return the cycles of a branch that is taken or predicted taken (backward). `wrong` is what follows in memory."""
+    """Return the extra cycles of a branch that is taken or goes backward. `wrong` is the next instruction in memory."""
     if taken and imm < 0:
         return c.taken
     # The instruction after a branch is already in decode. If it waits for a register, it delays the branch target.
@@ -207,7 +207,7 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
 
 @callee
 def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
-    """Return the cycles until the CFU takes a command. Commands cannot be undone, so all instructions before it must
+    """Return the cycles until the CFU takes a command. Commands cannot be undone, so all earlier instructions must
     have completed."""
     drained, free = max(cpu[Cpu.BARRIER], t), cpu[Cpu.CFU_FREE]
     if drained > t:

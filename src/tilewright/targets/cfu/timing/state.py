@@ -80,7 +80,7 @@ class Bus(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """All arrays of a machine. Code is indexed by instruction, RAM by offset from its base, caches by set."""
+    """All arrays of a machine's state. Code is indexed by instruction, RAM by offset from its base, caches by set."""
 
     code: Array  # int64 [n], packed: isa/rv32.py
     base: int  # address of the first instruction, a multiple of a line
@@ -101,7 +101,7 @@ class Machine(NamedTuple):
 
 
 def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buffers: Array, slots: int) -> Machine:
-    """Return a machine after reset, with decoded `code` and filled `ram` (uint8). `slots` stores can be posted."""
+    """Return a machine after reset, with decoded `code` and filled `ram` (uint8). `slots`: stores that can wait."""
 
     def empty(size: int) -> Array:
         return np.full(size, -1, np.int64)
@@ -142,7 +142,7 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
 
 @callee
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
-    """Open the DRAM row that holds `offset`. Return the cycles."""
+    """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open."""
     row = offset >> bus.row_shift
     bank = row & (bus.rows.shape[0] - 1)
     if bus.rows[bank] == row:
@@ -153,7 +153,7 @@ def open_row(bus: Bus, c: Costs, offset: int) -> int:
 
 @callee
 def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
-    """Access a word in the L2 cache. Return the additional cycles of a miss, or 0 on a hit."""
+    """Access the word at `offset` through the L2 cache. Return the additional cycles of a miss, or 0 on a hit."""
     line = offset >> bus.line_shift
     place = line & (bus.tags.shape[0] - 1)
     before = bus.tags[place]
@@ -173,7 +173,7 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
 
 @callee
 def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
-    """Fill the L1 line of `offset`. Return the cycle in which the instruction continues."""
+    """Fill the line of an L1 cache with `offset`, from cycle `now` on. Return the cycle in which the CPU continues."""
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
@@ -188,7 +188,7 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 
 @callee
 def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
-    """Post a store. Return the cycle in which the CPU continues: `now` if a slot is free."""
+    """Post a store to `offset` in cycle `now`. Return the cycle in which the CPU continues: `now` if a slot is free."""
     turn = cpu[Cpu.TURN]
     cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0
     taken = max(now, bus.written[turn])

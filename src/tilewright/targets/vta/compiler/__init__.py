@@ -1,1 +1,1 @@
-"""VTA's compiler: graph -> layers (lower) -> plans (search) -> schedules -> instruction streams (emit)."""
+"""VTA's compiler. It lowers graph nodes to layers, finds a plan for each layer, and emits instruction streams."""

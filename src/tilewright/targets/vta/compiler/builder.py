@@ -1,10 +1,11 @@
-"""Build instruction streams: each step names the parts of memories that it uses, and the builder derives the tokens.
+"""Build instruction streams, with the dependency tokens that order the instructions of different units.
 
-A part is a range of tiles that is loaded, computed or stored as a whole (a slot of plan.py).
+A step is one or more instructions of one unit. It names the parts of memories that it uses. A part is a range of tiles
+that is loaded, computed or stored as a whole (a slot of plan.py).
 
 If a step must follow a step of another unit and nothing orders the two yet, the earlier step pushes a token and the
 later one pops it. Between units that are not neighbours, a step of the unit in between passes the token on, or a NOP
-if there is no such step. So a queue's tokens are pushed and popped in the same order, all are needed, and none is left.
+if there is no such step. So a queue's tokens are popped in the order of their pushes, all are needed, and none is left.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """The numbers of the memory parts that a step reads (`reads`) and writes (`writes`)."""
+    """The memory parts that a step reads and those that it writes, as their numbers in `StreamBuilder.parts`."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
@@ -39,10 +40,10 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """n instructions with their tokens: `code` uint8 [n, 16].
+    """An encoded stream of n instructions with their dependency tokens: `code` uint8 [n, 16].
 
-    `unit`, `step` and `distinct` int64 [n]: the unit, the step and the distinct instruction of each one. A NOP belongs
-    to the step that follows it.
+    `unit`, `step` and `distinct` int64 [n]: the numbers of each instruction's unit, of its step, and of the instruction
+    in `StreamBuilder.distinct`, which has equal instructions once, without tokens. A NOP belongs to the step after it.
     """
 
     code: Raw
@@ -52,7 +53,7 @@ class Built:
 
 
 class StreamBuilder:
-    """Collects steps in stream order; a step is one or more instructions of a unit that use the same parts."""
+    """Collects steps in stream order. A step is one or more instructions of one unit that use the same memory parts."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.line = config, config.pipeline
@@ -67,11 +68,11 @@ class StreamBuilder:
         self._nops = [self.distinct.transfer(*nop, 0, 0, (0, 0), 0) for nop in self.line.nops]
 
     def __len__(self) -> int:
-        """Return the number of steps so far."""
+        """Return the number of steps that were added so far."""
         return len(self._units)
 
     def step(self, unit: int, rows: Sequence[int], operands: Operands, after: int = NOBODY) -> int:
-        """Add a step of instructions `rows` of `distinct`, to run after step `after`; return its number."""
+        """Add a step: instructions `rows` of `self.distinct`, to run after step `after`. Return the step's number."""
         self._units.append(unit)
         self._after.append(after)
         self._operands.append(self._known.setdefault(operands, len(self._known)))
@@ -82,12 +83,12 @@ class StreamBuilder:
     def load(
         self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: int, after: int
     ) -> None:
-        """Add a load of `shape` (rows, tiles per row) from DRAM tile `address` to tile `base`, in part `slot`."""
+        """Add a load of `shape` (rows, tiles per row): DRAM tile `address` to `memory` tile `base` in part `slot`."""
         row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> None:
-        """Add a load of `count` micro-ops."""
+        """Add a load of `count` micro-ops: from DRAM micro-op `address` on, to `memory` micro-op `base`."""
         row = self.distinct.load_uops(memory, base, address, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
@@ -97,11 +98,11 @@ class StreamBuilder:
         return self.step(self.line.store, (row,), Operands((out,), ()))
 
     def finish(self) -> None:
-        """Add FINISH, which follows every store and every load."""
+        """Add the FINISH instruction, which runs after every load and every store."""
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
     def build(self) -> Built:
-        """Return all instructions with their tokens. Raises ProgramError if a value does not fit its field."""
+        """Return all instructions with their tokens. Raises ProgramError if a value does not fit its bit field."""
         unit, operands = np.array(self._units, np.int64), [*self._known]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -129,13 +130,13 @@ class StreamBuilder:
 
 
 def _spread(first: Array, size: Array) -> tuple[Array, Array]:
-    """Join the ranges first..first+size-1: return where each one starts (and the end of the last), and all numbers."""
+    """Concatenate ranges first..first+size-1: return where each starts (and the last ends), and the concatenation."""
     starts = np.concatenate([[0], np.cumsum(size)])
     return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], size)
 
 
 class Tokens(NamedTuple):
-    """Steps and NOPs in stream order: `step` [m] (NOBODY for a NOP), `unit` [m] and token `bits` [m]."""
+    """Steps and NOPs in stream order: step numbers [m] (NOBODY for a NOP), unit numbers [m] and token bits [m]."""
 
     step: Array
     unit: Array
@@ -143,11 +144,11 @@ class Tokens(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The state of _link. A row is a step or a NOP; rows are in stream order.
+    """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
 
-    `rows` [1]: the number of rows. `clock` [m, units] (vector clocks): the last row of each unit that is known to have
-    ended when a row starts. `now` [units, units]: the same for the next row of each unit. `wants` [units]: the rows
-    that the next row must follow.
+    `made`: the rows. `rows` [1]: their number so far. `clock` [m, units] (vector clocks): for each row, the last row of
+    each unit that is known to have ended when it starts. `now` [units, units]: the same for the next row of each unit.
+    `wants` [units]: the last row of each unit that the next row must follow (NOBODY: none).
     """
 
     made: Tokens
@@ -158,7 +159,7 @@ class _State(NamedTuple):
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
-    """Return the tokens that make each step of `unit` [n] follow the steps `needs` [n, units] (NOBODY: no step)."""
+    """Return steps, NOPs and tokens so that step i, of unit `unit[i]`, follows the steps `needs[i]` (NOBODY: none)."""
     units = needs.shape[1]
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
     made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
@@ -170,7 +171,7 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 
 @compiled
 def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
-    """Fill `state`, and `row` [n] with the row of each step."""
+    """Add all steps to `state`, with NOPs where needed; set `row[i]` to the row of step i. See `_linked`."""
     units = needs.shape[1]
     for step in range(unit.shape[0]):
         u = unit[step]
@@ -207,7 +208,7 @@ def _carrier(state: _State, unit: int, other: int, need: int) -> int:
 
 @part
 def _put(state: _State, unit: int, step: int) -> int:
-    """Add a row for a step or a NOP, with tokens from the neighbours' rows that it must follow; return its number."""
+    """Add a step (NOBODY: a NOP) of `unit` as a row, with tokens from the rows in `state.wants`; return its number."""
     made, now, row, units = state.made, state.now, state.rows[0], state.wants.shape[0]
     for other in (unit - 1, unit + 1):
         if other < 0 or other >= units or state.wants[other] <= now[unit, other]:

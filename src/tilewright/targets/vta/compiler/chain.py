@@ -1,4 +1,4 @@
-"""Join consecutive layers into one launch, where the host need not requantise or lay out the data between them."""
+"""Join consecutive layers into one launch if the host need not requantise or lay out the data between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.targets.vta.config import Config
 
 
 class Layout(NamedTuple):
-    """The layout of a tensor in DRAM."""
+    """The layout of a tensor in DRAM: its channel tiles, and how pixels or matrix rows share tiles."""
 
     channels: int
     channel_tiles: int
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A node that the machine runs. `reads`: for each input tensor, the members that write it, () if the host does."""
+    """A node that the machine runs. `reads`: for each input, which members (indices) write it; () if the host does."""
 
     site: Site
     lowered: Lowered
@@ -43,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A node that needs no instructions: the members `made` wrote its result already, consecutively in DRAM."""
+    """A node without instructions: the members `made` (indices) already write its result, consecutively, to DRAM."""
 
     site: Site
     made: tuple[int, ...]
@@ -52,10 +52,10 @@ class View:
 
 @dataclass(eq=False)
 class Chain:
-    """The layers of one launch, in order (members), and the views between them.
+    """The nodes of one launch: members, which the machine runs as layers, and views, which need no instructions.
 
-    `made`: the tensors that later members may read, with the members that write them and the layout.
-    `segments`: groups of members whose results are consecutive in one DRAM segment.
+    `nodes`: members and views in order. `made`: for each tensor that later members may read, the members (indices) that
+    write it, and its layout. `segments`: tuples of members (indices) whose results share one DRAM segment, in order.
     """
 
     members: list[Member] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Chain:
         return self.members
 
     def view(self, site: Site, block: int) -> bool:
-        """Add a node as a view if members have already written its result; return whether it was added.
+        """Add a node as a `View` if members already write its result to DRAM; return whether it was added.
 
         A concatenation is a view if the results that it joins can be made consecutive in DRAM.
         """
@@ -106,7 +106,7 @@ class Chain:
         return True
 
     def _join(self, parts: list[tuple[int, ...]]) -> bool:
-        """Make results consecutive in DRAM; return False if a part is not a whole segment or occurs twice."""
+        """Join segments (tuples of members) into one; return False if a part is no whole segment or occurs twice."""
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]
@@ -115,12 +115,12 @@ class Chain:
 
 
 def operands(site: Site, layer: Layer) -> list[str]:
-    """Return the names of the tensors that a layer reads as tiles."""
+    """Return the names of the tensors that a node's layer reads as input tiles (not as weights)."""
     return [site.input(index).name for index in range(layer.operands)]
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
-    """Return the layout in DRAM of a layer's input or result; `columns`: pixels in a row of the image."""
+    """Return the DRAM layout of a layer's input or result with `tiles` channel tiles; `columns`: pixels in a row."""
     shares = layer.matrix and batch > 1
     return Layout(channels, tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
 
@@ -133,9 +133,9 @@ def read(layer: Layer, site: Site, batch: int) -> Layout:
 
 
 def _laid_out_by_host(layer: Layer, site: Site) -> bool:
-    """Return whether a layer reads im2col patches, or relies on zeros after the last pixel of a row's last tile.
+    """Return whether only the host can lay out a layer's input: im2col patches, or rows padded with zeros.
 
-    Only the host writes those zeros; a layer leaves other values there.
+    A layer may rely on zeros after the last pixel of a row's last tile. Other layers leave other values there.
     """
     op = site.node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D):
@@ -153,7 +153,7 @@ def written(layer: Layer, site: Site, batch: int) -> Layout:
 
 
 def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
-    """Return the layer of a node and its plan, or the reason why the node falls back to the host."""
+    """Return the layer that a node becomes and the layer's plan, or the reason why the host runs the node."""
     lowered = lower(site, context)
     if isinstance(lowered, str):
         return lowered
@@ -168,7 +168,7 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
 
 
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
-    """Yield the graph's nodes in order, as chains and host steps."""
+    """Yield the graph's nodes in order: chains of nodes that the machine runs, and a host step for each other node."""
     context, chain = Context(config, rounding, timing), Chain()
     chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
     for site in graph.sites():

@@ -1,6 +1,6 @@
-"""Compile a graph to a program: launches for the layers that VTA runs, host steps with a reason for the others.
+"""Compile a graph to a program: launches for the nodes that VTA runs, host steps with a reason for the other nodes.
 
-A launch keeps its tensors in DRAM segments. Its `meta` describes their layout to the host (see pack.py).
+A launch keeps its tensors in DRAM segments. The launch's `meta` tells the host how they are laid out (see pack.py).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ AMPLE = 64
 
 
 def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
-    """Return the plan of a node under a timing model, or the reason why the node falls back to the host."""
+    """Return the plan chosen for a node under a timing model, or the reason why the host runs the node."""
     found = placed(site, Context(config, rounding_mode("tflm"), timing))
     return found if isinstance(found, str) else found[1]
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
-    """Compile a network for a timing model; steps are in the order of the graph's nodes.
+    """Compile a network, with plans chosen under a timing model; launches and host steps are in the order of the nodes.
 
-    Raises ConfigError if the token queues are too short.
+    Raises ConfigError if the config's token queues (token_depth) are too short.
     """
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
@@ -60,7 +60,7 @@ def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEF
 
 
 def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
-    """Compile a node with a given plan: that of `plan(site, config)`, or one with other numbers that fit the config.
+    """Compile a node with the plan `chosen`: that of `plan(site, config)`, or a changed one that fits the config.
 
     Raises ProgramError if the node falls back to the host.
     """
@@ -73,7 +73,7 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
 
 def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[Launch | HostStep]:
-    """Compile a chain to one launch, or to one per member if the token queues are too short for the whole chain."""
+    """Compile a chain to one launch. If the token queues are too short for it, compile one launch per member."""
     launch = _launch(chain, graph, config, timing)
     if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
         return [launch]
@@ -89,7 +89,7 @@ def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[L
 
 
 def _ends(launch: Launch, config: Config) -> bool:
-    """Return whether the launch runs to its end, without a deadlock on a full queue."""
+    """Return whether the launch runs to its end, without a deadlock on a full token queue."""
     image = image_of(launch)
     options = RunOptions(timing="hls", check=False, values=False)
     known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
@@ -97,7 +97,7 @@ def _ends(launch: Launch, config: Config) -> bool:
 
 
 def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
-    """Compile a chain to a launch; tensors that only its own nodes read stay in the machine's DRAM."""
+    """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM."""
     own = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
     return _launch_of(chain, wanted, config, timing)
@@ -142,9 +142,9 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
 def _code(
     stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool
 ) -> tuple[tuple[Stage, ...], Code]:
-    """Return the stages with their final plans, and their code; equal layers share both.
+    """Return the stages (layers of a chain) with their final plans, and the chain's code; equal chains share both.
 
-    Weights and zero points are data, so the code does not depend on them.
+    Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
         best = tuned(stages, names, config, timing, replan)
@@ -156,7 +156,7 @@ def _code(
 
 
 def _places(chain: Chain) -> dict[int, Place]:
-    """Return the DRAM place of each member's result: its own segment, or after other results in a shared one."""
+    """Return where in DRAM each member (by index) puts its result: in its own segment, or in one with other results."""
     number = len(chain.members) > 1
     found = {}
     for members in chain.segments:
@@ -171,7 +171,7 @@ def _places(chain: Chain) -> dict[int, Place]:
 
 
 def _names(index: int, member: Member, members: Sequence[Member], where: Mapping[int, Place]) -> Names:
-    """Name the segments of a member; names are numbered if the chain has several members."""
+    """Return the names of a member's DRAM segments; they contain numbers if the chain has several members."""
     number = str(index) if len(members) > 1 else ""
     inputs = tuple(
         where[made[0]] if made else Place(f"x{number}{'b' * operand}") for operand, made in enumerate(member.reads)
@@ -180,7 +180,7 @@ def _names(index: int, member: Member, members: Sequence[Member], where: Mapping
 
 
 def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str]) -> dict[str, str]:
-    """Return the kind of each segment: const, input, scratch, or output for results that the host needs."""
+    """Return the kind of each DRAM segment, by name: const, input, scratch, or output (results that the host needs)."""
     found = {"uop": "const"}
     for member, name in zip(chain.members, named, strict=True):
         found |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
@@ -195,7 +195,7 @@ def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wan
 def _layers(
     chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str], config: Config
 ) -> list[dict[str, Any]]:
-    """Describe each node to the host: the layout of its inputs and its result, and its plan as text."""
+    """Return what the host must know of each node: the layout of its inputs and result, and its plan as text."""
     found = []
     for position, node in enumerate(chain.nodes):
         first = _first(chain, position)
@@ -208,7 +208,7 @@ def _layers(
 
 
 def _first(chain: Chain, position: int) -> int:
-    """Return the index of the first member that computes a node's result."""
+    """Return the index of the first member that writes the result of the chain's node number `position`."""
     node = chain.nodes[position]
     return node.made[0] if isinstance(node, View) else chain.members.index(node)
 

@@ -1,9 +1,9 @@
-"""Lower additions and rescaling, element by element; identity weights copy codes into the accumulators.
+"""Lower elementwise additions and rescaling to layers whose identity weights copy codes into the accumulators.
 
-The float ALU's factors are found by trial and proven on all codes. onnxruntime adds two tensors with fused
-multiply-adds; REQ multiplies one accumulator. Both round the sum of a constant and two multiples of codes, with
-different rounding errors, so results can differ only near a tie. Constants are used only if they are right for all
-65,536 pairs of codes (for one operand: all 256 codes). If no constants pass, the host runs the operator.
+The float ALU's constants (factors and biases) are found by trial and proven on all codes. onnxruntime adds two tensors
+with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
+multiples of codes, with different rounding errors, so results can differ only near a tie. Constants are used only if
+they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If none pass, the host runs the operator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HELD = np.arange(-128, 128, dtype=np.int32)
 
 
 def add(site: Site, op: Add, context: Context) -> Lowered | str:
-    """Lower an addition of two tensors of one shape, or return the reason for the fallback."""
+    """Lower an addition of two tensors of one shape to a layer, or return the reason why the host runs it."""
     config, rounding, out, other = context.config, context.rounding, site.output, site.input(1)
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
         return "its operands must be two tensors of the output's shape, neither constant"
@@ -74,7 +74,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
-    """Lower a product of codes and a constant, or a change of scale; or return the reason for the fallback."""
+    """Lower a product with a constant, or a change of scale, to a layer; or return the reason why the host runs it."""
     config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
     if x.dtype not in CODE_DTYPES:
         return f"{op.label} of real numbers is not supported"
@@ -95,7 +95,7 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
 
 
 def _width(site: Site, context: Context) -> int:
-    """Return the number of tiles that hold all pixels of one channel tile: one for every `batch` pixels."""
+    """Return the number of tiles that hold all pixels of one channel tile, with `config.batch` pixels in each."""
     out = site.output
     return -(-(out.size // out.shape[-1]) // context.config.batch)
 
@@ -122,13 +122,13 @@ def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context
 
 
 def proven_sum(site: Site, op: Add, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    """Return the requantisations of both operands and of their sum; None if no constants are right for all pairs."""
+    """Return the requantisations of an addition's operands and sum; None if none are right for all pairs of codes."""
     tensors = [_Codes.of(tensor) for tensor in (site.input(0), site.input(1), site.output)]
     return _proven_sum(op, tensors[0], tensors[1], tensors[2], rounding)
 
 
 def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    """Return the requantisation of real * (code - zero point); None if no factor is right for all codes."""
+    """Return the requantisation (1-tuple) of `real * (code - zero_point)`; None if no factor is right for all codes."""
     x, out = site.input(0), site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
     bounds = int(wanted.min()), int(wanted.max())
@@ -144,7 +144,7 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised
 
 
 class _Codes(NamedTuple):
-    """The dtype, scale and zero point of a tensor of codes: a key for caching the search for constants."""
+    """The dtype, scale and zero point of a quantised tensor: the key by which found constants are cached."""
 
     dtype: str
     scale: float
@@ -163,7 +163,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Return the reference's results for the codes `held`; both are in the form that the machine holds. int64."""
+    """For codes `held`, in the machine's form, return the reference results of `op` in the same form, int64."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
@@ -175,7 +175,7 @@ def _results(
 
 
 def _applied(part: Requantised, acc: Array) -> Array:
-    """Return accumulators of any shape, requantised with the machine's own function."""
+    """Return the accumulators `acc` (any shape), requantised by `part` with the simulator's own function."""
     low, high = part.scaling.bounds or (1, 0)
     words = part.bias, int(part.scaling.multiplier), part.scaling.zero_point << 16, (low & 0xFFFF) | high << 16
     return requantise_float(acc.astype(np.int32), *(np.array([word]).astype(np.int32) for word in words))
@@ -214,7 +214,7 @@ def _tensor(kind: _Codes) -> Tensor:
 def _candidates(
     left: float, right: float, constant: float, bounds: tuple[int, int]
 ) -> Iterator[tuple[Requantised, Requantised, Requantised]]:
-    """Yield requantisations to try for both operands and the sum: first unvaried, then randomly varied (fixed seed)."""
+    """Yield triples of requantisations to try (two operands, sum): first the nearest, then random ones (fixed seed)."""
     rng = np.random.default_rng(0)
     most = floor(BITS - log2(256 * (left + right) + abs(constant)))
     for exponent in range(most, most - EXPONENTS, -1):

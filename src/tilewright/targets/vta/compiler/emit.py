@@ -29,7 +29,7 @@ PAGE = 4096
 
 @dataclass(frozen=True)
 class Segments:
-    """DRAM segments: sizes and addresses in bytes. Base registers hold 0, so a DRAM index is address / tile bytes."""
+    """DRAM segments by name: sizes and addresses in bytes. Base registers hold 0: DRAM index = address / tile bytes."""
 
     sizes: dict[str, int]
 
@@ -46,14 +46,14 @@ class Segments:
 
 
 class Place(NamedTuple):
-    """The place of a tensor in DRAM: it starts at tile `first` of a segment."""
+    """The place of a tensor in DRAM: the tensor starts at tile `first` of segment `segment`."""
 
     segment: str
     first: int = 0
 
 
 class Names(NamedTuple):
-    """The segments of one layer: weights, parameters, inputs (two for an add) and result."""
+    """The DRAM segments of a layer's weights and parameters; the places of its inputs (two for an add) and result."""
 
     weights: str
     parameters: str
@@ -63,7 +63,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """n instructions. `item` and `step`, int64 [n]: each one's index in `listing.items` and in `steps` (-1: none)."""
+    """A stream of n instructions. `item`, `step` int64 [n]: their indices in `listing.items` and `steps` (-1: none)."""
 
     built: Built
     listing: Listing
@@ -75,7 +75,7 @@ class Draft:
 
     @property
     def instructions(self) -> Array:
-        """The number of instructions of each item of the listing before steps were joined: int64 [items]."""
+        """The number of instructions that each item of the listing has if no steps are joined: int64 [items]."""
         items = self.listing.items
         steps = np.array([len(item.run.steps) if isinstance(item, Compute) else 1 for _, item in items], np.int64)
         return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
@@ -83,7 +83,7 @@ class Draft:
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and the DRAM segments."""
+    """Encoded instructions uint8 [n, 16], their layers' indices int64 [n], micro-ops uint8 [m, 4] and DRAM segments."""
 
     insns: Raw
     layer: Array
@@ -92,7 +92,7 @@ class Code:
 
 
 def emit(draft: Draft, config: Config) -> Code:
-    """Return the code of a draft. Raises ProgramError if a value does not fit its field."""
+    """Return a draft's encoded instructions and micro-ops. Raises ProgramError if a value does not fit its field."""
     uops = np.concatenate([part.encode(config) for part in draft.lists])
     layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
     return Code(draft.built.code, layers[draft.item], uops, draft.segments)
@@ -101,9 +101,10 @@ def emit(draft: Draft, config: Config) -> Code:
 def draft(
     stages: Sequence[Stage], names: Sequence[Names], order: Listing, config: Config, costs: Costs | None = None
 ) -> Draft:
-    """Return the instructions of layers in the order of a listing, with addresses, tokens and loads of micro-ops.
+    """Return the instructions of layers, in the order of a listing, with addresses, tokens and loads of micro-ops.
 
-    `costs` is for a draft that is only timed: the steps of a run are joined if the cycles stay the same (Costs.joined).
+    Give `costs` only to time the draft. Then each run of GEMM or ALU steps is joined into one step if its cycles stay
+    the same (see Costs.joined).
     """
     builder = StreamBuilder(config)
     runs = _Runs(builder, order.regions, costs)
@@ -138,7 +139,7 @@ def draft(
 
 
 def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
-    """Return the draft of a single layer, for timing only."""
+    """Return the instructions of a single layer as a `Draft`, for timing only."""
     inputs = tuple(Place(f"x{operand}") for operand in range(plan.layer.operands))
     order = listing(walk, early(walk.loads))
     costs = walk.costs if plan.layer.planes == 1 else None
@@ -146,7 +147,7 @@ def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
 
 
 def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
-    """Return the sizes of a layer's segments, bytes."""
+    """Return the sizes of a layer's DRAM segments by name, in bytes."""
     layer = plan.layer
     sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
     if layer.parameters:
@@ -160,13 +161,13 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
 
 
 def _weight_tiles(plan: Plan) -> list[int]:
-    """Return the first tile of each weight chunk in DRAM, then the total number of tiles."""
+    """Return the first tile of each weight chunk in the DRAM segment of weights, then the total number of tiles."""
     counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
     return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
 class _Mover:
-    """Emits the loads and stores of one layer."""
+    """Adds the loads and stores of one layer to a stream."""
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class _Mover:
             self._store(item)
 
     def _load(self, memory: Memory, region: Region, slot: int, base: int, address: int, count: int) -> None:
-        """Load `count` consecutive tiles."""
+        """Add a load of `count` consecutive tiles: DRAM tile `address` to `memory` tile `base`, in slot `slot`."""
         part = _part(self.builder, memory, region, slot)
         self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
 
@@ -232,9 +233,9 @@ def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """A run of steps on given slots: the numbers of the steps, and of their micro-op lists.
+    """A run (consecutive steps of one unit) on given slots: the numbers of the steps, and of their micro-op lists.
 
-    `rows`: for each placement of these lists in the micro-op cache, the numbers of the run's instructions.
+    `rows`: for each placement of these lists in the micro-op cache, the run's instructions (StreamBuilder.distinct).
     """
 
     unit: int
@@ -246,7 +247,7 @@ class _Known:
 
 
 class _Runs:
-    """Emits GEMM and ALU instructions, and loads their micro-op lists into the on-chip cache."""
+    """Adds GEMM and ALU instructions to a stream, and loads of their micro-op lists into the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
@@ -260,7 +261,7 @@ class _Runs:
         self._known: dict[tuple[int, Compute], _Known] = {}
 
     def of(self, layer: int, item: Compute) -> _Known:
-        """Return the run that an item executes. The first use of a run adds its micro-op lists."""
+        """Return the run of an item, on the item's slots. The first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
         return known
@@ -285,7 +286,7 @@ class _Runs:
         return _Known(self._line.gemm if gemm else self._line.alu, memory, operands, each, numbers)
 
     def open(self, start: int) -> None:
-        """Start with empty micro-op caches; the lists are in DRAM, starting at micro-op `start`."""
+        """Create empty micro-op caches. The micro-op lists lie in DRAM from micro-op `start` on."""
         for memory, lists in self.lists.items():
             load = partial(self._load, memory, start)
             self._caches[memory] = UopCache(lists.offsets, self._builder.config.sram(memory).depth, load, ahead)
@@ -295,7 +296,7 @@ class _Runs:
         self._builder.load_uops(memory, base, start + at, count)
 
     def emit(self, known: _Known) -> None:
-        """Add the instructions of a run, and loads of its micro-op lists that are not on chip."""
+        """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
         if places is not None:
@@ -315,7 +316,7 @@ class _Runs:
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:
-        """Return the number of a step's instruction, whose micro-ops are `uops` of the cache."""
+        """Return step `number` as an instruction (its number in StreamBuilder.distinct) on cached micro-ops `uops`."""
         distinct, step = self._builder.distinct, self._all[number]
         outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
         if step.op is None:
@@ -328,14 +329,14 @@ class _Runs:
 
     @cached_property
     def _all(self) -> tuple[Step, ...]:
-        """The steps by number; cached, so read only after the last step was added."""
+        """All steps, by number. The result is cached, so read it only after the last step was added."""
         return tuple(self.steps)
 
 
 def _used(
     where: Regions, item: Compute, parameters: Memory, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return the slots that a run reads and the slots that it writes, as (memory, first tile, one past the last)."""
+    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile)."""
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
     reads: tuple[tuple[Memory, Region, int], ...] = ()
     if gemm and item.inp >= 0:
@@ -351,7 +352,7 @@ def _used(
 
 
 def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
-    """Return the micro-op list of a step on given slots, as the bytes of int64 [3, m]."""
+    """Return the micro-ops of a step on an item's slots, as the bytes of int64 [3, m]: dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
@@ -361,18 +362,18 @@ def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src`, `wgt` (None: no third operand)."""
+    """Return a kernel's micro-ops like _micro_ops; slots start at tiles `dst`, `src`, `wgt` (None: no third one)."""
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """Return a dimension as an instruction's loop; with one iteration, its factors are 0."""
+    """Return a dimension as a loop of an instruction. A loop of one iteration has tile strides of 0."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:
-    """Return weight tiles [out tile, k, tap, block, block] in the order of the plan's chunks: uint8, flat."""
+    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks."""
     parts: Sequence[Array] = [
         tiles[outs.first : outs.first + outs.size, sums.first : sums.first + sums.size].reshape(-1)
         for outs, sums in plan.weight_chunks

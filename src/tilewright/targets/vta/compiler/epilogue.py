@@ -1,7 +1,8 @@
-"""The epilogue of a group (see plan.py): ALU instructions that requantise sums to codes, or add two tensors (ADD).
+"""The epilogue of a group of outputs (see plan.py): ALU instructions that requantise its sums, or add two tensors.
 
-The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then the factors. With REQ,
-the factors are multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
+The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then three tiles of
+factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
+left shifts (negated) and right shifts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ADD_LEFT_SHIFT = 20
 
 
 class Patch(NamedTuple):
-    """Rows top..bottom-1 and columns left..right-1 of a group; all its tiles use bias tile `bias`."""
+    """A rectangle of a group (rows top..bottom-1, columns left..right-1) whose tiles all use bias tile `bias`."""
 
     top: int
     bottom: int
@@ -33,7 +34,7 @@ class Patch(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the steps for a group, whose sums are in its slot's first tiles; a list has up to `limit` micro-ops."""
+    """Return the ALU steps that turn the sums of a group into codes; each step lists at most `limit` micro-ops."""
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:
@@ -53,7 +54,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, one past the last, class) of each run of equal classes."""
+    """Yield (first index, one past the last, class) for each stretch of consecutive equal classes."""
     at = 0
     for value, run in groupby(classes):
         length = len(list(run))
@@ -62,7 +63,7 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
-    """Yield a patch cut into parts, each with at most `limit` listed micro-ops (see _tiles)."""
+    """Yield the patches into which a patch is cut, each with at most `limit` listed micro-ops (see _tiles)."""
     top, bottom, left, right, _ = patch
     if right - left == width:
         yield patch
@@ -76,7 +77,7 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 
 @lru_cache(maxsize=1024)
 def _add(words: Words, tiles: int) -> tuple[Step, ...]:
-    """Return the steps that rescale both operands, add them and rescale the sum, with a set of parameters for each."""
+    """Return the ALU steps that rescale two operands, add them and rescale the sum, each with its own parameters."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
     total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
@@ -96,12 +97,12 @@ def _requantise(
     parameters: int,
     to_codes: bool = True,
 ) -> tuple[Step, ...]:
-    """Return the steps that requantise `outs` channel tiles of `pixels` tiles, from the slot's tile `first` on."""
+    """Return the ALU steps that requantise `outs` channel tiles of `pixels` tiles each, from tile `first` of a slot."""
     channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
     factors = parameters + words.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
-        """Return the step of an operation whose second operand is a parameter tile of each channel tile."""
+        """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
         dst, inner = _tiles(patch, width)
         one = np.ones_like(dst)
         return Step(
@@ -130,7 +131,7 @@ def _requantise(
 
 @lru_cache(maxsize=1024)
 def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
-    """Return the steps that shift to the right and clamp; `rounds`: add the rounding half first."""
+    """Return the ALU steps that shift `tiles` tiles right and clamp them; `rounds`: add the rounding half first."""
     assert words.immediates
     left = words.immediates.shift or 0
     steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
@@ -143,7 +144,7 @@ def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
-    """Return the listed tiles of a patch and the loop over its other tiles; the shorter side is listed."""
+    """Return the tiles of a patch that are listed as micro-ops (its shorter side), and the loop over the others."""
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
     if columns == width or rows == 1:

@@ -16,7 +16,7 @@ from tilewright.targets.vta.passes import run_passes
 
 
 def explain(program: Program, timing: str) -> str:
-    """Return the machine's memories, then one paragraph per step; `timing`: the timing model of the cycles."""
+    """Return text: the machine's memories, then a paragraph per program step; `timing`: the timing model for cycles."""
     config = Config.from_json(program.config)
     parts = explain_walk.memory_map(config)
     for step in program.steps:
@@ -28,7 +28,7 @@ def explain(program: Program, timing: str) -> str:
 
 
 def counts(launch: Launch, config: Config) -> dict[str, int]:
-    """Return counts by name: instructions, executed and listed micro-ops, bytes per memory, and tiles used."""
+    """Return a launch's counts by name: instructions, executed and listed micro-ops, bytes moved, tiles used."""
     stream = decode(launch.arrays["insns"], config)
     loads, stores = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
@@ -61,7 +61,7 @@ def _bytes(stream: Stream, mine: Array, memory: Memory, config: Config) -> int:
 
 
 def _high_water(stream: Stream) -> dict[str, int]:
-    """Return the highest tile of each memory that is loaded (acc: stored), plus 1."""
+    """Return, by memory name, the number of the highest tile that the stream loads (for acc: stores), plus 1."""
     end = stream.mem.sram_base + stream.mem.x_size * stream.mem.y_size
     rows = {
         "inp": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.INP),
@@ -72,7 +72,7 @@ def _high_water(stream: Stream) -> dict[str, int]:
 
 
 def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
-    """Yield the cycles of a launch under a timing model, then those of each of its nodes."""
+    """Yield lines of text: the cycles of a launch under a timing model, then the cycles of each of its nodes."""
     image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)
     found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
@@ -103,7 +103,7 @@ def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
 
 
 def _walk(launch: Launch, index: int, config: Config) -> list[str]:
-    """Return the lines of a layer's block walk; none unless the layer is a matrix product."""
+    """Return the lines of layer `index`'s block walk (see explain_walk); none unless it is a matrix product."""
     layer = launch.meta["layers"][index]
     if not layer["matrix"]:
         return []
@@ -113,5 +113,5 @@ def _walk(launch: Launch, index: int, config: Config) -> list[str]:
 
 
 def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
-    """Return a layer's lines of text; if `named`, they follow the layer's name and are indented."""
+    """Return the lines of text about a layer; if `named`, after a line with the layer's name, and indented."""
     return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

@@ -1,7 +1,7 @@
 """The block walk of a launch as text: the blocks that GEMM instructions multiply, and the LOADs that bring them.
 
 Blocks are tiles, numbered from 1 in the order of their DRAM buffer. `a x b + c` is input block a times weight block b,
-added to block c of the bias, or of the output if no bias is loaded. `-` is no block: padding, or nothing loaded.
+added to block c of the bias, or of the output if no bias is loaded. `-` means no block: padding, or nothing loaded.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Entry = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The block walk of a launch.
+    """The block walk of a launch: the blocks (see the module) that its accumulating GEMM instructions multiply and add.
 
-    `gemms`: the steps of the accumulating GEMMs, in order. `blocks` int64 [micro-ops, 3]: the blocks of the `first`
-    of these, which work on the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM, the LOADs (or
-    STOREs) of its operands, numbered by DRAM base. `moves`: the first LOAD of each memory and the first STORE.
-    `biased`: some sums start from a loaded bias.
+    `gemms`: the indices of these instructions, in execution order. `blocks` int64 [micro-ops, 3]: the blocks of the
+    first `first` of them, which work on the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM,
+    the LOAD (or STORE) of each operand, numbered by DRAM address. `moves`: the first LOAD of each memory and the first
+    STORE. `biased`: whether some sums start from a loaded bias.
     """
 
     gemms: tuple[int, ...]
@@ -51,7 +51,7 @@ class Walk:
 
 
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
-    """Return the block walk of a launch, or of one of its layers, as text; "" if nothing is multiplied.
+    """Return the block walk of a launch (or of its layer number `layer`) as text; "" if nothing is multiplied.
 
     With `short`, the tables have few lines and the memory map is left out.
     """
@@ -78,7 +78,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
 
 
 def memory_map(config: Config) -> list[str]:
-    """Return a line for each on-chip memory as the bus sees it: bits per word x tiles x words per tile."""
+    """Return lines of text: the shape of each on-chip memory in bus words (bits per word x tiles x words per tile)."""
     rows = []
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
@@ -92,7 +92,7 @@ def memory_map(config: Config) -> list[str]:
 
 
 def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
-    """Trace each tile of inp, wgt and acc back to the LOAD that brings it, or on to the STORE that takes it.
+    """Return the block walk: trace each tile that a GEMM uses back to its LOAD, or on to the STORE that takes it.
 
     `mine` bool [n]: the instructions to report; None: all.
     """
@@ -136,13 +136,13 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
 
 
 def _ranks(bases: Array) -> Array:
-    """Return the rank of each base among the distinct bases, from 1; NOWHERE has rank 0."""
+    """Return the rank, from 1, of each DRAM base (a transfer's first block) among the distinct ones; 0 for NOWHERE."""
     known, index = np.unique(bases, return_inverse=True)
     return index.reshape(-1) + int(NOWHERE not in known)
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return by GEMM where each acc tile is stored next, int64 [depth, 2]: its block, and the STORE's first block."""
+    """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
     each, kernel = program.moves.each, program.kernel.tolist()
     at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
     for step in reversed(steps):
@@ -156,7 +156,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
-    """Return the DRAM block of each tile on chip, from 0 at its segment's start, and the transfer's first block."""
+    """Return, for a transfer's on-chip tiles, int64 [tiles, 2]: their DRAM blocks from 0, and the first of them."""
     size = config.dram_tile_bytes(Memory(move.memory))
     first = (move.address - _start(move, dram)) // size
     shape = (move.height, move.width) if pads else (move.rows, move.columns)
@@ -168,12 +168,12 @@ def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
 
 
 def _start(move: Move, dram: Dram) -> int:
-    """Return the address of the segment in which a transfer begins."""
+    """Return the address of the DRAM segment in which a transfer begins."""
     return max((segment.address for segment in dram.segments if segment.address <= move.address), default=0)
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Return the entries as lines: consecutive ones with the same input block, or else the same weight block.
+    """Return entries as lines. A line has consecutive entries of one input block, or else of one weight block.
 
     With `by_sum`, a line has entries with the same bias or output block instead. Consecutive equal entries count as
     one, because some sums take several instructions.
@@ -203,7 +203,7 @@ def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
 
 
 def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
-    """Yield a line for a transfer, then one for each row: DRAM offset in bus words, blocks, and tiles on chip."""
+    """Yield a text line for a transfer, then one for each of its rows: DRAM offset in bus words, blocks and tiles."""
     memory = Memory(move.memory)
     chip, size = config.sram(memory), config.dram_tile_bytes(memory)
     at, bus = move.address - _start(move, dram), config.bus_bits // 8
@@ -226,7 +226,7 @@ def _range(first: int, count: int) -> str:
 
 
 def _words(chip: Sram, config: Config) -> tuple[int, int]:
-    """Return the bits per word and the words per tile; a tile narrower than the bus is one word."""
+    """Return a memory's bits per bus word and words per tile; a tile narrower than the bus is one word."""
     bits = chip.tile_bytes * 8
     return min(bits, config.bus_bits), max(1, bits // config.bus_bits)
 

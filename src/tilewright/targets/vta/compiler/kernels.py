@@ -1,8 +1,8 @@
 """GEMM and ALU instructions, relative to the slots (see plan.py) they work on, and the mapping of sums to them.
 
-An instruction is a list of micro-ops and two loops. A rectangle of outputs with the same valid taps is a nest of affine
-dimensions (taps, input channels, rows, columns, output channels). Two dimensions become the instruction's loops, some
-may become separate instructions, and the others are listed as micro-ops.
+An instruction is a list of micro-ops and two loops. The sums of a rectangle of outputs with the same valid taps are a
+nest of affine loops (over taps, input channels, rows, columns, output channels), called dimensions. Two dimensions
+become the instruction's loops, some may become separate instructions, and the others are listed as micro-ops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` iterations, with the strides of three tile indices. `sums`: all add to the same outputs."""
+    """A loop of `extent` iterations: strides of the tile indices dst, src, wgt. `sums`: all add to the same outputs."""
 
     extent: int
     dst: int
@@ -43,7 +43,7 @@ ONE = Dim(1, 0, 0, 0, False)
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One instruction relative to its slots: listed micro-ops (int64 [m] per tile index) inside two loops."""
+    """One instruction, relative to its slots: m listed micro-ops (int64 [m] per tile index) inside two loops."""
 
     dst: Array
     src: Array
@@ -58,14 +58,14 @@ class Kernel:
 
 
 class Block(NamedTuple):
-    """Channel tiles of one chunk of a group: `outs` output tiles, `sums` input tiles (1 if each output reads one)."""
+    """How many channel tiles a chunk has: `outs` output tiles, `sums` input tiles (1 if each output tile reads one)."""
 
     outs: int
     sums: int
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add a chunk of input channels to a tile; lists have up to `limit` micro-ops."""
+    """Return the GEMM instructions that add a chunk's products to the sums; each lists at most `limit` micro-ops."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -81,7 +81,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """Yield every rectangle of outputs with the same valid taps, as the fields of its row Taps and column Taps."""
+    """Yield each rectangle of outputs with the same valid taps: the fields of its row Taps, then column Taps."""
     for vertical in rows.taps:
         for horizontal in columns.taps:
             yield (*vertical, *horizontal)
@@ -122,7 +122,7 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the dimensions without those of extent 1, and with pairs merged that together are one affine dimension."""
+    """Return `dims` without those of extent 1; each two dimensions that a single one can replace are merged."""
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
@@ -132,7 +132,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
-    """Return the instructions that run all iterations of `dims`, starting at the tile indices `base`."""
+    """Return the instructions for all iterations of `dims` from indices `base`; each lists up to `limit` micro-ops."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.apart, base).T:
@@ -144,7 +144,7 @@ def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[
 
 
 def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
-    """Return tile indices int64 [3, product of extents]; the last dimension varies fastest."""
+    """Return the three tile indices of all iterations, int64 [3, iterations]; the last dimension varies fastest."""
     total = np.array(base, np.int64)[:, None]
     for dim in dims:
         steps = np.array(dim[1:4], np.int64)[:, None] * np.arange(dim.extent)
@@ -153,7 +153,7 @@ def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
 
 
 class Choice(NamedTuple):
-    """The dimensions that become separate instructions, loops, and listed micro-ops (reductions first)."""
+    """The dimensions that become separate instructions, those that become loops, and those that are listed."""
 
     apart: tuple[Dim, ...]
     outer: Dim
@@ -163,7 +163,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """Return the cheapest legal choice: few instructions, short lists, writes of a tile DISTANCE micro-ops apart."""
+    """Return the cheapest choice (few instructions, short lists) with writes of a tile DISTANCE micro-ops apart."""
     sums = [dim for dim in dims if dim.sums]
     best, best_cost = None, float("inf")
     for count in range(len(sums) + 1):
@@ -185,7 +185,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether writes of one output are DISTANCE micro-ops apart; in lists, outputs vary before reductions."""
+    """Return whether two writes of one output are at least DISTANCE micro-ops apart; in lists, outputs vary fastest."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= DISTANCE:
         return True
@@ -197,7 +197,7 @@ def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
 
 
 class Step(NamedTuple):
-    """A GEMM (`op` None) or ALU instruction.
+    """A GEMM instruction (`op` is None) or an ALU instruction, relative to the slots that it works on.
 
     `reset`: the GEMM clears its tiles. `imm` None: the ALU's second operand is a tile. `parameters`: the second
     operand is a parameter tile. `factor` (REQ only): tiles between the factors of consecutive outer iterations.
@@ -213,14 +213,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Consecutive steps of one unit with the same operands; equal runs are one object."""
+    """A run: consecutive GEMM or ALU steps of one unit that use the same slots. Equal runs are one object."""
 
     steps: tuple[Step, ...]
 
 
 @lru_cache(maxsize=4096)
 def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
-    """Return the steps grouped into runs with the same operands; `apart`: a run for each step."""
+    """Return the steps as runs: consecutive steps that use the same slots. With `apart`, each step is a run."""
     if apart:
         return tuple(Run((step,)) for step in steps)
     return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))
@@ -228,6 +228,6 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def over(tiles: int, first: int = 0) -> Kernel:
-    """Return the kernel that updates `tiles` tiles in place, starting at the slot's tile `first`."""
+    """Return the instruction that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
     return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1, 0, False))

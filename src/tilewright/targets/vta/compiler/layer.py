@@ -29,11 +29,11 @@ LARGEST_SIZE = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class Codes:
-    """The parameters that requantise sums to codes on chip.
+    """The layout of the parameters that requantise sums to codes on chip.
 
-    The bias of an output tile depends on its class: which taps lie inside the image. `rows` and `columns` are the
-    classes of the rows and columns of output tiles. A channel tile has one bias tile per pair of classes, then
-    `factors` tiles of factors. `immediates`: the constants in the instructions of an ALU without REQ.
+    The bias of an output tile depends on its class: the set of taps that lie inside the image. `rows` and `columns`:
+    the class of each row and each column of output tiles. A channel tile has one bias tile per pair of classes, then
+    `factors` tiles of factors. `immediates`: the constants in ALU instructions if the ALU lacks the operation REQ.
     """
 
     rows: tuple[int, ...]
@@ -57,12 +57,12 @@ class Codes:
 
     @cached_property
     def words(self) -> Words:
-        """The fields that instructions depend on besides the classes: a small key for caches."""
+        """What ALU instructions depend on besides the classes of rows and columns: a small key for caches."""
         return Words(self.biases, self.tiles, self.immediates)
 
 
 class Words(NamedTuple):
-    """The numbers of bias tiles and of parameter tiles per channel tile, and the immediates."""
+    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and the immediates."""
 
     biases: int
     tiles: int
@@ -70,10 +70,10 @@ class Words(NamedTuple):
 
 
 class Immediates(NamedTuple):
-    """Zero point and bounds of the output codes.
+    """The constants in ALU instructions that requantise: zero point and bounds of the output codes, and shifts.
 
-    `left`: some channel shifts to the left before it multiplies. `shift`: sums are only shifted to the right by this
-    many bits, ties rounded up, without factors and zero point.
+    `left`: whether the sums of some channel are shifted left before they are multiplied. `shift`: if given, sums are
+    only shifted right by this many bits, with ties rounded up, and there are no factors and no zero point.
     """
 
     zero_point: int
@@ -87,10 +87,10 @@ class Immediates(NamedTuple):
 class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
 
-    A `repeat` layer writes each input tile `repeat` (rows, columns) times, side by side. An `add` layer reads two
-    tensors of the same tiles. A `matrix` layer has no window: its rows (pixels, `batch` per tile) form one tile row.
+    A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
+    two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
 
-    `size` and `out`: (rows, columns) of input and output tiles. `planes`: bytes of each accumulator that are stored.
+    `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
     `out` and `window` count folded columns. `packing`: the layout as text for the report.
@@ -133,23 +133,23 @@ class Layer:
 
     @property
     def operands(self) -> int:
-        """The number of input tensors."""
+        """The number of tensors that the layer reads as input tiles: 2 for an addition, else 1."""
         return 2 if self.kind == "add" else 1
 
     @property
     def shifts(self) -> bool:
-        """Whether a shift alone turns sums into codes, as upstream's ALU can."""
+        """Whether right shifts alone turn sums into codes, which the ALU of the upstream VTA design can do."""
         return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
 
     @property
     def parameters(self) -> int:
-        """Parameter tiles per output channel tile; an `add` has three sets in all: one per operand, one for the sum."""
+        """The number of parameter tiles per output channel tile; for an `add`, the number that all channels share."""
         if self.kind == "add" and self.shifts:
             return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
     def parameter_tiles(self, outs: int) -> int:
-        """Return the parameter tiles of `outs` output channel tiles."""
+        """Return the number of parameter tiles for `outs` output channel tiles; all channels of an `add` share them."""
         return self.parameters * (1 if self.kind == "add" else outs)
 
     @property
@@ -181,7 +181,7 @@ class Layer:
         return total
 
     def gemm_uops(self) -> int:
-        """Return the number of GEMM micro-ops that the sums take, without resets."""
+        """Return the number of GEMM micro-ops that compute the layer's sums, not counting resets."""
         if self.kind == "repeat":
             return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
@@ -191,12 +191,12 @@ class Layer:
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
-    """Return the number of pixels in a row of an image; 1 if a tensor has no rows of pixels."""
+    """Return the number of pixels in an image row of a tensor of shape `shape`; 1 if it is no image (rank below 3)."""
     return shape[-2] if len(shape) > 2 else 1
 
 
 class Taps(NamedTuple):
-    """Taps first..first+size-1, which are valid for exactly the outputs low..high-1 of the tile."""
+    """Window taps first..first+size-1 (on one axis), which read the image for exactly outputs low..high-1 of a tile."""
 
     first: int
     size: int
@@ -205,9 +205,9 @@ class Taps(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
+    """An image tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
 
-    For tap k, output r of the tile reads loaded input r * stride + k * dilation + offset.
+    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`.
     """
 
     start: int
@@ -219,18 +219,18 @@ class Span(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, tuple[Taps, ...]]:
-        """The fields that kernels depend on: equal for tiles that differ in position only."""
+        """The fields on which instructions depend: equal for tiles that differ only in their position."""
         return self.extent, self.size, self.offset, self.taps
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
-    """Return axis 0 (rows) or 1 (columns) cut into tiles of `extent` outputs; the last takes the remainder."""
+    """Return the tiles of `extent` outputs along axis 0 (rows) or 1 (columns); the last tile takes the remainder."""
     out = layer.out[axis]
     return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
 
 
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
-    """Return a tile cut into tiles of `sizes` outputs along its axis; `shared`: each keeps the whole tile's input."""
+    """Return tile `whole` cut along `axis` into tiles of `sizes` outputs; `shared`: each keeps the input of `whole`."""
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
     if not shared:
@@ -244,7 +244,7 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """Return the tile of `extent` outputs from `start`. If inputs repeat f times, output r reads (r + offset) // f."""
+    """Return the tile of outputs from `start`. If inputs repeat f times, output r reads input `(r + offset) // f`."""
     w, times = layer.window, layer.repeat[axis]
     if times > 1:
         first = start // times
@@ -273,7 +273,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 class Transfer(NamedTuple):
-    """Rows of `length` tiles: in DRAM from tile `offset` of the tensor, `stride` apart; dense on chip from `at`."""
+    """Rows of `length` tiles: in DRAM `stride` apart, from the tensor's tile `offset`; dense on chip from tile `at`."""
 
     at: int
     offset: int
@@ -284,7 +284,7 @@ class Transfer(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def covered(part: Transfer) -> Array:
-    """Return the tensor's tiles that a transfer moves, int64 [rows * length]."""
+    """Return the indices of the tensor's tiles that a transfer moves, int64 [rows * length]."""
     rows = part.offset + np.arange(part.rows)[:, None] * part.stride
     tiles: Array = (rows + np.arange(part.length)).reshape(-1)
     return tiles
@@ -294,7 +294,7 @@ def covered(part: Transfer) -> Array:
 def transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
 ) -> tuple[Transfer, ...]:
-    """Return the transfers of a box of a [channel tile][row][column] tensor; `size`: its rows and columns."""
+    """Return the transfers that move a box of a [channel tile][row][column] tensor of `size` (rows, columns)."""
     return tuple(_transfers(size, channel, channels, row, rows, column, columns))
 
 

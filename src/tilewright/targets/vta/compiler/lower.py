@@ -74,7 +74,7 @@ TAKEN = (Linear, MatMul, AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsa
 
 
 def lower(site: Site, context: Context) -> Lowered | str:
-    """Return the layer of a node, or the reason why the node falls back to the host."""
+    """Return the layer that a node becomes, or the reason why the host runs the node."""
     op, config = site.node.op, context.config
     if not isinstance(op, TAKEN):
         kind = op.op_type if isinstance(op, OnnxOp) else op.kind
@@ -103,7 +103,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
 
 
 def _shifts(context: Context) -> bool:
-    """Return whether upstream's ALU requantises by shifts alone."""
+    """Return whether right shifts alone requantise: under rounding `pow2`, on an ALU without the operation REQ."""
     return context.rounding.elementwise == "pow2" and not context.config.has_parameters
 
 
@@ -127,7 +127,7 @@ def _lowered(site: Site, op: Op, context: Context) -> Lowered | str:
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
-    """Lower a sum of products, or return the reason for the fallback."""
+    """Lower a convolution or fully connected operator, or return the reason why the host runs it."""
     config = context.config
     bias = site.optional(2)
     if bias is not None and bias.data is None:
@@ -163,7 +163,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 
 
 def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a product of `rows` rows with w (O, 1, K); `what` names the rows in the report."""
+    """Lower a matrix product of `rows` input rows with weights w (O, 1, K); `what` names the rows in the report."""
     config = context.config
     planes = planes_of(w, config)
     block = config.block
@@ -189,7 +189,7 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Low
 
 
 def _spatial(site: Site, w: Array, start: Array, window: Window, context: Context) -> Lowered:
-    """Lower a window over the image; output channel o reads w.shape[2] channels from start[o] on."""
+    """Lower a convolution with weights w (O, T, K); output channel o reads K input channels from `start[o]` on."""
     config = context.config
     out = site.output.shape[1:3]
     (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
@@ -205,7 +205,7 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
-    """Return the lowered layer with its requantisation, or unchanged if the host requantises."""
+    """Return a lowered layer with requantisation on chip added, or unchanged if the host requantises the sums."""
     op, layer = site.node.op, lowered.layer
     assert isinstance(op, Linear)
     columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
@@ -221,7 +221,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
-    """Lower a product of activations to one layer: its matrices are side by side as channels, each in its own tiles."""
+    """Lower a product of two activations, with matrices side by side as channels; or return why the host runs it."""
     config, block = context.config, context.config.block
     count, rows, depth, columns = matrices(site)
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
@@ -255,7 +255,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
 
 
 def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
-    """Lower a maximum: identity weights copy the codes into accumulators, where the ALU compares them."""
+    """Lower a maximum pool: identity weights copy the codes into accumulators, where the ALU compares them."""
     lowered = _pooled(site, op.window, context, None)
     out = site.output
     bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
@@ -265,12 +265,12 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Return the layer of an average: sums of codes, which the host divides."""
+    """Lower an average pool to a layer that sums codes; the host divides the sums."""
     return _pooled(site, op.window, context, 1)
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
-    """Lower a mean to sums and one requantisation on the machine, or return the reason for the fallback."""
+    """Lower a mean to sums and one requantisation, both on chip, or return the reason why the host runs the mean."""
     shape, rounding = site.input(0).shape, context.rounding
     shifts = rounding.elementwise == "pow2"
     if isinstance(op, Mean):
@@ -292,14 +292,14 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
-    """Return the layer of an upsampling, which writes each input tile to several output tiles."""
+    """Lower an upsampling to a layer that writes each input tile to several output tiles."""
     lowered = _pooled(site, Window(), context, None)
     out = site.output.shape[1], site.output.shape[2]
     return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))
 
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
-    """Lower a window over each channel that sums codes times `factor`, or that copies codes if `factor` is None."""
+    """Lower a pool: it sums the codes in a window times `factor`, or copies the codes if `factor` is None."""
     config, shape = context.config, site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)

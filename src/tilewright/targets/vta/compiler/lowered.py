@@ -31,9 +31,9 @@ class Lowered:
     """A layer and its constants.
 
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
-    `correction` int32 [row class, column class, channel]: zero point times the sum of the weights whose taps lie inside
-    the image; to be subtracted from the sums (zero for pools). `row_class` and `column_class` [row or column]: the
-    class of each output row and column. `parameters` (see parameters.py): None if the machine reads no parameters.
+    `correction` int32 [row class, column class, channel], to be subtracted from the sums: the input's zero point times
+    the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
+    each output row and column (see classes_of). `parameters`: tiles of parameters.py; None if the machine reads none.
     """
 
     layer: Layer
@@ -47,8 +47,8 @@ class Lowered:
 class Context(NamedTuple):
     """The conditions under which a node is lowered.
 
-    `timing`: the timing model that ranks plans. `single`: one pixel per tile and no im2col, because another layer on
-    the machine writes the input. `codes`: the machine requantises sums where it can.
+    `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col,
+    because another layer on the machine writes the input. `codes`: whether the machine requantises sums where it can.
     """
 
     config: Config
@@ -66,7 +66,7 @@ def windowed(
     planes: int,
     out: tuple[int, int] | None = None,
 ) -> Layer:
-    """Return the layer of a window over an image; `out`: rows and columns of the output, if not those of its shape."""
+    """Return the layer of a convolution or pool; `out`: its output rows and columns if the node's output has others."""
     block, pixels, w = config.block, fold.pixels, fold.weights
     (height, width), (out_height, out_width) = site.input(0).shape[1:3], out or site.output.shape[1:3]
     in_tiles, out_tiles = -(-site.input(0).shape[3] * pixels // block), -(-w.shape[0] // block)
@@ -104,7 +104,7 @@ def packing(what: str, pixels: int, rows: str) -> str:
 
 
 def held_offset(tensor: Tensor) -> int:
-    """Return the offset to subtract from codes, zero points and bounds: the machine holds uint8 as int8."""
+    """Return what to subtract from codes, zero point and bounds of a tensor: the machine holds uint8 as int8."""
     return 128 if tensor.dtype == "uint8" else 0
 
 
@@ -123,7 +123,7 @@ def given_back(codes: Array, tensor: Tensor) -> Array:
 
 
 def planes_of(w: Array, config: Config) -> int:
-    """Return how many bytes hold any sum of products of w (O, T, K) with codes, over any subset of the taps.
+    """Return how many bytes any sum of products of weights w (O, T, K) and codes needs, over any subset of the taps.
 
     Raises UnsupportedError if the accumulators are too narrow.
     """
@@ -138,9 +138,10 @@ def planes_of(w: Array, config: Config) -> int:
 
 
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
-    """Return w (O, T, K) as tiles, int8 [out tile, k, tap, block, block].
+    """Return the weights w (O, T, K) as tiles, int8 [out tile, k, tap, block, block].
 
-    k counts from the first input tile that the output tile reads.
+    Index k counts input channel tiles from the first one that the output tile reads. Output channel o reads K input
+    channels from `start[o]` on.
     """
     outputs, taps, depth = w.shape
     wide = np.zeros((layer.out_tiles * block, taps, layer.depth * block), np.int8)
@@ -158,10 +159,10 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
 
 
 def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
-    """Return the classes of output rows, then of columns, by the taps that lie inside the image.
+    """Classify output rows, then output columns, by the set of window taps that lie inside the image.
 
-    For each of the two: the class of every position, int64 [positions], and the taps of every class as a mask, int64
-    [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
+    Return two pairs, for rows and for columns: the class of each position, int64 [positions], and the taps of each
+    class as a mask, int64 [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
     """
     found = []
     for axis in (0, 1):
@@ -178,8 +179,9 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
 class Fold(NamedTuple):
     """A layout with p neighbouring pixels in one tile, for pixels whose channels fill at most half of a tile.
 
-    p pixels of C channels count as one pixel of p * C. A linear layer stays linear, with wider weights, and needs
-    p times fewer tiles, resets, shifts and stores. `weights` (p * O, taps, p * C); `window` is over folded columns.
+    p pixels of C channels count as one pixel of `p * C` channels. A linear layer stays linear, with wider weights, and
+    needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights` have the shape (p * O, taps, p * C).
+    `window` counts folded columns.
     """
 
     pixels: int
@@ -188,9 +190,9 @@ class Fold(NamedTuple):
 
 
 def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
-    """Return the fold for a product of `count` rows with w (O, 1, K).
+    """Return the fold for a matrix product of `count` input rows with weights w (O, 1, K).
 
-    A tile keeps one row unless folding saves more cycles than loading the wider weights takes. `single`: it must
+    A tile keeps one row unless folding saves more cycles than loading the wider weights takes. `single`: a tile must
     keep one row, because another layer writes the input in that layout.
     """
     outputs, _, depth = w.shape
@@ -209,9 +211,9 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
 def folded_columns(
     w: Array, start: Array, channels: int, window: Window, width: int, config: Config, single: bool = False
 ) -> Fold:
-    """Return the fold for a window over `width` output columns: none if the folded window has too many taps.
+    """Return the fold for a window over `width` output columns (1 pixel per tile if folding needs too many taps).
 
-    Output o reads w.shape[2] of `channels` channels from start[o] on. `single`: see folded_rows.
+    Output channel o reads w.shape[2] of the `channels` input channels, from `start[o]` on. `single`: see folded_rows.
     """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // max(channels, outputs), width)

@@ -27,9 +27,10 @@ TABLES = ("correction", "row_class", "column_class")
 
 
 def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the input segments, uint8 (S, size) by name: tiles [channel tile][row][column][batch][block], zero padded.
+    """Return a launch's input segments by name, uint8 (S samples, bytes): the tensors in `values` laid out as tiles.
 
-    Raises ProgramError if the launch does not fit its segments, or a tensor has no value.
+    The order is [channel tile][row][column][batch][block], padded with zeros. Raises ProgramError if the launch's
+    layout does not fit its segments, or a tensor has no value.
     """
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     packed = {}
@@ -38,10 +39,10 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
         for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
             if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
                 reason = f"the size of its input segment '{name}' does not match its layout"
-                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
             if not 0 < form["fold"] <= form["block"]:
                 reason = f"its layout puts {form['fold']} pixels in a tile, not 1..{form['block']}"
-                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
             packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
         if form["weights"] is not None:
             tiles = _product_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
@@ -52,21 +53,21 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
             packed[form["weights"]] = np.concatenate(parts, axis=1).view(np.uint8)
             if packed[form["weights"]].shape[1] != sizes[form["weights"]]:
                 reason = f"the size of its weight segment '{form['weights']}' does not match its layout"
-                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
     samples = max((len(data) for data in packed.values()), default=1)
     return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
 
 
 def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
-    """Return a tensor's codes as the machine holds them, int8 (S, *shape)."""
+    """Return a tensor's codes as the machine holds them, int8 (S, *shape) for S samples."""
     value = value_of(graph, values, tensor)
     if value is None:
-        raise ProgramError(f"launch '{launch.name}'", f"input '{tensor}' has no value", "compile it again")
+        raise ProgramError(f"launch '{launch.name}'", f"input '{tensor}' has no value", "compile the network again")
     return held_codes(value)
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
-    """Return codes int8 (S, *shape) laid out as tiles, uint8 (S, size)."""
+    """Return the codes `held`, int8 (S, *shape), laid out as tiles, uint8 (S, bytes); `form`: the layer in `meta`."""
     samples, batch, block = held.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
     if form["matrix"]:
@@ -87,7 +88,7 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
 
 
 def _rows(site: Site, held: Array, block: int) -> Array:
-    """Return the rows of a matrix layer, int8 (S, M, K): the inputs of each output pixel; padding is the zero point."""
+    """Return the input rows of a matrix layer, int8 (S, M, K): one row per output pixel; padding is the zero point."""
     op = site.node.op
     samples = held.shape[0]
     if isinstance(op, FullyConnected):
@@ -112,9 +113,9 @@ def _folded(pixels: Array, fold: int) -> Array:
 def unpack(
     launch: Launch, graph: Graph, values: Mapping[str, Array], outputs: Mapping[str, Array], rounding: str
 ) -> dict[str, Array]:
-    """Return the codes of the launch's results from its output segments, {name: (S, *shape)}.
+    """Return the result tensors of a launch as codes, {name: (S samples, *shape)}, from its output segments.
 
-    `values`: the tensors that `pack` was given. Raises ProgramError if the launch lacks tables that it needs.
+    `values`: the tensors that `pack` was given. Raises ProgramError if the launch lacks correction tables.
     """
     found = {}
     for index, form in enumerate(launch.meta["layers"]):
@@ -136,7 +137,7 @@ def unpack(
 
 
 def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
-    """Return the accumulators (S, *out_shape) that a result's byte planes hold, lowest byte first."""
+    """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first)."""
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
@@ -160,30 +161,30 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Return the codes of sums, int32 (S, *out_shape), which the host requantises."""
+    """Requantise the sums `acc`, int32 (S, *out_shape), on the host; return the codes."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
         if correction is None or rows is None or columns is None:
-            raise ProgramError(f"op '{site.node.name}'", "its launch lacks the correction tables", "compile it again")
+            raise ProgramError(f"op '{site.node.name}'", "correction tables are missing", "compile the network again")
         if correction.any():
             one_class = correction.shape[:2] == (1, 1)
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
         return op.finish(site, acc, rounding_mode(rounding))
     if not isinstance(op, AveragePool2D):
-        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} leaves no sums for the host", "compile it again")
+        raise ProgramError(f"op '{site.node.name}'", f"the host cannot finish a {op.kind}", "compile the network again")
     return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]
 
 
 def _product_rows(site: Site, held: Array, block: int) -> Array:
-    """Return the first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
+    """Return a MatMul's first operand, int8 (S, *shape), as rows: int8 (S, M, matrices * K padded to whole tiles)."""
     count, rows, depth, _ = matrices(site)
     parts = np.pad(held.reshape(-1, count, rows, depth), ((0, 0),) * 3 + ((0, -depth % block),))
     return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(parts), rows, -1)
 
 
 def _product_weights(site: Site, held: Array, block: int) -> Array:
-    """Return the second operand laid out as weight tiles: int8 [S, output tile, k, block, block]."""
+    """Return a MatMul's second operand laid out as weight tiles: int8 [S, output tile, k, block, block]."""
     count, _, depth, columns = matrices(site)
     parts = np.pad(
         held.reshape(-1, count, depth, columns), ((0, 0), (0, 0), (0, -depth % block), (0, -columns % block))
@@ -193,14 +194,14 @@ def _product_weights(site: Site, held: Array, block: int) -> Array:
 
 
 def _product_result(site: Site, acc: Array, block: int) -> Array:
-    """Return results (S, M, matrices * N in whole tiles) in the shape of the operator's output: (S, *out_shape)."""
+    """Return MatMul sums (S, M, matrices * N padded to whole tiles) in the shape of its output, (S, *out_shape)."""
     count, rows, _, columns = matrices(site)
     parts = acc.reshape(len(acc), rows, count, -(-columns // block) * block)[..., :columns]
     return parts.swapaxes(1, 2).reshape(len(acc), *site.output.shape)
 
 
 def _product_correction(site: Site, left: Array, right: Array) -> Array:
-    """Return the zero points' share of the sums, to be added: int32 (S, *out_shape) or broadcasting to it."""
+    """Return what to add to MatMul sums because of zero points: int32 (S, *out_shape), or broadcastable to that."""
     za, zb = (held_zero_point(site.input(index)) for index in (0, 1))
     depth = left.shape[-1]
     rows, columns = left.sum(-1, dtype=np.int32)[..., None], right.sum(-2, dtype=np.int32)[..., None, :]

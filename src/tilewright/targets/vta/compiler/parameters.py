@@ -1,4 +1,4 @@
-"""The parameters of on-chip requantisation, in tiles of int32: one bias tile per class (layer.Codes), then factors."""
+"""The parameters of on-chip requantisation, as int32 tiles: one bias tile per class (see layer.Codes), then factors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float
 
 
 class Scaling(NamedTuple):
-    """Multipliers and shifts as in TFLite (positive: left), int64 [n] or []; zero point and bounds of the result.
+    """Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []; the result's zero point and bounds.
 
     The float ALU's multiplier is the bits of a float32. `extra_left`: a further left shift. `bounds` None: no clamp.
     """
@@ -44,7 +44,7 @@ class Scaling(NamedTuple):
 
 
 class Requantised(NamedTuple):
-    """One requantisation, the same for all channels: the bias added to the accumulator, then the factors."""
+    """One requantisation, the same for all channels: a bias is added to the accumulator, then the sum is scaled."""
 
     bias: int
     scaling: Scaling
@@ -67,7 +67,7 @@ def of_linear(
     config: Config,
     rounding: Rounding,
 ) -> Parameters | None:
-    """Return the parameters that turn sums of products into codes; None if the ALU rounds by another rule.
+    """Return the parameters that turn a linear layer's sums into codes; None if the ALU does not round by `rounding`.
 
     `correction` int32 [row class, column class, channel] is subtracted from the sums. `fold` pixels share a tile.
     """
@@ -94,9 +94,10 @@ def of_linear(
 def of_product_shift(
     site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
 ) -> Parameters | None:
-    """Return the parameters of a right shift that rounds ties up: for each channel tile, a tile with bias plus half.
+    """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
-    Returns None unless one shift of 0..30 bits serves all channels, zero points are 0, stages=3, and the ALU lacks REQ.
+    Returns None unless one shift of 0..30 bits serves all channels, zero points are 0, the config has stages=3, and its
+    ALU lacks the operation REQ.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
@@ -114,7 +115,7 @@ def of_product_shift(
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
-    """Return the parameters that turn sums of `count` codes (under `pow2`, times a factor) into their mean.
+    """Return the parameters that turn sums of `count` codes into their mean (under `pow2`: codes times a factor).
 
     Raises UnsupportedError if the result is not int8 or uint8, or the machine's ALU cannot rescale the mean.
     """
@@ -143,7 +144,7 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
 
 
 def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
-    """Return the scaling from sums of (code - zero point) to codes; None if the ALU rounds by another rule."""
+    """Return the scaling from sums of `code - zero_point` to a mean; None if the ALU does not round by `rounding`."""
     rule = RULES.get(config.alu)
     if rule == "float" and rounding.elementwise == "ort":
         return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))
@@ -154,12 +155,12 @@ def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling
 
 
 def float_bits(factor: np.float32) -> Array:
-    """Return the bits of a float32, int64 []."""
+    """Return the bit pattern of a float32 as an integer, int64 []."""
     return np.array(factor).view(np.int32).astype(np.int64)
 
 
 def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
-    """Return the `Codes` of an ADD whose operands have one scale, so that its sum is only shifted; None for others."""
+    """Return the `Codes` of an addition whose operands have one scale, so that a shift rescales the sum; else None."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
@@ -169,7 +170,7 @@ def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
 
 
 def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
-    """Return the parameters of an ADD: a bias and factors for each operand and for the sum, equal for all channels."""
+    """Return the parameters of an addition: a bias and factors for each operand and the sum, equal for all channels."""
     out = site.output
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
@@ -182,7 +183,7 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
 
 
 def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
-    """Return the parameters of several requantisations in order; all channels and all `pixels` of a row share them."""
+    """Return the parameters of several requantisations, in order; all channels and all `pixels` pixels share them."""
     rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
     lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
     immediates = _immediates([part.scaling for part in parts], config)
@@ -190,7 +191,7 @@ def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_ti
 
 
 def factors(scaling: Scaling, config: Config) -> Array:
-    """Return int64 [FACTOR_TILES, n]: the words of REQ, or the operands of MULH and RSHR."""
+    """Return the factors as words, int64 [FACTOR_TILES, n]: operands of REQ, or (alu=rounding) of MULH and RSHR."""
     multiplier, shift = np.atleast_1d(scaling.multiplier), np.atleast_1d(scaling.shift)
     left, right = np.maximum(shift, 0) + scaling.extra_left, np.maximum(-shift, 0)
     if config.alu == "rounding":
@@ -208,14 +209,14 @@ def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
 
 
 def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
-    """Return the distinct class patterns of `fold` pixels in a tile [n, fold], and the pattern of each tile column."""
+    """Return the distinct patterns of `fold` pixel classes in a tile, [n, fold], and each tile's pattern number."""
     padded = np.pad(column_class, (0, -len(column_class) % fold), mode="edge").reshape(-1, fold)
     patterns, columns = np.unique(padded, axis=0, return_inverse=True)
     return patterns, columns.reshape(-1)
 
 
 def _tiles(lanes: Array, config: Config) -> Array:
-    """Return words [word, lanes] as int32 [channel tile, word, rows, block]; in acc each row of a tile has a copy."""
+    """Return words [word, channel] as tiles, int32 [channel tile, word, rows, block]; in acc, rows are copies."""
     block, rows = config.block, 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)

@@ -1,6 +1,7 @@
 """The plan of a layer: its cut into groups and chunks, the order of groups, and the slots in each memory.
 
-A slot is an equal part of the tiles that a layer uses in an on-chip memory. A slot of inp or wgt holds the data of one
+A group is the output tiles that are summed together; a chunk is one load of inputs and weights for a group. A slot is
+one of the equal parts of the tiles that a layer uses in an on-chip memory. A slot of inp or wgt holds the data of one
 chunk, a slot of acc the sums of one group. With several slots, loads and stores overlap with sums.
 """
 
@@ -19,7 +20,7 @@ from tilewright.targets.vta.isa.fields import Memory
 
 
 class Chunk(NamedTuple):
-    """One load of inputs and weights: a range of input channel tiles, and the number of its weight chunk."""
+    """One load of inputs and weights: a range of input channel tiles, and an index into `Plan.weight_chunks`."""
 
     inputs: Range
     weights: int
@@ -63,11 +64,11 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cut of a layer: a group is rows x columns pixels of `outs` output channel tiles.
+    """How a layer is cut: a group is `rows` x `columns` pixels of `outs` output channel tiles.
 
     A chunk is `sums` input channel tiles. `outside`: whether the outer loop is over image tiles ("space") or output
-    channels. `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: whether the first or last
-    group is cut into smaller ones, so that sums start earlier and less is left to store at the end.
+    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: whether the
+    first or last group is cut into smaller ones, so that sums start earlier and less is left to store at the end.
     """
 
     layer: Layer
@@ -89,7 +90,7 @@ class Plan:
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
-        """The (output tiles, input tiles) of each weight chunk, in DRAM order. A chunk is contiguous in DRAM."""
+        """For each weight chunk, in DRAM order: the ranges of its output and of its input channel tiles."""
         if self.layer.shared:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(
@@ -133,16 +134,16 @@ class Plan:
 
     @property
     def period(self) -> int:
-        """The number of groups after which loads and sums repeat, except at the borders of the image."""
+        """The number of groups after which the pattern of loads and sums repeats, except at image borders."""
         columns = -(-self.layer.out[1] // self.columns)
         if self.outside == "space":
             return columns * -(-self.layer.out_tiles // self.outs)
         return columns * -(-self.layer.out[0] // self.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """Cut a group into a half and two quarters; if `growing`, the half comes last.
+        """Yield a group in three pieces, a half and two quarters; if `growing`, the half comes last.
 
-        If `growing`, each piece loads its own inputs, so that the first starts early; else all use the whole input.
+        If `growing`, each piece loads its own inputs, so that the first starts early. If not, all pieces use one load.
         """
         axis = 1 if self.layer.matrix else 0
         whole = group.columns if axis else group.rows
@@ -230,7 +231,7 @@ def parameter_memory(config: Config) -> tuple[Memory, int, int]:
 
 
 class Places:
-    """Places the regions of consecutive layers side by side, so that the next layer's loads need not wait.
+    """Gives consecutive layers on-chip memory regions side by side, so that the next layer's loads need not wait.
 
     A layer that is alone in its launch gets the whole of each memory.
     """
@@ -240,7 +241,7 @@ class Places:
         self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
 
     def take(self, plan: Plan) -> Regions:
-        """Place the regions of the next layer, which has this plan, and return them."""
+        """Return the on-chip memory regions of the next layer, whose plan is `plan`."""
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = Region(0, 0, 0)

@@ -1,6 +1,6 @@
-"""Find the plan of a layer: rank all cuts by a lower bound, then time the best few with the machine's own time pass.
+"""Find the plan of a layer: rank all plans by a lower bound, then time the best few with the simulator's time pass.
 
-The lower bound of the cycles is a formula over arrays of choices, for all cuts that fit the buffers at once.
+The lower bound of the cycles is a formula over arrays, with an entry for each candidate plan that fits the buffers.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ NOWHERE = Footprints.of(())
 
 
 def best(layer: Layer, config: Config, timing: str) -> Plan | None:
-    """Return the plan with the lowest score under a timing model; None if no tile fits the buffers."""
+    """Return the plan of a layer with the lowest score under a timing model; None if no tile fits the buffers."""
     return next(iter(ranked(layer, config, timing)), None)
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    """Return the plans that were timed, lowest score first."""
+    """Return the plans of a layer that the search timed, lowest score first."""
     return tuple(replace(plan, layer=layer) for plan in _ranked(layer.canonical, config, timing))
 
 
@@ -91,13 +91,13 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
-    """Yield the plan with the first, the last or both groups cut into smaller ones."""
+    """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
     for head, tail in ((False, True), (True, False), (True, True)) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
-    """Yield (lower bound, plan) of each cut that fits, lowest bound first, with its best loop order and slots."""
+    """Yield (lower bound, plan) for each cut that fits, lowest bound first, with the best loop order and slots."""
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
@@ -110,7 +110,7 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
 
 
 def _choices(layer: Layer, config: Config) -> dict[str, Array]:
-    """Return every combination of choices that fits the buffers, as one array per choice."""
+    """Return all candidate plans that fit the buffers, as an array for each name in CHOICES: an entry per candidate."""
     rows, columns = extents(layer.out[0]), extents(layer.out[1])
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
@@ -146,13 +146,13 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
 
 
 def _acc_slots(config: Config) -> tuple[int, ...]:
-    """Return the numbers of acc slots to try, whose tokens fit a queue. With four stages, no two slots share a bank."""
+    """Return the slot counts of acc to try: their tokens fit a queue and, with stages=4, no two slots share a bank."""
     counts = (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
     return tuple(n for n in counts if n <= config.token_depth)
 
 
 def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
-    """Return the rows and columns of input that a tile reads, at most."""
+    """Return, for each candidate in `grid`, the largest number of input rows and of columns that a tile reads."""
     extents = []
     for axis, name in enumerate(("rows", "columns")):
         w = layer.window
@@ -175,7 +175,8 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
 def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> Array:
     """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
-    The bound is the longest of loads, sums and stores, plus the time before and after it without any overlap.
+    The bound is the largest of the times of all loads, all sums and all stores, plus the time at the start and at the
+    end that overlaps with nothing.
     """
     model = MODELS[timing]
     own = model.intervals(config)
@@ -211,20 +212,20 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
 
 
 def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:
-    """Return the number of handovers between units: loaded chunks and stored groups."""
+    """Return each candidate's number of handovers between units: one per loaded chunk and per stored group."""
     _, _, groups, chunks = _counts(layer, grid)
     return np.asarray(groups * (chunks + 1))
 
 
 def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, Array]:
-    """Return the numbers of image tiles, channel ranges, groups, and chunks per group."""
+    """Return each candidate's numbers of image tiles, of output channel ranges, of groups, and of chunks per group."""
     channel = -(-layer.out_tiles // grid["outs"])
     spatial = -(-layer.out[0] // grid["rows"]) * -(-layer.out[1] // grid["columns"])
     return spatial, channel, spatial * channel, -(-layer.depth // grid["sums"])
 
 
 def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """Return the DRAM port's cycles for one load of inputs, one load of weights and one store of a byte plane."""
+    """Return each candidate's DRAM port cycles for a load of inputs, a load of weights and a store of a byte plane."""
     port = MODELS[timing].channel(config)
     row = 0 if port.burst == 0 or port.in_flight else port.latency  # cycles before each row of a transfer
     height, width = _input(layer, grid)
@@ -241,7 +242,7 @@ def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
-    """Return the numbers of input loads and of weight loads. Data that stay in a slot are not loaded again."""
+    """Return each candidate's numbers of input loads and of weight loads; data that stay in a slot are loaded once."""
     again = spatial * channel * chunks
     inputs = again
     if layer.link == "dense":
@@ -272,7 +273,7 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
-    """Return the estimated number of instructions for the sums of a chunk; tiles at the image border need more.
+    """Estimate each candidate's number of GEMM instructions per chunk; tiles at the image border need more.
 
     A chunk with fewer than DISTANCE outputs needs one instruction per input channel tile.
     """
@@ -284,7 +285,7 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
 
 
 def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """Return the trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
+    """Return the timing trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
     stream, line = decode(draft.built.code, config), config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)
@@ -305,7 +306,7 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
-    """Return the machine's kernels of some steps, relative to their slots."""
+    """Return GEMM and ALU steps as the simulator's `Kernels`, with tile indices relative to the steps' slots."""
     fields = np.array(list(map(_fields, steps)), np.int64).reshape(-1, len(FIELDS))
     lists = [np.stack([step.kernel.dst, step.kernel.src, step.kernel.wgt], axis=1) for step in steps]
     return Kernels(fields, lists, SEMANTICS[config.semantics])

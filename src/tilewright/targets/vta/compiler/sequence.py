@@ -1,8 +1,8 @@
-"""Put the items of layers (see work.py: loads, runs of steps, stores) in order, by their slots, without timing them.
+"""Put the items of layers (loads, runs of instructions, stores; see work.py) in order, by slots, without timing them.
 
 Slots (see plan.py) are the parts of the on-chip memories that loads fill. The compute and store units work in the order
 of the plans. Each load goes as early as possible: after the last user of the data that it overwrites, and after the
-stores that it reads.
+stores whose results it reads.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the numbers of these layers, by channel."""
+    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel."""
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
 
 
 class Load(NamedTuple):
-    """A load for layer `layer`, which the stream has before `work[at]`.
+    """A load for layer `layer`, which stands in the stream before item `at` of `Walk.work`.
 
-    `free`, the lowest legal `at`, is the item after the last user of the data that the load overwrites. `at` must also
-    be above `stored`, the last store whose result it reads (-1: none), and at most `need`, the first item to use it.
+    `at` is at least `free`, the item after the last user of the data that the load overwrites. It is above `stored`,
+    the last store whose result the load reads (-1: none), and at most `need`, the first item that uses the load.
     """
 
     at: int
@@ -60,16 +60,16 @@ class Load(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The lowest legal value of `at`."""
+        """The lowest legal value of `at`, the load's place in `Walk.work`."""
         return max(self.free, self.stored + 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """The work and loads of all layers, merged in stream order.
+    """The items of all layers in stream order: loads merged with the work of the compute and store units.
 
-    `items`: (layer, item). `work`: the index of each item in Walk.work, -1 for a load. `regions`: the slots of each
-    layer.
+    `items`: (layer index, item). `work`: the index of each item in `Walk.work`, -1 for a load. `regions`: the slots of
+    each layer.
     """
 
     items: list[tuple[int, Item]]
@@ -87,9 +87,9 @@ class _Waiting(NamedTuple):
 
 
 class Planes:
-    """Orders the shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
+    """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
 
-    That moment is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
+    The time of that store is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
     """
 
     def __init__(self, plan: Plan, costs: Costs) -> None:
@@ -101,7 +101,7 @@ class Planes:
         self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
 
     def before(self, acc: int) -> Iterator[Item]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free it, and those that are ready."""
+        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
         while any(waiting.acc == acc for waiting in self._waiting):
             yield from self._shift()
         while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
@@ -124,7 +124,7 @@ class Planes:
         return self._put(group, acc, 0)
 
     def rest(self) -> Iterator[Item]:
-        """Yield all remaining shifts and stores."""
+        """Yield all remaining shifts and stores of byte planes."""
         while self._waiting:
             yield from self._shift()
 
@@ -154,7 +154,7 @@ class Walk:
     """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs."""
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """Begin without work. With `apart`, each step is an item of its own, so that loads may go between any two."""
+        """Begin without work. With `apart`, each GEMM or ALU step is an item, so loads may go between any two."""
         self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
         self._alone = len(regions) == 1
         self.port_bytes = costs.beat
@@ -224,7 +224,7 @@ class Walk:
         return slot
 
     def _parameters(self, group: Group) -> int:
-        """Return the slot with the parameters of a group's channels (-1: it has none); append a load if needed."""
+        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed."""
         layer = self._plan.layer
         if not layer.parameters:
             return -1
@@ -240,9 +240,10 @@ class Walk:
         return slot
 
     def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
-        """Append a load; `group`: the last group of other layers whose results it reads, or -1.
+        """Append a load of `item` to slot `slot` of memory `name`; `group`: see _source.
 
-        Such a load goes after the work that next clears that group's slot, because that work has waited for the store.
+        A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
+        work has waited for the group's store.
         """
         region: Region = getattr(self._where, name)
         free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
@@ -259,7 +260,7 @@ class Walk:
         self._used[name][region.at(slot) : region.at(slot + 1)] = len(self.work)
 
     def _source(self, group: Group, chunk: Chunk) -> int:
-        """Return the last group of other layers whose results a chunk of inputs reads, -1 if there is none."""
+        """Return the index of the last group, of other layers, whose results a chunk of inputs reads; -1 for none."""
         if not self._sources:
             return -1
         box = group.loads(self._plan.layer, chunk.inputs)
@@ -273,11 +274,11 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """The number of steps in all runs."""
+        """The number of GEMM and ALU steps in all runs of the work."""
         return sum(len(item.run.steps) for _, item in self.work if isinstance(item, Compute))
 
     def load_cycles(self, load: Load) -> int:
-        """Return the cycles that a load takes of the DRAM port."""
+        """Return the number of cycles for which a load occupies the DRAM port."""
         layer, config, item = self._plans[load.layer].layer, self._config, load.item
         if isinstance(item, LoadInputs):
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
@@ -289,7 +290,7 @@ class Walk:
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:
-    """Return the work and loads of layers, whose plans must fit the config; `timing` orders the byte-plane shifts."""
+    """Return the work and loads of layers, whose plans must fit the config; `timing`: the model that orders shifts."""
     places = Places(config, len(stages) == 1)
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
@@ -321,7 +322,7 @@ def early(loads: Sequence[Load]) -> list[Load]:
 
 
 def listing(walk: Walk, loads: Iterable[Load]) -> Listing:
-    """Return the work and the loads, merged in stream order."""
+    """Return the work of a walk and the loads `loads`, merged in stream order."""
     made = Listing([], [], walk.regions)
     at = 0
     for load in loads:

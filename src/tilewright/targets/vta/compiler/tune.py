@@ -1,7 +1,8 @@
 """Tune a chain of layers as a whole: reorder its loads, and try plans that are better in combination.
 
-The trace of a draft shows where the load unit waits. Inputs that other layers store are loaded as soon as they are
-stored. While the unit waits, it loads weights (also in pieces) and parameters of later layers.
+The timing trace of the chain's instructions shows where the load unit waits. Inputs that other layers store are loaded
+as soon as they are stored. While the load unit waits for them, it loads weights (also in pieces) and parameters of
+later layers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OF_LOADS = 2
 
 
 class Timed(NamedTuple):
-    """A chain with an order of its loads, and the trace of its instructions."""
+    """A chain of layers with one order of its loads, and the timing trace of its instructions."""
 
     stages: tuple[Stage, ...]
     walk: Walk
@@ -77,9 +78,9 @@ class Timed(NamedTuple):
 
 
 def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool) -> Timed:
-    """Return the chain with the fastest order of loads that was found; `replan`: its plans may be replaced.
+    """Return the chain with the fastest order of loads that was found; `replan`: the layers' plans may be replaced.
 
-    Raises HazardError if a full queue causes a deadlock.
+    Raises HazardError if a full token queue causes a deadlock.
     """
     chain = _Chain(names, config, timing)
     first = chain.timed(stages)
@@ -101,7 +102,7 @@ class _Chain:
         return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
-        """Time stages with early loads, then with loads moved ahead; return the faster."""
+        """Time a chain with its loads in the order of `early`, then with loads moved ahead; return the faster."""
         walk = walked(stages, self.config, self.timing)
         if walk.steps <= FINE:
             walk = walked(stages, self.config, self.timing, apart=True)
@@ -116,7 +117,7 @@ class _Chain:
         return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
     def ordered(self, best: Timed) -> Timed:
-        """Return the best order found. Each try moves loads ahead by the best trace so far."""
+        """Return the chain with the best order of loads found. Each try moves loads ahead by the best trace so far."""
         ways, idle = cycle(WAYS), 0
         while best.waits_much and idle < (ORDERS if best.walk.steps <= LONG else 1):
             other = self.ahead(best, *next(ways))
@@ -174,7 +175,7 @@ class _Chain:
 
 
 def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
-    """Yield a late load, an earlier load that waits, and all loads with the late one moved ahead of the other."""
+    """Yield tuples: a late load, an earlier load that waits, and all loads with the late one ahead of the other."""
     work = np.array(known.draft.listing.work)
     trace, items, loads = known.trace, known.draft.item, known.loads
     waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
@@ -192,7 +193,7 @@ def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
 class _Times(NamedTuple):
     """Start and end cycle of each item of work, int64 [work]; starts never decrease.
 
-    `reads`: (cycle, cycles) of each read of micro-ops, which occupies the DRAM port.
+    `reads`: for each read of micro-ops, its start cycle and the number of cycles for which it occupies the DRAM port.
     """
 
     starts: Array
@@ -200,19 +201,20 @@ class _Times(NamedTuple):
     reads: deque[tuple[int, int]]
 
     def free(self, load: Load) -> int:
-        """Return the cycle in which the last user of the data that a load overwrites ends."""
+        """Return the cycle in which the data that a load overwrites become free: the last item to use them ends."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def place(self, load: Load, at: int, cycle: int) -> int:
-        """Return the index in `work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
+        """Return the index in `Walk.work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 
 def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
-    """Return a walk and its draft with their work reordered by start cycle, because a load precedes work of all units.
+    """Return a walk and its draft with their work reordered by start cycle.
 
-    The order within each unit and all dependencies are kept, because an item starts after those on which it depends.
-    An item's start is that of its first step or store; loads of its micro-ops and its NOPs may come earlier.
+    A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
+    kept, because an item starts after those on which it depends. An item's start is that of its first step or store;
+    loads of its micro-ops and its NOPs may come earlier.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
@@ -241,7 +243,7 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
 
 
 def _user(walk: Walk, load: Load) -> int:
-    """Return the first item of work that uses the loaded data."""
+    """Return the index in `Walk.work` of the first item that uses the data of a load."""
     item = load.item
     assert isinstance(item, LoadInputs | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
@@ -254,7 +256,7 @@ def _user(walk: Walk, load: Load) -> int:
 
 
 def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
-    """Return the loads of `walk` in a new order, for work that runs as traced but never waits for loads.
+    """Return the loads of `walk` in a new order, made for work that runs as in `trace` but never waits for loads.
 
     With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
     """
@@ -302,7 +304,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
 
 
 def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
-    """Return a trace's times as if work never waited for loads: then it would need its loads earlier."""
+    """Return when the work of a traced draft would start and end if it never waited for loads."""
     items, work = draft.item, np.array(draft.listing.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
     starts[items[::-1]] = trace.start[::-1]  # the start of an item's first instruction
@@ -322,7 +324,7 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
 
 
 def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | None]:
-    """Return the part of a load that fits in `cycles`, and the rest; None for an empty part."""
+    """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None
     if not isinstance(load.item, LoadWeights):

@@ -1,4 +1,4 @@
-"""The items of a schedule (loads, runs of steps, stores), the steps that compute one group of outputs, and cycles."""
+"""The items of a schedule (loads, runs of instructions, stores), the steps for a group of outputs, and cycle counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAST = -128
 
 
 class LoadInputs(NamedTuple):
-    """A load of the input tiles of a chunk into an input slot."""
+    """A load of the input tiles of a chunk into an input slot (see plan.py)."""
 
     slot: int
     group: Group
@@ -42,7 +42,7 @@ class LoadInputs(NamedTuple):
 
 
 class LoadParameters(NamedTuple):
-    """A load of the parameters of some output channel tiles into a parameter slot."""
+    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py)."""
 
     slot: int
     outs: Range
@@ -57,7 +57,7 @@ class LoadWeights(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """A run of steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, or -1 where none is read."""
+    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none)."""
 
     run: Run
     acc: int
@@ -67,7 +67,7 @@ class Compute(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A store of the lowest byte of each output of a group, as byte plane `plane`."""
+    """A store of the lowest byte of each accumulator of a group, as byte plane `plane` of the result."""
 
     acc: int
     group: Group
@@ -79,16 +79,16 @@ Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
 
 @lru_cache(maxsize=1024)
 def clear(tiles: int) -> Step:
-    """Return the step that clears the first `tiles` tiles of a slot."""
+    """Return the GEMM step that clears the first `tiles` tiles of an accumulator slot."""
     start = np.zeros(1, np.int64)
     return Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
 
 
 @lru_cache(maxsize=1024)
 def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
-    """Return the steps that shift accumulators right by 8 bits, so that the next byte is the lowest.
+    """Return the ALU steps that shift `tiles` accumulator tiles right by 8 bits, so that the next byte is the lowest.
 
-    HLS reads a shift as a signed number of LOG_ACC_WIDTH bits, so the largest is 7 with 16-bit accumulators.
+    The HLS design reads a shift as a signed number of LOG_ACC_WIDTH bits, so the largest is 7 with 16-bit accumulators.
     """
     largest = (1 << (log_acc_width - 1)) - 1
     amounts = [8] if largest >= 8 else [largest] * (8 // largest) + [8 % largest] * bool(8 % largest)
@@ -96,7 +96,7 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 
 
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """Return the step that clears a group's slot: the output tiles, and tiles for codes to compare or add."""
+    """Return the GEMM step (1-tuple) that clears a group's output tiles, and the tiles for codes to compare or add."""
     tiles = group.tiles
     if layer.kind == "max":
         tiles += _compared(group)
@@ -110,7 +110,7 @@ def _compared(group: Group) -> int:
 
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
-    """Return the GEMM steps for a chunk of inputs and weights; a list has at most `limit` micro-ops."""
+    """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
     layer = plan.layer
     if layer.kind == "sum":
         kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
@@ -144,9 +144,9 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
 
 
 def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
-    """Return the ALU steps on a group's sums before the store.
+    """Return the ALU steps between a group's sums and its store.
 
-    `copies`: without other steps, the ALU must copy the sums' lowest byte to the out memory.
+    `copies`: whether the ALU, without other steps, must copy the lowest byte of the sums to the out memory.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
@@ -212,7 +212,7 @@ class Costs:
 
     @cached_property
     def row(self) -> int:
-        """Cycles before the first data of each row; 0 if the next row is requested while one arrives."""
+        """Cycles before the first data of each row of a transfer; 0 if the next row is requested while one arrives."""
         return 0 if self.timing.channel(self.config).in_flight else self.latency
 
     def step(self, step: Step) -> int:
@@ -225,11 +225,11 @@ class Costs:
         return rows * self.row + -(-tiles * tile_bytes // self.beat)
 
     def box(self, parts: Iterable[Transfer], chip: Sram) -> int:
-        """Return the cycles that the DRAM port takes for transfers to or from memory `chip`."""
+        """Return the cycles that the DRAM port takes for transfers `parts` to or from on-chip memory `chip`."""
         return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
-        """Return, for timing only, one step with the same cycles and listed micro-ops as a run; it computes nothing.
+        """Return a run's stand-in for timing: one step with equal cycles and listed micro-ops, which computes nothing.
 
         Runs with rescaling steps stay as they are, because their time depends on the operands.
         """
@@ -250,5 +250,5 @@ class Costs:
 
 @lru_cache(maxsize=16)
 def costs_of(config: Config, name: str) -> Costs:
-    """Return the costs of a machine, cached so that Costs.joined runs once for each run of steps."""
+    """Return the `Costs` of a machine; they are cached, so that Costs.joined works once for each run of steps."""
     return Costs(config, name)

@@ -23,7 +23,7 @@ LANE, FLOAT_LANE = 4, 6
 
 
 class Chip(NamedTuple):
-    """The FPGA of a board, and its number of multiplier blocks."""
+    """The FPGA of a board (`name`), and its number of multiplier blocks (`dsp`)."""
 
     name: str
     dsp: int
@@ -34,9 +34,9 @@ CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104"
 
 
 def bill(config: Config) -> dict[str, int]:
-    """Return the number of blocks of each part of the machine.
+    """Return the number of multiplier blocks that each part of the machine takes, by part.
 
-    Raises ConfigError if `multipliers` is packed and the operands are too wide for it.
+    Raises ConfigError if the key `multipliers` is "packed", and two products are too wide for one block.
     """
     lanes = config.batch * config.block
     rescaling = (FLOAT_LANE if config.alu == "float" else LANE) if config.rescales else 0
@@ -44,7 +44,7 @@ def bill(config: Config) -> dict[str, int]:
 
 
 def total(config: Config) -> int:
-    """Return the number of all blocks. Raises ConfigError as `bill` does."""
+    """Return the number of multiplier blocks that the whole machine takes. Raises ConfigError as `bill` does."""
     return sum(bill(config).values())
 
 
@@ -63,20 +63,20 @@ def _products(config: Config) -> int:
 
 
 def _packs(config: Config) -> bool:
-    """Return whether one block can make two products that share an input (see hdl/mac.py)."""
+    """Return whether one multiplier block can compute two products that share an input value (see hdl/mac.py)."""
     inp, wgt = config.inp.width, config.wgt.width
     return inp + 2 * wgt + 1 <= WIDE and inp <= NARROW
 
 
 def _blocks(a: int, b: int) -> int:
-    """Return how many blocks (0 or 1) a product of factors of `a` and `b` bits takes."""
+    """Return how many multiplier blocks (0 or 1) the product of an `a`-bit and a `b`-bit factor takes."""
     return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
 
 
 def excess(config: Config) -> str:
-    """Return why the design does not fit the board named by TARGET, and what to set.
+    """Return a text: why the machine does not fit the board that the key TARGET names, and what to set instead.
 
-    The text is empty if the design fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
+    The text is empty if the machine fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
     """
     chip, needed = CHIPS.get(config.TARGET), total(config)
     if chip is None or needed <= chip.dsp:
@@ -86,7 +86,7 @@ def excess(config: Config) -> str:
 
 
 def _remedy(config: Config, chip: Chip) -> str:
-    """Return the first change of the configuration that makes the design fit."""
+    """Return advice: the first value of `multipliers` with which the machine fits `chip`, or else a smaller machine."""
     for kind in ("packed", "logic") if _packs(config) else ("logic",):
         if (needed := total(replace(config, multipliers=kind))) <= chip.dsp:
             made = ", with products made of logic" if kind == "logic" else ""

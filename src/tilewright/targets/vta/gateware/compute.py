@@ -1,4 +1,4 @@
-"""The unit of a core: GEMM, ALU or both, the LOADs that they need, and FINISH. It starts them one after the other.
+"""The compute unit in gateware. It runs GEMM, ALU or both, the LOADs that they need, and FINISH, one after the other.
 
 The micro-op sequencer runs two nested loops over a list of micro-ops and computes the tile offsets of each iteration.
 """
@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_COR
 
 
 def nest(config: Config) -> data.StructLayout:
-    """Return the fields of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
+    """Return the struct layout of a loop nest. `cycles`: cycles per micro-op, minus 1; `factors`: 1 for a REQ."""
     uop = config.index_bits.uop
     return data.StructLayout(
         {
@@ -42,7 +42,7 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Issues the micro-ops of a loop nest: from the cycle after `start`, their `index` and `offset` while `valid`.
+    """Issues the micro-ops of a loop nest from the cycle after `start` on: `index` and `offset`, while `valid` is high.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
     micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:
@@ -157,7 +157,7 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal, high when the last micro-op was issued (MULH, RSHR, REQ: has drained)."""
+        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (MULH, RSHR, REQ: `Core.drained`)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core
@@ -214,7 +214,7 @@ class Compute(wiring.Component):
         return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add LOADs of micro-ops (HLS: one row without padding) and acc. Return a signal, high when all data is in."""
+        """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal: all data has been written."""
         config, rules = self.config, self.config.rules
         mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
         is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()

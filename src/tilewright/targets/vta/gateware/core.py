@@ -40,9 +40,10 @@ WORK = data.StructLayout(
 
 
 class Core(wiring.Component):
-    """Issues micro-op number `index`, with the tile offsets `offset`, while `work` is not idle and `go` is high.
+    """The compute core. It starts micro-op `index`, with `offset` added to its tile indices, if `work` and `go` allow.
 
-    `drained`: the last micro-op of MULH, RSHR or REQ is so close to its write that the next instruction may be issued.
+    `work` has the micro-op's control signals (WORK). `drained`: the last micro-op of a MULH, RSHR or REQ is so close to
+    its write that the next instruction may be issued.
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
@@ -129,7 +130,7 @@ class Core(wiring.Component):
         return m
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
-        """Return the result of a micro-op on the accumulator that was read. Builds only the operations of this core."""
+        """Return the result of micro-op `now` on the acc tile that was read. Only this core's operations are built."""
         config = self.config
         width, count = config.acc.width, config.batch * config.block
         added: Value | None = None
@@ -150,7 +151,7 @@ class Core(wiring.Component):
         return alu.result if added is None else Mux(now.is_alu, alu.result, added)
 
     def _products(self, m: Module, index: Any, work: Any) -> Value:
-        """Return the sums of GEMM, two cycles after the reads of `work`."""
+        """Return the sums of a GEMM micro-op, valid two cycles after `work` starts to read its inp and wgt tiles."""
         config = self.config
         m.submodules.mac = mac = MacArray(
             config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
@@ -170,7 +171,7 @@ class Core(wiring.Component):
     def _rescale(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR and REQ, which write to `written` late. Return a signal: `at` has no write pending."""
+        """Add MULH, RSHR and REQ, which write tile `written` late. Return a signal: tile `at` has no write pending."""
         config, now, last = self.config, work[write], work[-1]
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
@@ -211,7 +212,7 @@ def _any(work: Any) -> Value:
 
 
 def _held(m: Module, value: Value, go: Any) -> Value:
-    """Return `value` one cycle later; the register holds while `go` is low."""
+    """Return `value` delayed by one cycle, in a register that does not change while `go` is low."""
     later = Signal.like(value, name="held")
     with m.If(go):
         m.d.sync += later.eq(value)

@@ -1,4 +1,4 @@
-"""Run a launch on the compiled gateware, and compare it with the simulator.
+"""Run a launch (one instruction stream with its data) on the compiled gateware, and compare it with the simulator.
 
 The comparison covers the cycles of each instruction, the bytes that each STORE writes, and the final contents of DRAM.
 """
@@ -38,7 +38,7 @@ LAUNCH = 1
 
 
 class Wave(NamedTuple):
-    """A waveform file, and the first and last cycle that it shows, counted as in a Trace."""
+    """The path of a waveform file, and the first and last cycle that it shows, counted as in sim.steps.Trace."""
 
     path: Path
     first: int
@@ -47,7 +47,7 @@ class Wave(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The outcome of a run: the start and end cycle of each instruction, int64 [n], as in a Trace; -1 for never."""
+    """The outcome of a launch on the RTL. `start`, `end`: each instruction's cycle as in a Trace, int64 [n], or -1."""
 
     start: Array
     end: Array
@@ -65,7 +65,7 @@ def run(
     stalls: int = 0,
     wave: Wave | None = None,
 ) -> RtlRun:
-    """Run an instruction stream (uint8 [n, 16]) on the DRAM contents of one sample, which it changes.
+    """Run an instruction stream (uint8 [n, 16]) on the compiled RTL. It changes `dram`, the DRAM of one sample.
 
     `stalls`: a seed for random delays of the memory; 0: no delays.
     """
@@ -94,7 +94,7 @@ def run(
 
 
 def contents(dram: Dram, more: int = 0) -> Array:
-    """Return the DRAM of one sample by address, uint8, followed by empty pages: enough for `more` bytes, plus one."""
+    """Return one sample's DRAM by address, uint8, followed by pages of zeros: those for `more` bytes, and one more."""
     top = max((segment.end for segment in dram.segments), default=0)
     memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
     for segment in dram.segments:
@@ -104,7 +104,7 @@ def contents(dram: Dram, more: int = 0) -> Array:
 
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
-    """Return the compiled machine of a configuration. It is compiled only once per process."""
+    """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
     return Compiled(Vta(config), engine=engine)
 
 
@@ -164,14 +164,14 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
 def waveform(
     image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write a waveform of the cycles `cycles` (None: all). CXXRTL runs the launch: our Verilator has no waveforms."""
+    """Write a waveform of `cycles` (first, last; None: all). CXXRTL runs the launch: our Verilator has no waveforms."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
     run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
 
 
 def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
-    """Return the starts and ends that differ, each with the earlier of its two cycles."""
+    """Return, for each start or end of an instruction that differs, the earlier of the two cycles and a message."""
     found = []
     for what, ours, theirs in (("starts", trace.start, result.start), ("ends", trace.end, result.end)):
         for step in np.flatnonzero(ours != theirs).tolist():
@@ -185,7 +185,7 @@ def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int,
 
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
-    """Return how many bytes of DRAM differ at the end, and a message about the first."""
+    """Return how many DRAM bytes differ between simulator and RTL at the end, and a message about the first of them."""
     count, first = 0, ""
     for segment, other in zip(modelled.segments, ran.segments, strict=True):
         wrong = np.flatnonzero(segment.data[0] != other.data[0])
@@ -201,7 +201,7 @@ DATA, COMMAND = "bus__w__payload", "bus__aw__payload"
 
 
 class Stored(NamedTuple):
-    """A STORE, and the contents of its rows after it, uint8 [rows, row_bytes]."""
+    """A simulated STORE (`step`, `move`), and the DRAM rows that it leaves: `left`, uint8 [rows, row_bytes]."""
 
     step: int
     move: Move
@@ -209,7 +209,7 @@ class Stored(NamedTuple):
 
 
 def _written(known: Prepared, dram: Dram) -> list[Stored]:
-    """Simulate the program for one sample; return each STORE, in stream order, with its DRAM rows after it."""
+    """Simulate the program on `dram` (one sample); return each STORE in stream order, with the rows that it writes."""
     program, sequence = known.elaborated, known.order.sequence
     machine, found = Machine(program.config, dram, 1), []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
@@ -227,7 +227,7 @@ def _written(known: Prepared, dram: Dram) -> list[Stored]:
 def _differences(
     known: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
 ) -> list[tuple[int, str]]:
-    """Return for each STORE that differs its first wrong byte, missing beat or extra beat, with the cycle.
+    """Return the cycle and a message for each STORE that differs: its first wrong byte, missing beat or extra beat.
 
     `memory` is the initial DRAM by address, uint8, and is changed; `dram` names its segments. The search ends at a
     missing beat: later beats cannot be assigned to STOREs.
@@ -269,7 +269,7 @@ def _differences(
 
 
 def _inside(move: Move, places: Array) -> Array:
-    """Return whether each byte of DRAM is in a row of a STORE."""
+    """Return, for each DRAM address in `places`, whether it is in a row of the STORE `move`."""
     behind = places - move.address
     row = np.clip(behind // max(move.stride, 1), 0, move.rows - 1)
     behind = behind - row * move.stride
@@ -278,7 +278,7 @@ def _inside(move: Move, places: Array) -> Array:
 
 
 def _where(dram: Dram, place: int) -> str:
-    """Return the name of a DRAM byte: its segment and offset."""
+    """Return the DRAM byte at address `place` as messages name it: "segment[offset]", or its address."""
     for segment in dram.segments:
         if segment.address <= place < segment.end:
             return f"{segment.name}[{place - segment.address}]"

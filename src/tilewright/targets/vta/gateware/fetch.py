@@ -1,4 +1,4 @@
-"""Reads the instruction stream ahead of its use, in bursts, and passes each instruction to the queue of its unit."""
+"""The fetch unit: it reads the instruction stream ahead, in bursts, and passes each instruction to its unit's queue."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):
-    """Fetches `count` instructions from byte `base` (a multiple of the longest burst) after a pulse of `launch`.
+    """Fetches `count` instructions from address `base` (a multiple of the longest burst) after a pulse of `launch`.
 
-    The first request is made in the next cycle, each later one as soon as the buffer has room for a batch.
+    The first request is made in the next cycle, each later one as soon as the buffer has room for a whole burst.
     """
 
     def __init__(self, config: Config) -> None:
@@ -61,7 +61,7 @@ class Fetch(wiring.Component):
         return m
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
-        """Add the instruction buffer. Return the next instruction, whether it is valid, and a signal to consume it."""
+        """Add the instruction buffer. Return its next instruction, whether there is one, and a signal to remove it."""
         bits, taken = self.config.bus_bits, Signal()
         if bits <= INSN_BITS:  # an instruction is one or more beats
             parts = INSN_BITS // bits

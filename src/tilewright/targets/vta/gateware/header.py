@@ -1,8 +1,8 @@
 """The C header of a configuration, with upstream's macros and structures, for its gateware, drivers and runtimes.
 
 It replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
-(apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bits from the layouts that encode and decode, and the
-control registers of this package's gateware from `MAP`, which its RTL and its README share.
+(apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bit positions from the layouts that encode and decode
+instructions. `MAP` has the control registers of this package's gateware, for the header, the RTL and its README.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW_BITS = 12
 
 
 class Register(NamedTuple):
-    """A 32-bit register at a byte offset of the block. The host can read it, and write it if `written`."""
+    """A 32-bit control register, `offset` bytes into the register block. The host can write it only if `written`."""
 
     offset: int
     name: str
@@ -77,7 +77,7 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 
 def text(config: Config) -> str:
-    """Return the header. If a build also has upstream's -D flags and they differ, the header stops it with #error."""
+    """Return the C header. It stops a build with #error if the build also has upstream's -D flags and these differ."""
     layouts, tiles = config.formats, (config.inp, config.wgt, config.acc, config.out)
     board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
     registers = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
@@ -126,7 +126,7 @@ def text(config: Config) -> str:
 
 
 def _keys(config: Config) -> dict[str, int | str]:
-    """Return every key of the JSON, and the keys that upstream derives, as macros VTA_KEY."""
+    """Return macros VTA_<KEY> for upstream's configuration keys, and for the keys that upstream derives from them."""
     keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
     if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
         keys["HW_VER"] = json.dumps(config.HW_VER)
@@ -190,7 +190,7 @@ def _fields(config: Config) -> dict[str, int | str]:
 
 
 def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
-    """Return the bit ranges of the first `count` fields, numbered as upstream: 0 to 9, A on. Flags have one bit."""
+    """Return macros of the bits of the first `count` fields: first and last bit of a field, or the bit of a flag."""
     macros: dict[str, int | str] = {}
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
         low, flag = layout.offsets[field.name], field.name in FLAGS
@@ -200,7 +200,7 @@ def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int 
 
 
 def _code(config: Config) -> Iterator[str]:
-    """Yield the structures, and assertions that must hold with any compiler."""
+    """Yield lines of C: the structures, and static assertions that their layout is right with any compiler."""
     for limit in config.restrictions:
         yield f"/* {limit.reference} does not run this machine as specified: {limit.reason} */"
     yield "/* upstream's own headers add nothing after this one */"

@@ -24,9 +24,9 @@ Memories = Mapping[str, Sram]
 
 
 def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memories: Memories, which: Value) -> Any:
-    """Add the component that requests the bursts of a transfer of `rows` rows on the unit's port; return it.
+    """Add and return the component that requests the bursts of a transfer of `rows` rows on the unit's DRAM port.
 
-    `which` selects one of `memories`.
+    `mem` has the instruction's fields; the signal `which` selects one of `memories`.
     """
     m.submodules.bursts = bursts = RowBursts(unit.config.bus_bits, LONGEST)
     wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
@@ -45,7 +45,7 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
 
 
 def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value) -> Value:
-    """Return the DRAM address at which a LOAD or STORE begins."""
+    """Return the DRAM byte address at which the LOAD or STORE with the fields `mem` begins."""
     places = zip(bases, memories, strict=True)
     return chosen(which, [base + (mem["dram_base"] << log_bytes(sram)) for base, sram in places])
 
@@ -53,12 +53,12 @@ def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Seque
 def placed(
     m: Module, unit: Any, mem: Mapping[str, Value], bursts: Any, memories: Memories, which: Value, padded: Value
 ) -> Placer:
-    """Add the component that places the tiles that `bursts` fetches for a LOAD, padded if `padded`; return it."""
+    """Add and return the component that computes where a LOAD's tiles go on chip, with padding if `padded`."""
     m.submodules.placer = placer = Placer()
     window, address = placer.window, bursts.rows.address
 
     def offset(sram: Sram) -> Any:
-        """Return the position of the transfer's first tile in its beat, in tiles."""
+        """Return the position, in tiles, of the transfer's first tile in the DRAM beat that contains it."""
         lanes = ceil_log2(tiles(sram, unit.config).lanes)
         return address[log_bytes(sram) : log_bytes(sram) + lanes] if lanes else 0
 
@@ -76,9 +76,9 @@ def placed(
 
 
 def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> TileReceiver:
-    """Add the receiver, which writes incoming beats to `memories`; return it.
+    """Add and return the receiver, which writes incoming DRAM beats to `memories`.
 
-    It uses the unit's port with the name of each memory and `suffix`.
+    It writes each memory through the unit's port that is named after the memory, followed by `suffix`.
     """
     m.submodules.receiver = receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     for number, name in enumerate(memories):
@@ -90,7 +90,8 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Value, Value, Signal]:
     """Add a queue of instructions that have freed the unit but not ended; they end in order.
 
-    Returns three values: the `note` of the oldest instruction, whether there is one, and the signal that ends it.
+    `note` is a value kept with each instruction. Returns three values: the note of the oldest instruction, whether
+    there is one, and the signal that ends it.
     """
     m.submodules.leaving = queue = StreamFifo(2 + len(note), OUTSTANDING)
     ends = Signal()
@@ -106,7 +107,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
-    """Return two signals: the first cycle of an instruction, and the cycles after it."""
+    """Return two signals: one is high in an instruction's first cycle, the other from then until it frees the unit."""
     prepare, runs = Signal(), Signal()
     m.d.sync += prepare.eq(dispatch.start)
     with m.If(prepare):
@@ -117,7 +118,7 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
 
 
 class Load(wiring.Component):
-    """The load unit. After a LOAD without padding, the next one starts as soon as the last burst has been granted.
+    """The load unit. After a LOAD without padding, the next LOAD starts once the last burst has been granted.
 
     LOADs end in order.
     """

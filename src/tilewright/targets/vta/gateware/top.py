@@ -1,4 +1,4 @@
-"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port; its block for a board.
+"""The machine in gateware: fetch, units, token queues, memories and an AXI4 port; and the design for a board.
 
 `board_files` returns a design for a board: the Verilog, and from the templates board.* a wrapper with AXI port names,
 a clock constraint and a README.
@@ -41,10 +41,10 @@ def require(config: Config) -> None:
 
 
 class Vta(wiring.Component):
-    """The machine. `launch`, high for one cycle, runs `insn_count` instructions from byte `insn_base` on.
+    """The machine. A one-cycle pulse of `launch` runs `insn_count` instructions from byte address `insn_base` on.
 
-    `done` is high after FINISH. UNIT_starts is high in the cycle in which a unit starts an instruction, UNIT_ends in
-    the last cycle of an instruction.
+    `done` is high after FINISH. For each unit, UNIT_starts is high in the cycle in which it starts an instruction,
+    UNIT_ends in the last cycle of an instruction.
     """
 
     def __init__(self, config: Config) -> None:
@@ -113,7 +113,7 @@ class Vta(wiring.Component):
         return m
 
     def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
-        """Add the on-chip memories: load units write beats; the cores and the store unit read tiles."""
+        """Add the on-chip memories. Units that load write DRAM beats; the cores and the store unit access tiles."""
         config = self.config
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
@@ -195,7 +195,7 @@ class VtaSystem(wiring.Component):
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return the files of a design for a board, by name. Raises ConfigError if gateware cannot be built."""
+    """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
     verilog = to_verilog(to_rtlil(VtaSystem(config), CORE))
     names = {"top": TOP, "core": CORE, "data": config.bus_bits - 1, "bytes": config.bus_bits // 8 - 1}
     names |= {"bits": config.bus_bits, "strobes": config.bus_bits // 8, "address": LITE_ADDRESS_BITS - 1}
@@ -210,7 +210,7 @@ def board_files(config: Config) -> dict[str, str]:
 
 
 def _multipliers(config: Config) -> str:
-    """Return a text on how many multiplier blocks the design takes, and whether the board has them."""
+    """Return a sentence: how many multiplier blocks the design takes, and whether the board has as many."""
     chip, parts = bill.CHIPS.get(config.TARGET), bill.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
     text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"

@@ -19,7 +19,7 @@ INSN_BITS = 8 * INSN_BYTES
 
 
 def fields(word: Value, layout: Layout) -> dict[str, Value]:
-    """Return each field of an instruction or micro-op by name."""
+    """Return the signal of each field of an instruction or micro-op `word`, by field name."""
     found = {}
     for field in layout.fields:
         part = word[layout.offsets[field.name] : layout.offsets[field.name] + field.width]
@@ -42,24 +42,25 @@ def tiles(sram: Sram, config: Config) -> Tiles:
 
 
 def log_bytes(sram: Sram) -> int:
-    """Return log2 of the bytes per tile, rounded up."""
+    """Return log2 of the bytes of one tile of a memory, rounded up."""
     return ceil_log2(sram.tile_bytes)
 
 
 class Neighbours(wiring.Signature):
-    """The ports of a unit to its token queues. In each, bit 0 is for the previous unit, bit 1 for the next unit."""
+    """The ports of a unit to its token queues. Bit 0 of each port is for the previous unit, bit 1 for the next unit."""
 
     def __init__(self) -> None:
         super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
 class Dispatcher(wiring.Component):
-    """Holds one instruction. In the cycle of `start`, it is on `insn`; from the next cycle on, it is in `current`.
+    """Starts a unit's instructions one by one. The instruction is on `insn` in the cycle of `start`, then in `current`.
 
-    `finished`: the work of `current` is done. `may_end`: the unit has room for one more instruction that completes
-    later. `ends`: both hold, and the token queues have room for its tokens. The dispatcher then reserves that room,
-    and the next instruction may start in the same cycle. `sides` says whether the unit has a previous and a
-    next unit; token bits of a missing unit are ignored.
+    `start` waits for the tokens that the instruction pops. `finished`: the work of `current` is done. `may_end`: the
+    unit has room for one more instruction that completes later. `ends`: `finished` and `may_end` are high, and the
+    token queues have room for the tokens of `current`. The dispatcher then reserves that room, and the next instruction
+    may start in the same cycle. `sides` says whether the unit has a previous and a next unit; token bits of a missing
+    unit are ignored.
     """
 
     def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
@@ -112,7 +113,7 @@ def reader(config: Config) -> dict[str, Any]:
 def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
     """Add a dispatcher to a unit, connect its ports, and return it.
 
-    The unit itself must drive `ends` and the pushed tokens.
+    The unit itself must drive its ports `ends` and `tokens.push`.
     """
     m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
     wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))

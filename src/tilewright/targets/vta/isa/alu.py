@@ -30,7 +30,7 @@ from tilewright.graph.rounding import (
 
 @dataclass(frozen=True, eq=False)
 class Semantics:
-    """One implementation's choices; docs/vta.md tabulates them with their evidence."""
+    """What the upstream implementation `name` does where upstream's implementations differ; see docs/vta.md."""
 
     name: str
     #: STORE reads a separate out memory, which GEMM and ALU write; otherwise it truncates the accumulator.
@@ -66,7 +66,7 @@ SEMANTICS = {
 
 
 class AluOp(IntEnum):
-    """Operations of ALU; SHR with a negative amount shifts left.
+    """The operations of the tensor ALU. SHR, a right shift, shifts left if its amount is negative.
 
     Our extensions: MULH, the high 32 bits of twice the product, rounded; RSHR, a right shift rounded half away from
     zero; REQ, a whole requantisation.
@@ -95,7 +95,7 @@ ALUS = {
 
 
 class Form(NamedTuple):
-    """The context that, with the operation, determines the result of an ALU instruction."""
+    """What determines the result of an ALU instruction, besides its operation and its operands."""
 
     rules: Semantics
     width: int  # bits of an accumulator
@@ -104,9 +104,9 @@ class Form(NamedTuple):
 
 
 def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
-    """Apply an ALU operation, MIN to RSHR, to accumulators; results wrap. An immediate `second` is a scalar.
+    """Return the result of any ALU operation but REQ on accumulators; it wraps. An immediate `second` is a scalar.
 
-    `out` may be `first`, to compute in place; some operations return a new array instead.
+    `out` may be `first`, to compute in place; some operations return a new array nevertheless.
     """
     if op == AluOp.MIN:
         return np.minimum(first, second, out=out)
@@ -132,13 +132,13 @@ def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | Non
 
 @lru_cache
 def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any, Array]:
-    """Return the ufunc and the amount of a shift by an immediate; cached, as a program repeats few immediates."""
+    """Return the ufunc (left or right shift) and the amount of SHR by an immediate. The result is cached."""
     left, amount = shift_amount(np.array(operand, kind), form)
     return np.left_shift if left else np.right_shift, amount
 
 
 def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
-    """Return whether SHR shifts left, and by how many bits (0 to the operand's width - 1)."""
+    """Return, for each second operand of SHR, whether it shifts left, and by how many bits (0 to its width - 1)."""
     kind = operand.dtype.type
     low = kind(8 * operand.dtype.itemsize - 1)
     if form.rules.shift == "low_unsigned":
@@ -150,11 +150,11 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
 
 
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """Compute REQ: acc is int32 (S, tiles, batch, block), the other operands int32 (1 or S, tiles, 1, block).
+    """Return REQ of `acc`, int32 (S, tiles, batch, block). The other operands are int32 (1 or S, tiles, 1, block).
 
-    Requantises acc + bias (which wraps) with TFLite's double rounding. `scaling` holds, from the low byte, the left
-    shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` holds the
-    smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
+    REQ requantises `acc + bias`, which wraps, with TFLite's double rounding. `scaling` has, from the low byte on, the
+    left shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` has
+    the smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
     """
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)
@@ -163,7 +163,7 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
 
 
 def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """Compute REQ of a "float" ALU: float32(acc + bias) times a float32 multiplier, rounded half to even."""
+    """Return REQ of a "float" ALU: `float32(acc + bias)` times a float32, rounded half to even. See `requantise`."""
     with np.errstate(over="ignore", invalid="ignore"):  # multipliers that occur in no real model
         scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
     return _bounded(scaled, scaling, bounds)

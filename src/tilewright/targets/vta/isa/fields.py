@@ -80,7 +80,7 @@ MEM = (
 
 
 class IndexBits(NamedTuple):
-    """log2 of the depth of each on-chip memory, in tiles (micro-ops for `uop`)."""
+    """The bits of an index into each on-chip memory: log2 of its depth in tiles (micro-ops for `uop`)."""
 
     uop: int
     inp: int

@@ -41,7 +41,7 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 class InstructionBuffer:
-    """Instructions in stream order. Units are given by their number in the pipeline.
+    """Instructions in stream order, and methods that add more. Units are given by their number in the pipeline.
 
     The methods that add an instruction return its index.
     """
@@ -57,7 +57,7 @@ class InstructionBuffer:
 
     @property
     def pending(self) -> bool:
-        """Whether a pop still waits for an instruction."""
+        """Whether the pop of a token is recorded that no instruction carries yet."""
         return any(self._pending)
 
     def transfer(
@@ -83,9 +83,10 @@ class InstructionBuffer:
         return self._add([Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *factors])
 
     def alu(self, op: AluOp, uops: range, outer: Loop, inner: Loop, imm: int | None, reset: bool = False) -> int:
-        """Add an ALU instruction. The second operand is `imm`, or acc[src] if that is None.
+        """Add an ALU instruction. The second operand is `imm`, or acc[src] if `imm` is None.
 
-        REQ instead reads par; `outer.wgt` moves its factors. The bit `reset` has no effect.
+        REQ instead reads the memory par; each outer iteration adds `outer.wgt` to the index of its factors. The bit
+        `reset` has no effect.
         """
         factors = (outer.dst, inner.dst, outer.src, inner.src)
         loops = (uops.start, uops.stop, outer.extent, inner.extent)
@@ -96,13 +97,13 @@ class InstructionBuffer:
         return self._add([Opcode.FINISH, 0, 0, 0, 0])
 
     def push_from(self, row: int, target: int) -> None:
-        """Let instruction `row` push a token to `target` on completion; the push bit must be free."""
+        """Let instruction `row` push a token to unit `target` when it ends. Its push bit for that unit must be free."""
         push = COLUMN[self._link(self.units[row], target, "push").push]
         assert not self.rows[row][push], f"instruction {row} already pushes to {self.pipeline.units[target]}"
         self.rows[row][push] = 1
 
     def dep_push(self, source: int, target: int) -> None:
-        """Push a token from `source` to `target` after everything recorded so far.
+        """Let unit `source` push a token to unit `target` after all its instructions recorded so far.
 
         The last instruction pushes it if it belongs to `source` and its push bit is free, otherwise a NOP of `source`
         does. As upstream, a LOAD with x_size 0 does not count as an instruction of `source`.
@@ -116,7 +117,7 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of `target` pop a token of `source`. If it does so already, a NOP takes its pops."""
+        """Let the next instruction of unit `target` pop a token of `source`. A NOP takes any such pop still waiting."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
@@ -151,7 +152,7 @@ class InstructionBuffer:
         return other
 
     def encode(self) -> Raw:
-        """Return the code, uint8 [n, 16]. Raises ProgramError, naming the instruction, if a value exceeds its field."""
+        """Return the encoded instructions, uint8 [n, 16]. Raises ProgramError if a value does not fit its field."""
         code = np.zeros((len(self.rows), INSN_BYTES), np.uint8)
         for _, layout, mine in groups(np.array([row[0] for row in self.rows], np.int64), self.config):
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
@@ -206,12 +207,12 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
 
 
 def is_nop(row: Sequence[int]) -> bool:
-    """Return whether a row of InstructionBuffer is a NOP: it carries tokens only."""
+    """Return whether a row of InstructionBuffer is a NOP, an instruction that does nothing but carry tokens."""
     return row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :])
 
 
 class UopLists:
-    """The distinct micro-op lists, ordered in DRAM by first use. List i begins at micro-op offsets[i]."""
+    """The distinct micro-op lists of a launch, ordered in DRAM by first use. List i begins at micro-op `offsets[i]`."""
 
     def __init__(self) -> None:
         self.offsets = [0]
@@ -219,7 +220,7 @@ class UopLists:
         self._parts: list[Array] = []
 
     def add(self, listed: bytes) -> int:
-        """Return the number of a list; a new one is added. `listed`: the bytes of int64 [3, m], rows dst, src, wgt."""
+        """Return the number of a micro-op list; a new list is added. `listed`: bytes of int64 [3, m]: dst, src, wgt."""
         index = self._index.get(listed)
         if index is None:
             part = np.frombuffer(listed, np.int64).reshape(3, -1)
@@ -229,13 +230,13 @@ class UopLists:
         return index
 
     def reserve(self, count: int) -> int:
-        """Return the number of a new list of `count` micro-ops whose contents are not known yet (zeros)."""
+        """Add a list of `count` micro-ops whose contents are not known yet (zeros), and return its number."""
         self._parts.append(np.zeros((3, count), np.int64))
         self.offsets.append(self.offsets[-1] + count)
         return len(self._parts) - 1
 
     def encode(self, config: Config) -> Raw:
-        """Return the code of all lists, uint8 [m, 4]. Raises ProgramError if an index does not fit its field."""
+        """Return the encoded micro-ops of all lists, uint8 [m, 4]. Raises ProgramError if an index does not fit."""
         return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 
@@ -244,14 +245,15 @@ Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return index + 1: fetch only the missing list, as upstream's runtime, which does not know the next ones."""
+    """Return `index + 1`, one past the last list to fetch: only list `index`, which is missing, as upstream does."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last list to fetch: the missing list and some that follow it (the compiler's policy).
+    """Return one past the last micro-op list to fetch: list `index`, which is missing, and some that follow it.
 
-    If the lists of the whole program fit the cache, all are fetched; otherwise as many as fit a quarter of it.
+    This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all that follow
+    are fetched; otherwise as many as fit a quarter of the cache.
     """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1
@@ -261,7 +263,7 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 class UopCache:
-    """The micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
+    """Tracks the micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
     A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects. This
     evicts the lists that it overwrites.
@@ -275,14 +277,14 @@ class UopCache:
         self._write = 0
 
     def find(self, index: int) -> range:
-        """Return the micro-ops of the cache that hold list `index`, after loading the list if it is missing."""
+        """Return the range of cache indices that list `index` occupies, after loading the list if it is missing."""
         if index not in self._base:
             self._fetch(index)
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
 
     def places(self, indices: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the cache index of each list's first micro-op, or None if a list is not in the cache."""
+        """Return the cache index of each list's first micro-op, or None if one of the lists is not in the cache."""
         found = [self._base.get(index, -1) for index in indices]
         return None if -1 in found else tuple(found)
 

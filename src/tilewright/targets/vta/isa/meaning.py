@@ -31,10 +31,11 @@ Element = tuple[str, int]
 
 
 class Interpreter:
-    """The on-chip memories of one sample, in tiles. Execution changes `dram` (uint8).
+    """Executes instruction records on the memories of one sample. On-chip memories have tiles; `dram` is uint8.
 
-    `touched[i]` are the elements that record i reads and writes. Micro-ops are control state: LOADs of them read `uops`
-    (int64 [m, 3], the micro-ops in DRAM from the base register on) and record no read of DRAM.
+    `touched[i]` has two sets: the elements that record i reads, and those that it writes. Micro-ops are control state:
+    LOADs of them read `uops` (int64 [m, 3], the micro-ops in DRAM from the base register on), and record no read of
+    DRAM.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Interpreter:
         return None
 
     def _load_uops(self, memory: Memory, record: Record) -> None:
-        """Load micro-ops without padding: one row, or y_size rows under full_loads."""
+        """Load micro-ops, ignoring padding: one row, or y_size rows if Semantics.full_loads."""
         rows, columns, stride = (record.get(key, 0) for key in ("y_size", "x_size", "x_stride"))
         at, first = record.get("sram_base", 0), record.get("dram_base", 0)
         for y in range(rows if self.rules.full_loads else 1):
@@ -99,7 +100,7 @@ class Interpreter:
                 at += 1
 
     def _store(self, record: Record) -> None:
-        """Store consecutive tiles, truncated to the width of out, to rows of tiles in DRAM."""
+        """Store consecutive tiles to rows of tiles in DRAM, with values truncated to the width of out."""
         name, held = ("out", self.out) if self.rules.out_memory else ("acc", self.acc)
         for y in range(record.get("y_size", 0)):
             for x in range(record.get("x_size", 0)):
@@ -112,7 +113,7 @@ class Interpreter:
                 self._bytes(Memory.OUT, record, y, x, self.writes)[:] = packed
 
     def _bytes(self, memory: Memory, record: Record, y: int, x: int, touched: set[Element]) -> Array:
-        """Return a view of one tile in DRAM, and add its bytes to `touched`."""
+        """Return a view of the DRAM tile in row `y`, column `x` of a transfer, and add its bytes to `touched`."""
         size = self.config.dram_tile_bytes(memory)
         tile = record.get("dram_base", 0) + y * record.get("x_stride", 0) + x
         address = self.bases[REGION_OF[memory]] + tile * size
@@ -120,7 +121,7 @@ class Interpreter:
         return self.dram[address : address + size]
 
     def _micro_ops(self, record: Record, memory: Memory) -> Iterator[tuple[int, int, int, int]]:
-        """Yield dst, src, wgt and the outer iteration of each micro-op, in execution order."""
+        """Yield a tuple (dst, src, wgt, outer iteration) for each micro-op, in execution order."""
         uops = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
         self.reads.update((f"cache{int(memory)}", uop) for uop in uops)
         for o in range(record.get("iter_out", 0)):
@@ -133,7 +134,7 @@ class Interpreter:
                     yield d, s, w, o
 
     def _gemm(self, record: Record) -> None:
-        """Execute acc[dst] += inp[src] wgt[wgt]^T for each micro-op; or, with reset_reg, acc[dst] = 0."""
+        """Execute `acc[dst] += inp[src] @ wgt[wgt].T` for each micro-op; or, with reset_reg, `acc[dst] = 0`."""
         width = self.config.acc.width
         for d, s, w, _ in self._micro_ops(record, Memory.UOP):
             total = (self.acc[d] + self.inp[s] @ self.wgt[w].T).astype(f"int{width}").astype(np.int64)
@@ -150,7 +151,7 @@ class Interpreter:
                 self.behind[d] = self.reads, operands
 
     def _alu(self, record: Record) -> None:
-        """Execute acc[dst] = op(acc[dst], acc[src] or the immediate) for each micro-op."""
+        """Execute `acc[dst] = op(acc[dst], second)` for each micro-op; `second` is acc[src] or the immediate."""
         op, immediate = AluOp(record.get("alu_opcode", 0)), record.get("imm", 0) if record.get("use_imm") else None
         memory = Memory.ALU_UOP if self.four else Memory.UOP
         width, rules = self.config.acc.width, self.rules
@@ -170,7 +171,7 @@ class Interpreter:
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)
 
     def _requantised(self, d: int, bias: int, factors: int) -> Array:
-        """Return REQ of accumulator tile `d`; `bias` is a tile of par, `factors` the first of three."""
+        """Return REQ of acc tile `d`. `bias` is the number of a tile in par, `factors` that of the first of three."""
         tiles = (bias, factors, factors + 1, factors + 2)
         self.reads |= {("par", tile) for tile in tiles}
         words = [self.par[tile].reshape(-1).tolist() for tile in tiles]
@@ -197,7 +198,7 @@ class Interpreter:
 
 
 def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
-    """Return the result of an ALU operation, MIN to RSHR, in `form.width` bits."""
+    """Return the result of any ALU operation but REQ on operands `a` and `b`, in `form.width` bits."""
     if op == AluOp.MIN:
         return min(a, b)
     if op == AluOp.MAX:
@@ -232,7 +233,7 @@ def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int
 
 
 def signed(value: int, bits: int) -> int:
-    """Return the low `bits` of a value as a two's complement integer."""
+    """Return the low `bits` bits of a value as a two's complement integer."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 

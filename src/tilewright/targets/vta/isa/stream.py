@@ -52,7 +52,7 @@ COMMON_NAMES = tuple(f.name for f in COMMON)
 
 @dataclass(frozen=True)
 class Formats:
-    """The layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
+    """The bit layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
 
     `plain` (VTAGenericInsn) serves FINISH and unknown opcodes.
     """
@@ -88,7 +88,7 @@ def _factors(memory: str, width: int) -> tuple[Field, ...]:
 
 @lru_cache
 def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
-    """Return the layouts for these widths (bits) of tile indices and of the ALU opcode.
+    """Return the bit layouts for these widths (in bits) of tile indices and of the ALU opcode.
 
     Raises ConfigError if a layout does not fit its words.
     """
@@ -114,7 +114,7 @@ def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
 
 
 class Fields(dict[str, Column]):
-    """The fields of one format, by name and as attributes, int64 [n] each; 0 in rows of other formats."""
+    """The fields of one instruction format, by name and as attributes: int64 [n] each, 0 for other instructions."""
 
     def __getattr__(self, name: str) -> Column:
         if name in self:
@@ -124,7 +124,7 @@ class Fields(dict[str, Column]):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """n instructions: the fields common to all formats (int64 [n] each), then the columns of each format."""
+    """n decoded instructions: the fields that all formats share (int64 [n] each), then the fields of each format."""
 
     opcode: Column
     pop_prev: Column
@@ -196,7 +196,7 @@ def encode_uops(uops: Uops, config: Config) -> Raw:
 
 
 def groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]]:
-    """Yield each format's name, its layout, and the numbers of the instructions that use it."""
+    """Yield, for each instruction format, its name, its layout, and the indices of the instructions that use it."""
     rest = np.ones(len(opcode), np.bool_)
     for form, layout in config.formats.by_name.items():
         mine = rest
@@ -215,7 +215,7 @@ def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], wha
 
 
 class Link(NamedTuple):
-    """The token bits of one queue: the producer sets `push`, the consumer `pop`."""
+    """The names of one queue's token bits: instructions of the producer set `push`, those of the consumer `pop`."""
 
     push: str
     pop: str
@@ -223,7 +223,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """The units in order; `gemm` and `alu` are the units that run GEMM and ALU, the same one in a three-stage line."""
+    """The units in order. `gemm` and `alu`: the numbers of the units that run GEMM and ALU (three stages: the same)."""
 
     units: tuple[str, ...]
     gemm: int
@@ -232,7 +232,7 @@ class Pipeline:
 
     @cached_property
     def takes(self) -> Array:
-        """The unit that executes an instruction, int64 [opcode, memory id (0 if it has none)].
+        """The number of the unit that executes an instruction: int64 [opcode, memory id], with id 0 if it has none.
 
         LOADs of inp, wgt and par go to `load`, LOADs of alu_uop to the ALU's unit, and other LOADs to the GEMM unit
         (upstream: the unit that runs micro-ops). FINISH, and opcodes that no upstream implementation decodes, go to
@@ -251,7 +251,7 @@ class Pipeline:
 
     @property
     def home(self) -> int:
-        """The unit that executes FINISH."""
+        """The number of the unit that executes FINISH."""
         return self.unit_of(Opcode.FINISH)
 
     @property
@@ -284,28 +284,28 @@ class Pipeline:
         return self.takes.tolist()
 
     def unit_of(self, opcode: int, memory: int = 0) -> int:
-        """Return the unit that executes an instruction."""
+        """Return the number of the unit that executes an instruction."""
         return self._takes[opcode][memory]
 
     def units_of(self, stream: Stream) -> Column:
-        """Return the unit that executes each instruction, int64 [n]."""
+        """Return the number of the unit that executes each instruction, int64 [n]."""
         return self.takes[stream.opcode, stream.mem.memory_type]
 
     def path(self, source: int, target: int) -> Sequence[int]:
-        """Return the units from `source` to `target`, both included; a token visits them in this order."""
+        """Return the numbers of the units from `source` to `target`, both included, in the order of a token's way."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def neighbour(self, unit: int, bit: str) -> int | None:
-        """Return the unit at the other end of a token bit, or None at the end of the line."""
+        """Return the unit at the other end of the queue of a token bit, or None at the end of the line."""
         other = unit + (1 if bit.endswith("next") else -1)
         return other if 0 <= other < len(self.units) else None
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
-        """Return all queues, each for `depth` tokens."""
+        """Return all token queues between the units, each for `depth` tokens."""
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def tokens(self, stream: Stream) -> tuple[Array, Array]:
-        """Return bit masks of the queues that each instruction pops and pushes, ignoring bits without a queue (HLS)."""
+        """Return two masks per instruction: the queues that it pops, and pushes. Bits without a queue do not count."""
         unit = self.units_of(stream)
         pops, pushes = np.zeros((2, len(stream)), np.int64)
         for queue, ((producer, consumer), link) in enumerate(self.links.items()):
@@ -322,7 +322,7 @@ PIPELINES = {
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """Return the decoded contents of a launch. Raises ProgramError if they are invalid, as a file's may be."""
+    """Return the decoded contents of a launch. Raises ProgramError if they are invalid (a file's may be)."""
     return LaunchImage.of(launch, INSN_BYTES, REGIONS)
 
 
@@ -343,7 +343,7 @@ def unpack_values(raw: Array, width: int) -> Array:
 
 
 def pack_values(values: Array, width: int) -> Array:
-    """Return integers (..., n), truncated to `width` bits, as uint8 (..., n * width / 8)."""
+    """Return integers (..., n), truncated to `width` bits and packed, as uint8 (..., n * width / 8)."""
     if width >= 8:
         return np.ascontiguousarray(values.astype(f"<i{width // 8}")).view(np.uint8)
     per_byte = 8 // width

@@ -53,7 +53,7 @@ USUALLY_ZERO = ("reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", 
 
 
 def disassemble(program: Program, config: Config) -> str:
-    """Return the text of a program's launches."""
+    """Return the text form of a program's launches."""
     grammar = _grammar(config)
     return "\n".join(grammar.write(_text(launch, config)) for launch in program.launches)
 
@@ -64,7 +64,7 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 
 def instructions(insns: Raw, config: Config) -> list[str]:
-    """Return one line of text for each instruction, uint8 [n, 16]."""
+    """Return one line of text for each instruction in `insns`, uint8 [n, 16]."""
     known, lines = _notation(config.formats, config.pipeline), [""] * len(insns)
     for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
         for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
@@ -73,13 +73,13 @@ def instructions(insns: Raw, config: Config) -> list[str]:
 
 
 def micro_ops(uops: Raw, config: Config) -> list[str]:
-    """Return one line of text for each micro-op, uint8 [m, 4]."""
+    """Return one line of text for each micro-op in `uops`, uint8 [m, 4]."""
     layout = config.formats.uop
     return _lines(_uop_form(layout).show, layout, uops)
 
 
 def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) -> list[str]:
-    """Return the line of each row of code; bits that no field covers become one little-endian integer."""
+    """Return the text line of each row of `code`; bits that no field covers become one little-endian integer."""
     reserved = layout.reserved(code)
     others = [int.from_bytes(row.tobytes(), "little") for row in reserved] if reserved.any() else [0] * len(code)
     return [show(row | {RESERVED: other}) for row, other in zip(rows(layout.decode(code)), others, strict=True)]
@@ -87,7 +87,7 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
 
 @lru_cache
 def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
-    """Return the notation of a machine's instructions."""
+    """Return the Notation (the text syntax) of a machine's instructions."""
     forms = {}
     for code in range(COMMON[0].high + 1):
         form = FORMAT_OF.get(code, "plain")
@@ -103,7 +103,7 @@ def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
 
 
 def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
-    """Return the word for each token bit of a unit: {"pop_prev": "pop:load", ..}."""
+    """Return the word that stands for each token bit of a unit in the text: {"pop_prev": "pop:load", ..}."""
     words = {}
     for bit in (*POP_BITS, *PUSH_BITS):
         verb, side = bit.split("_")
@@ -113,7 +113,7 @@ def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
 
 
 def _uop_form(layout: Layout) -> Form:
-    """Return the form of a micro-op's line."""
+    """Return the Form of a micro-op's text line: its fields, in order."""
     return Form(layout, (*layout.by_name, RESERVED))
 
 

@@ -24,7 +24,8 @@ RESERVE = 16
 class Transfer(NamedTuple):
     """A 2-D load or store of `shape` (rows, tiles per row), between SRAM tiles from `base` on and a buffer.
 
-    In the buffer it begins at tile `offset`, with rows `stride` tiles apart. `pads` is as in NO_PADS.
+    In the buffer, the transfer begins at tile `offset`, and its rows are `stride` tiles apart. `pads` has the rows of
+    zero tiles above and below the others, and the columns of zero tiles at their left and right.
     """
 
     opcode: Opcode
@@ -56,10 +57,10 @@ class Commands:
         return bool(len(self.insns) or self.insns.pending)
 
     def room(self, call: str) -> None:
-        """Check that one more call fits. Raises ProgramError if it might not.
+        """Check that the command buffer has room for one more call. Raises ProgramError if it might not.
 
-        Upstream synchronises by itself instead. That may separate a push from its pop, so that tokens are lost or
-        missing.
+        Upstream synchronises by itself when the buffer is full. That may separate a push from its pop, so that tokens
+        are lost or missing.
         """
         if (len(self.insns) + RESERVE) * INSN_BYTES >= MAX_TRANSFER:
             reason = f"the command buffer of {MAX_TRANSFER >> 10} KiB is full ({len(self.insns)} instructions)"
@@ -100,7 +101,7 @@ class Commands:
         return UopCache(self.lists.offsets, self.config.sram(memory).depth, load, alone)
 
     def finished(self, force_serial: bool) -> InstructionBuffer:
-        """Return a copy that ends with FINISH, which waits for every recorded instruction."""
+        """Return a copy of the instructions that ends with FINISH, which waits for all of them."""
         if force_serial:
             return serial(self.insns)
         done = self.insns.copy()
@@ -109,7 +110,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """Return a launch that carries its data. Base registers are 0, so DRAM indices are addresses in tiles."""
+        """Return the recorded launch, with its data. Base registers are 0: DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
@@ -122,7 +123,7 @@ class Commands:
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:
-    """Return the kind of a buffer's segment: "output" if never written, so that uninitialised reads are found."""
+    """Return a buffer's segment kind: "output" if nothing has written it yet, so that uninitialised reads are found."""
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"
@@ -131,8 +132,8 @@ def _kind(buffer: Buffer, stored: bool) -> str:
 def check_transfer(config: Config, item: Transfer) -> None:
     """Check the arguments of a transfer.
 
-    Raises ProgramError, naming the call and the argument, for a memory that it cannot use, a value that does not fit
-    its field, or tiles outside the on-chip memory or the buffer.
+    Raises ProgramError, naming the call and the argument, for a memory that the call cannot use, a value that does not
+    fit its field, or tiles outside the on-chip memory or the buffer.
     """
     opcode, memory, base, buffer, offset, shape, stride, pads = item
     call, moved = item.call, [Memory.OUT]
@@ -145,7 +146,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
         known = ", ".join(other.name for other in moved)
         raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
     if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
-        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")
+        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "set semantics to fsim, or load ACC")
     for name, value in (("offset", offset), ("sram_index", base)):
         if not isinstance(value, int | np.integer):
             raise ProgramError(call, f"{name} is {value!r}", "give an integer")

@@ -23,7 +23,7 @@ UOPS, MAX_TRANSFER = PAGE, 1 << 25
 
 
 class Buffer:
-    """A handle on `size` bytes of device memory at `address`. Until written, they are 0 and count as uninitialised."""
+    """`size` bytes of device memory at `address`. Until they are written, they are 0 and count as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name, self.address, self.size = name, address, size
@@ -70,7 +70,7 @@ class Buffer:
 
 
 class DeviceMemory:
-    """The buffers of one runtime, allocated first fit after the micro-op area."""
+    """The buffers of one runtime, each allocated in the first free range that is large enough, after the micro-ops."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []  # by address
@@ -104,7 +104,7 @@ class DeviceMemory:
         buffer.freed = True
 
     def own(self, call: str, buffer: Buffer) -> None:
-        """Check that a buffer is live and belongs to this memory. Raises ProgramError if not."""
+        """Check that a buffer belongs to this memory and is not freed. Raises ProgramError if not."""
         buffer.usable(call)
         if not any(known is buffer for known in self.buffers):
             raise ProgramError(call, f"buffer '{buffer.name}' belongs to another runtime", "allocate it in this one")
@@ -125,7 +125,7 @@ def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, tar
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Return `size` bytes of a buffer (read-only) or an array. Raises ProgramError if the range is not inside it."""
+    """Return `size` bytes from `offset` on of a buffer (read-only) or array. Raises ProgramError if not inside it."""
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)
@@ -138,7 +138,7 @@ def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:
-    """Return the rows and columns of tiles that hold a matrix of `shape`."""
+    """Return how many rows and columns of tiles of `memory` a matrix of `shape` takes."""
     rows, columns = config.sram(memory).shape
     return -(-shape[0] // rows), -(-shape[1] // columns)
 
@@ -146,8 +146,8 @@ def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, i
 def pack(matrix: Array, memory: Memory, config: Config) -> Array:
     """Return an integer matrix (M, N) as tiles, flat uint8; zeros pad the last row and column of tiles.
 
-    Weights are (outputs, inputs), so that out = inp @ wgt.T. Raises InputError if the matrix is empty, not 2-D, not of
-    integers, or has values that the memory cannot hold.
+    Weights are (outputs, inputs), so that `out = inp @ wgt.T`. Raises InputError if the matrix is empty, not 2-D, not
+    of integers, or has values that the memory cannot hold.
     """
     chip = config.sram(memory)
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iu":

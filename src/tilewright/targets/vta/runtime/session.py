@@ -38,7 +38,7 @@ NO_DEBUG = Debug(0)
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of a synchronised launch; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
+    """The result of Runtime.synchronize; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
 
     cycles: int
     serial_cycles: int | None
@@ -164,7 +164,8 @@ class Runtime:
     def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
         """Record an instruction that runs a kernel of GEMM micro-ops.
 
-        `record(recorder, *signature)` defines the kernel; it is called once for each `record` and signature.
+        `record(recorder, *signature)` records the kernel with a UopRecorder. It is called once for each pair of
+        `record` and `signature`; later calls reuse its kernel.
         """
         self._push("gemm", record, signature)
 
@@ -173,7 +174,7 @@ class Runtime:
         self._push("alu", record, signature)
 
     def dep_push(self, source: str, target: str) -> None:
-        """Push a token from one unit to another when all recorded instructions of `source` are done.
+        """Let unit `source` push a token to unit `target` when all its instructions recorded so far are done.
 
         Units are "load", "compute", "store", or with four stages "load", "gemm", "activate", "store". Only neighbours
         have queues.
@@ -190,8 +191,8 @@ class Runtime:
         """Run the recorded instructions, copy the stored bytes to their buffers, and empty the micro-op cache.
 
         FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
-        `activate`. FORCE_SERIAL replaces all tokens so that instructions run one after the other. Raises HazardError,
-        with findings, for a deadlock.
+        `activate`. Debug.FORCE_SERIAL replaces all tokens, so that instructions run one after the other. Raises
+        HazardError, with findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
         if not self._commands:
@@ -224,7 +225,7 @@ class Runtime:
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """Return the block walk (docs/vta.md) and memory map of the recorded instructions, else of the last launch."""
+        """Return a text: block walk (docs/vta.md) and memory map of recorded instructions, else of the last launch."""
         from tilewright.targets.vta.compiler import explain_walk
 
         return explain_walk.walk(self.program().launches[-1], self.config)
@@ -280,5 +281,5 @@ class Runtime:
 
 
 def _numbered(title: str, lines: list[str]) -> str:
-    """Return lines of code as text, each with its number."""
+    """Return `title` and the lines of code as one text, each line of code with its number."""
     return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

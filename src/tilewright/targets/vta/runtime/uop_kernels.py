@@ -27,8 +27,8 @@ DISTANCE = 2
 class Operation(NamedTuple):
     """The operation that all micro-ops of a kernel share. `opcode` None means GEMM.
 
-    The second operand of the ALU is `imm`, or acc[src] if that is None. REQ instead has the bias in par[src] and its
-    factors from par[wgt] on.
+    The second operand of an ALU operation is `imm`, or acc[src] if `imm` is None. REQ instead has the bias in par[src]
+    and its factors from par[wgt] on.
     """
 
     opcode: AluOp | None
@@ -50,7 +50,7 @@ class UopKernel:
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
-        """The instruction's loops (outer, inner). As upstream, a single loop is a GEMM's outer, an ALU's inner loop.
+        """The instruction's loops (outer, inner). As in upstream, a single one is a GEMM's outer, an ALU's inner loop.
 
         A single loop that moves REQ's factors is the outer loop, because no other loop can move them.
         """
@@ -61,7 +61,7 @@ class UopKernel:
 
 
 class UopRecorder:
-    """Records a kernel; passed to the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the call."""
+    """Records a kernel, for the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the method called."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class UopRecorder:
         opcode: AluOp | None = None,
         imm: int | None = None,
     ) -> None:
-        """Record a micro-op: GEMM if `opcode` is None (dst in acc, src in inp, wgt), else ALU (dst and src in acc).
+        """Record a micro-op: if `opcode` is None, GEMM on acc[dst], inp[src], wgt[wgt]; else ALU on acc[dst], acc[src].
 
         With `reset`, a GEMM clears acc[dst]. `imm` replaces acc[src] as the ALU's second operand. REQ takes acc[dst],
         the bias par[src], and the factors from par[wgt] on, with one wgt for the whole kernel. `reset`, `opcode` and
@@ -117,10 +117,10 @@ class UopRecorder:
         Raises ProgramError after a micro-op, for a third loop, or if `extent` does not fit its field.
         """
         if self._uops:
-            raise ProgramError("uop_loop_begin", "is called after uop_push", "begin all loops before it")
+            raise ProgramError("uop_loop_begin", "is called after uop_push", "begin loops before the first micro-op")
         if len(self._loops) == MAX_LOOPS:
             reason = f"an instruction has at most {MAX_LOOPS} loops"
-            raise ProgramError("uop_loop_begin", reason, "push the kernel once for each iteration of the others")
+            raise ProgramError("uop_loop_begin", reason, "push the kernel once for each iteration of other loops")
         if not 1 <= extent < 1 << ITER_BITS:
             raise ProgramError("uop_loop_begin", f"extent is {extent}, outside 1..{(1 << ITER_BITS) - 1}")
         self._loops.append(Loop(index(extent), index(dst), index(src), index(wgt)))
@@ -172,7 +172,7 @@ class UopRecorder:
         return UopKernel(uops, tuple(self._loops), self._op)
 
     def _operands(self, op: Operation) -> tuple[tuple[Sram, int] | None, ...]:
-        """Return the memory that dst, src and wgt each index, and its tiles per index; None for an unused index."""
+        """Return, for each of dst, src and wgt, the memory that it indexes and the tiles per index; None if unused."""
         config = self._config
         if op.opcode is None:
             return (config.acc, 1), (config.inp, 1), (config.wgt, 1)
@@ -182,5 +182,5 @@ class UopRecorder:
 
 
 def _named(value: object) -> str:
-    """Return a value as messages show it: an ALU operation by its name."""
+    """Return a value as text for messages: an ALU operation by its name."""
     return value.name if isinstance(value, AluOp) else str(value)

@@ -1,6 +1,6 @@
 """Turn an instruction stream into steps (elaborate it): all that is known about instructions without data.
 
-The control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
+The control state is the micro-op cache: LOADs fill it from DRAM, GEMM and ALU read it. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.
 """
 
@@ -47,7 +47,8 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored` is the result of `stored_resets`: for each reset GEMM, the tiles whose sums in out a STORE reads.
+        `stored` is the result of values.actions.stored_resets: for each step that is a reset GEMM, the tiles of the out
+        memory that it writes and a STORE reads.
         """
         table, footprint = self.table, self.table.footprint.copy()
         extra = []
@@ -60,9 +61,9 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
-        """Return the accumulating GEMM kernels `indices` merged into one; this is legal because sums commute.
+        """Return one kernel that does what the accumulating GEMM kernels with the numbers `indices` do, in one step.
 
-        Merged kernels that differ only in position share a pattern.
+        Results that differ only in the position of their tiles share a Pattern.
         """
         if indices not in self._fused:
             gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
@@ -98,6 +99,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprint=footprint,
         footprints=rows,
         describe=lambda step: describe(stream, moved, config, step),
+        works=("GEMM", "ALU", "control"),
+        work=np.where(stream.opcode == Opcode.GEMM, 0, np.where(stream.opcode == Opcode.ALU, 1, 2)),
     )
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]
     findings = *_finish(stream, table.unit), *outside
@@ -119,7 +122,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 
 def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
-    """Return the kernel of each instruction (-1 for none), all kernels, and findings of LOADs from outside DRAM.
+    """Return three values: each instruction's kernel number (-1: none), all kernels, findings of LOADs outside DRAM.
 
     The micro-op caches are tracked in stream order; equal instructions on equal micro-ops share a kernel.
     """
@@ -158,7 +161,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """Yield, for each instruction of `rows`, the number of micro-op LOADs before it (the epoch) and its FIELDS."""
+    """Yield a tuple for each instruction of `rows`: the number of micro-op LOADs so far (its epoch), its FIELDS."""
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
@@ -168,7 +171,7 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
 
 
 def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
-    """Execute a LOAD UOP: write the decoded micro-ops to `cache`, zeros for padding.
+    """Execute a LOAD of micro-ops: write the decoded micro-ops to `cache`, and zeros for padding.
 
     Micro-ops past the end of the cache are dropped here; sim.hazards reports them as OUT_OF_RANGE.
     """
@@ -194,7 +197,7 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
 
 
 def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
-    """Return a short description of an instruction for messages and traces: operation and tiles, padding included."""
+    """Return a short text on instruction `step` for messages and traces: its operation and tiles, with padding."""
     opcode = Opcode(int(stream.opcode[step]))
     if opcode in (Opcode.LOAD, Opcode.STORE):
         touches = int(moved.memory[step]) != NOTHING

@@ -29,7 +29,7 @@ FACTOR_TILES = 3
 
 
 class Loop(NamedTuple):
-    """The loop fields of a GEMM or ALU instruction; index = micro-op field + outer * factor[0] + inner * factor[1]."""
+    """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles added per outer, inner iteration."""
 
     uop_bgn: int
     uop_end: int
@@ -44,9 +44,9 @@ class Loop(NamedTuple):
         return max(0, self.uop_end - self.uop_bgn) * self.iter_out * self.iter_in
 
     def expand(self, listed: Array) -> Array:
-        """Return the tile indices of all executed micro-ops, int64 [3, micro_ops]: rows dst, src, wgt.
+        """Return the tile indices of all micro-ops that the loops execute, int64 [3, micro_ops]: rows dst, src, wgt.
 
-        `listed` are the micro-ops as listed, int64 [m, 3]. Columns are in execution order: outer loop, inner, list.
+        `listed` has the micro-ops without loops, int64 [m, 3]. Columns are in execution order: outer loop, inner, list.
         """
         if not self.micro_ops:  # without micro-ops, the loop counts may be too large to expand
             return np.zeros((3, 0), np.int64)
@@ -64,7 +64,7 @@ Access = tuple[int, int, int]
 
 
 class _Placed:
-    """A pattern of micro-ops, and its `origin`: the numbers to add to its dst, src and wgt indices."""
+    """A kernel: a pattern of micro-ops, and its `origin`, the numbers to add to the pattern's dst, src and wgt."""
 
     is_alu: ClassVar[bool]
     loop: Loop
@@ -95,15 +95,15 @@ class _Placed:
         return shifted(self.pattern.written, self.origin[0])
 
     def uops(self, config: Config) -> int:
-        """Return the space (the number in step tables) of the memory that holds the micro-ops."""
+        """Return the number, among the spaces of step tables, of the memory that holds the micro-ops."""
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return the accesses of each micro-op."""
+        """Return what each micro-op accesses: a tuple (space, READ or WRITE, operand) for each access."""
         raise NotImplementedError
 
     def footprint(self, config: Config) -> Array:
-        """Return the footprint rows: the micro-ops that are read, then the tiles of each access."""
+        """Return the kernel's footprint rows (sim.steps.Footprints): the micro-ops that it reads, then the tiles."""
         factors = self.src[:0] if self.factors is None else np.add.outer(range(FACTOR_TILES), self.factors).reshape(-1)
         operands = self.dst, self.src, self.wgt, factors, banks(self.dst, config)
         begin, length = self.loop.uop_bgn, max(0, self.loop.uop_end - self.loop.uop_bgn)
@@ -113,7 +113,7 @@ class _Placed:
 
 @dataclass(frozen=True, eq=False)
 class GemmKernel(_Placed):
-    """One distinct GEMM instruction. With `reset`, it clears its tiles instead of adding to them."""
+    """One distinct GEMM instruction. With `reset`, it clears its acc tiles instead of adding to them."""
 
     is_alu = False
     loop: Loop
@@ -122,11 +122,11 @@ class GemmKernel(_Placed):
     origin: Origin = (0, 0, 0)
 
     def operands(self) -> Array:
-        """Return the footprint rows of the input and weight tiles that are read."""
+        """Return footprint rows (sim.steps.Footprints): the inp and wgt tiles that the micro-ops read."""
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return the accesses of each micro-op. A reset only writes: see `would_read` for its operands."""
+        """Return what each micro-op accesses. A reset GEMM only writes; `would_read` returns its operands."""
         acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
         writes_out = config.gemm_writes_out and (config.rules.reset_writes_out or not self.reset)
         return (*acc, *(((OUT, WRITE, DST),) if writes_out else ()), *shared(config))
@@ -138,7 +138,7 @@ class GemmKernel(_Placed):
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
-        """A kernel of the last micro-op for each destination, and the destinations that several micro-ops write."""
+        """Two values: a kernel of only the last micro-op on each acc tile; the acc tiles with several micro-ops."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
@@ -155,7 +155,7 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to the acc banks with four stages, where two units share acc; with three stages, ()."""
+    """Return each micro-op's access to a bank of acc with four stages, where two units share acc; with three, ()."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
@@ -192,14 +192,14 @@ class AluKernel(_Placed):
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
-        """The micro-ops as (dst, src) groups in execution order, without dependences inside a group."""
+        """The micro-ops in waves (groups without dependences inside), in execution order: (dst, src) tiles of each."""
         reads_own = self.imm is not None and not self.first_is_src
         dst, src, _ = self.origin
         return tuple((shifted(a, dst), shifted(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
-        """The waves of REQ: (dst, par tiles of the bias, first par tiles of the factors)."""
+        """As `waves`, for REQ: (dst tiles, par tiles of the bias, first par tiles of the factors) of each wave."""
         assert self.factors is not None
         groups = self.pattern.groups(True, 0)  # only dst can conflict: src is in par, not in acc
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
@@ -222,7 +222,7 @@ GEMM, ALU, ALU_IMMEDIATE, REQUANTISE = range(4)
 
 
 class Kernels:
-    """The k kernels of a stream: `fields` int64 [k, FIELDS]; `lists`, k arrays int64 [m, 3] of dst, src, wgt.
+    """The k kernels of a stream. `fields`: int64 [k, len(FIELDS)]. `lists`: for each, int64 [m, 3] of dst, src, wgt.
 
     A kernel is expanded only when it is indexed: timing and most checks do not need it.
     """
@@ -275,23 +275,23 @@ class Kernels:
 
     @cached_property
     def form(self) -> Array:
-        """The form of each kernel, GEMM to REQUANTISE: int64 [k]."""
+        """The form of each kernel (GEMM, ALU, ALU_IMMEDIATE or REQUANTISE): int64 [k]."""
         alu = np.where(self.column("code") == AluOp.REQ, REQUANTISE, ALU + self.column("use_imm"))
         return np.where(self.is_gemm, GEMM, alu)
 
     @cached_property
     def kinds(self) -> tuple[Array, Array]:
-        """Kernels grouped by kind (same accesses): one example of each kind, and the kind of each kernel [k]."""
+        """Kinds of kernels with the same accesses: the number of one kernel per kind, and each kernel's kind [k]."""
         _, example, kind = np.unique(2 * self.form + self.resets, return_index=True, return_inverse=True)
         return example, kind
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
-        """Lowest tile, highest tile + 1, and whether every tile between is touched: [3, k] for dst, src, wgt.
+        """Three arrays [3, k], rows dst, src, wgt: lowest tile, highest tile + 1, whether all between are touched.
 
         A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. Sorted
         by widest gap, the sets cover a range without holes if no set has a gap wider than the range that the sets
-        before it cover. The third result is a sufficient condition: False also if unknown.
+        before it cover. The third array is False also where this is not known.
         """
         low, high, dense = (np.zeros((3, len(self)), kind) for kind in (np.int64, np.int64, np.bool_))
         live = np.flatnonzero(self.micro_ops)
@@ -320,7 +320,7 @@ class Kernels:
         return low, high, dense
 
     def require(self, kernel: Array) -> None:
-        """Check the sizes of kernels; `kernel` is the kernel of each instruction, or -1.
+        """Check that no kernel is too large. `kernel` is the number of each instruction's kernel, or -1.
 
         Raises MachineError if a kernel executes more than MAX_MICRO_OPS micro-ops.
         """

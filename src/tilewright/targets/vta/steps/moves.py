@@ -37,9 +37,9 @@ NOTHING = -1
 class Move(NamedTuple):
     """The data that one LOAD or STORE moves. `memory` is a Memory or NOTHING; with NOTHING all other fields are 0.
 
-    On chip: consecutive tiles from tile `base` on, in rows of left + columns + right tiles: `top` rows of padding,
-    `rows` of data, `bottom` rows of padding. In DRAM: `rows` of `row_bytes` from byte `address`, `stride` bytes apart.
-    row_bytes is 0 if only padding is written.
+    On chip: consecutive tiles from tile `base` on, in rows of `left + columns + right` tiles: `top` rows of padding,
+    `rows` rows with data, `bottom` rows of padding. In DRAM: `rows` rows of `row_bytes` bytes from byte `address` on,
+    `stride` bytes apart. `row_bytes` is 0 if only padding is written.
     """
 
     memory: int
@@ -64,7 +64,7 @@ class Move(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The number after the last tile on chip."""
+        """One more than the number of the last on-chip tile."""
         return self.base + self.height * self.width
 
 
@@ -153,9 +153,9 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
 
 
 def bounds(kernels: Kernels, config: Config) -> Array:
-    """Return footprint rows that span the lowest to the highest tile of each access: int64 [k, rows, 6].
+    """Return each kernel's footprint rows, from the lowest to the highest tile of each access: int64 [k, rows, 6].
 
-    The first row of a kernel is its read of micro-ops. Rows without PARTLY are exact; unused rows are all zeros.
+    The first row of a kernel is its read of micro-ops. Rows whose mode lacks PARTLY are exact. Unused rows are zeros.
     """
     live = np.flatnonzero(kernels.micro_ops)
     if not live.size:
@@ -202,7 +202,7 @@ def granule(config: Config) -> int:
 
 
 def _moves(config: Config, moved: Moves) -> Array:
-    """Return the footprint rows of each LOAD and STORE, on chip and in DRAM: int64 [steps with a move, 2, 6]."""
+    """Return two footprint rows, on chip and in DRAM, for each LOAD and STORE that moves data: int64 [moves, 2, 6]."""
     unit = granule(config)
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]

@@ -1,4 +1,4 @@
-"""Index patterns of micro-ops: group a GEMM into a few matrix products, an ALU instruction into a few array operations.
+"""Patterns of tile indices, which group an instruction's micro-ops into a few matrix products or array operations.
 
 The grouping of a pattern is computed once, and reused wherever the pattern runs at another position.
 """
@@ -24,10 +24,10 @@ Waves = tuple[tuple[Tiles, Tiles], ...]
 
 
 class Product(NamedTuple):
-    """A matrix product acc[dst] += inp[src] . wgt[wgt]: P rows by G columns of tiles, each a sum of R tile products.
+    """A matrix product `acc[dst] += inp[src] @ wgt[wgt]` of P by G tiles, each of them a sum of R products of tiles.
 
-    src is int64 [P, R], wgt int64 [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
-    row lacks a term (at a convolution's border); it names an input tile that is always zero.
+    `src` is int64 [P, R], `wgt` int64 [G, R]; `dst` has, for each of the G columns, its P acc tiles. `src` is NO_TILE,
+    an inp tile that is always zero, where a row lacks a term (at a convolution's border).
     """
 
     src: Array
@@ -52,7 +52,7 @@ class Pattern:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
-        """Return the concatenation of patterns, each offset by its origin."""
+        """Return one pattern with the micro-ops of all `parts`, each part's tile indices offset by its origin."""
         each = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
         return cls(*map(np.concatenate, each))
 
@@ -77,13 +77,13 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """A pattern of the last micro-op for each destination, and the destinations that several micro-ops write."""
+        """Two values: a pattern of only the last micro-op on each dst tile; the dst tiles with several micro-ops."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]
 
     def waves(self, reads_own: bool, shift: int) -> Waves:
-        """Return the micro-ops as (dst, src) waves in execution order, without dependences inside one; see `groups`."""
+        """Return (dst tiles, src tiles) of each wave, in execution order. `groups` defines waves and the parameters."""
         key = reads_own, shift
         if key not in self._waves:
             groups = self.groups(reads_own, shift)
@@ -91,9 +91,10 @@ class Pattern:
         return self._waves[key]
 
     def groups(self, reads_own: bool, shift: int) -> tuple[Array | slice, ...]:
-        """Return the micro-ops of each wave, in which no tile is accessed after a micro-op of the wave writes it.
+        """Return the micro-ops of each wave. No micro-op of a wave accesses a tile that an earlier one of it wrote.
 
-        A micro-op reads dst if `reads_own`, else src + `shift` (the distance of src's origin from dst's) in one memory.
+        A micro-op reads `dst` if `reads_own`, else `src + shift`, in the memory of dst. `shift` is the origin of src
+        minus the origin of dst.
         """
         source = self.dst if reads_own else self.src + shift
         reads_own = reads_own or np.array_equal(self.dst, source)
@@ -139,7 +140,7 @@ def shifted(tiles: Tiles, by: int) -> Tiles:
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
-    """Return (src [P, R], wgt [R], dst [P]) of each family: destinations that read all or many of the tiles wgt."""
+    """Return (src [P, R], wgt [R], dst [P]) for each family: P acc tiles that read all or many of R weight tiles."""
     order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
     dst, src, wgt = dst[order], src[order], wgt[order]
     first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
@@ -168,7 +169,7 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Destinations that read tiles of `weights`; `place`: the index of each tile, or empty if a tile occurs twice."""
+    """Acc tiles (`dst`) that read weight tiles `weights`; `place`: each weight tile's index, {} if one occurs twice."""
 
     weights: list[int]
     place: dict[int, int]
@@ -177,7 +178,7 @@ class _Family(NamedTuple):
 
 
 def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's index in it."""
+    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's index there."""
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:

@@ -22,7 +22,7 @@ LISTED = 8
 
 
 def portability(program: Elaborated, sequence: Array) -> list[Finding]:
-    """Return a finding for each instruction and each rule that it breaks; `sequence` is a legal order of the steps."""
+    """Return a finding for each rule and each of the first LISTED steps that break it. `sequence`: a legal order."""
     found: list[Finding] = []
     for rule, steps in (
         *_fields(program),
@@ -83,7 +83,7 @@ def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
-    """Return the STOREs of tiles last written by a reset GEMM or a LOAD.
+    """Return the steps that STORE a tile whose last writer is a reset GEMM or a LOAD, or that has no writer.
 
     With four stages, GEMMs and LOADs do not change the out memory; only ALU operations write it.
     """
@@ -126,7 +126,7 @@ def write_distance(program: Elaborated) -> list[Finding]:
 
 
 def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
-    """Return the first tile that each kernel reuses too early: "reads" or "writes", tile, micro-ops since its write."""
+    """Return each kernel's first early reuse of a tile: ("reads" or "writes", tile, micro-ops since its last write)."""
     if not len(kernels):
         return {}
     sizes = [kernel.dst.size for kernel in kernels]

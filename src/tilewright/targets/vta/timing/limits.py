@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 def limits(program: Program, timing: str) -> dict[str, Limits]:
-    """Return the limits of each layer that runs on the machine, by node name, under a timing model's intervals."""
+    """Return the limits of each layer that runs on the machine, by node name, in the timing model `timing`."""
     config = Config.from_json(program.config)
     found: dict[str, Limits] = {}
     for launch in program.launches:
@@ -69,7 +69,7 @@ def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Return the cycles in which each instruction occupies GEMM, ALU, read bus (its own fetch included) and write bus.
+    """Return four arrays: the cycles that each instruction occupies GEMM, ALU, read bus (with its fetch), write bus.
 
     In a model without a shared DRAM port (ideal), only the reads of `load` count for the read bus.
     """

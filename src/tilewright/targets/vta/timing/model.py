@@ -37,7 +37,7 @@ class Port(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """The initiation intervals: cycles from one micro-op to the next."""
+    """The initiation intervals of each kind of instruction: the cycles from one micro-op to the next."""
 
     gemm: int
     alu: int
@@ -55,7 +55,7 @@ class Intervals(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """A timing model; numbers are cycles. ALU lanes and SRAM ports of the config may lengthen the intervals."""
+    """A timing model; numbers are cycles. A machine with few ALU lanes or narrow SRAM ports has longer intervals."""
 
     gemm: int  # a GEMM micro-op
     alu: int  # an ALU micro-op
@@ -71,7 +71,7 @@ class Timing:
     def intervals(self, config: Config) -> Intervals:
         """Return the intervals on a machine: the model's own, or longer if lanes or ports are too narrow.
 
-        An ALU operation on two tiles reads two accumulator tiles; its immediate form and REQ read one. All write one.
+        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one. All write one tile.
         """
         known = ports(config)
 
@@ -90,7 +90,7 @@ class Timing:
         )
 
     def once(self, op: AluOp | None, outer: int) -> int:
-        """Return an instruction's cycles besides its micro-ops.
+        """Return the cycles that an instruction takes in addition to its micro-ops.
 
         REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile per cycle.
         """
@@ -108,7 +108,7 @@ class Timing:
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
-        """Return the steps with the machine's token queues, or with queues that never fill (tokens_wait False)."""
+        """Return the steps with the machine's token queues; with queues that never fill if `tokens_wait` is False."""
         table = program.table
         if self.tokens_wait:
             return table
@@ -149,7 +149,7 @@ def zeros(program: Elaborated) -> Array:
 
 
 def expect(steps: int) -> None:
-    """Tell the compiler of loops (jit) how much work follows: two traces, overlapped and serial, 3 events per step."""
+    """Tell sim.jit, which compiles loops, how much work follows: two traces of `steps` steps, 3 events per step."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
@@ -180,7 +180,7 @@ RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a launch on our gateware.
 
-    Compute reads DRAM before load does. Load and store free their units before data arrives.
+    If both ask for DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
     """
     config, moved, store = program.config, program.moves, stores(program)
     latency = max(1, config.dram_latency)  # the memory needs one cycle at least
@@ -264,7 +264,7 @@ def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
 
 @compiled
 def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int) -> int:
-    """Return the total stall of the reads of `src` in cycles `first` and of `dst` in cycles `last`, in order."""
+    """Return the total stall, in cycles, of micro-ops that read `src` in cycles `first` and `dst` in cycles `last`."""
     count = dst.shape[0]
     read = np.zeros(count, np.int64)
     late = 0
@@ -341,7 +341,7 @@ HLS = Timing(
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a lower bound for any schedule of the same instructions.
 
-    Only the throughput of the units and the tokens limit it. It omits latencies, dispatch, fetch, pipelines, full
+    Only the throughput of units and the tokens limit it. The model omits latencies, dispatch, fetch, pipelines, full
     command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle per
     beat, with whole beats for each row. Padding takes one cycle per tile.
     """

@@ -42,9 +42,9 @@ _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
-    """A LOAD or STORE (Move) or a kernel to execute; `where` names the instruction in error messages.
+    """A LOAD or STORE (Move), or a GEMM or ALU kernel, to execute. `where` names the instruction in error messages.
 
-    `stored`: the kernel is a reset GEMM, and a STORE reads the sum that it writes to the out memory.
+    `stored`: the kernel is a reset GEMM, and a STORE reads the sum that the reset writes to the out memory.
     """
 
     work: Move | GemmKernel | AluKernel
@@ -53,7 +53,7 @@ class Action(NamedTuple):
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
-    """Return the actions of `sequence`; `stored` are the steps that `stored_resets` returns.
+    """Return the actions that execute the steps `sequence`; `stored` are the steps that `stored_resets` returns.
 
     Accumulating GEMMs are deferred until another instruction touches their tiles, and merged: sums commute, and a few
     large products take less time than many small ones.
@@ -99,7 +99,7 @@ class _Pending:
 
 
 def _touched(program: Elaborated, sequence: Array) -> Array:
-    """Return the tiles that each step changes or stores: int64 [3, n].
+    """Return the range of tiles that each step changes or stores: int64 [3, n].
 
     Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. The range of an ALU
     operation other than REQ includes the tiles that it reads, as deferred GEMMs must come before such a read.
@@ -116,7 +116,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
-    """Return the reset GEMMs whose value in the out memory a STORE reads, and the tiles of each that are stored.
+    """Return, for each reset GEMM (step) whose sum in the out memory a STORE reads, the tiles that are stored.
 
     The sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed for these tiles only.
     """
@@ -163,7 +163,7 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """A run of short steps: `numbers` (int64 [n]), in execution order. `stored` is the result of `stored_resets`."""
+    """Consecutive short steps: their `numbers` (int64 [n]) in execution order. `stored`: result of `stored_resets`."""
 
     program: Elaborated
     numbers: Array
@@ -247,7 +247,7 @@ def _short(kernels: Kernels, config: Config, samples: int) -> Array:
 
 
 def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
-    """Return the loop's step kind of each kernel, the table of kernels, and the tiles of all their micro-ops."""
+    """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles."""
     rules = config.rules
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
     kinds, rows, tiles, start = [], [], [np.zeros((3, 0), np.int64)], 0

@@ -61,7 +61,7 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) is each step's first byte in it.
+    """The memories of one sample. `memory`: DRAM, uint8 [m]; `places`: where each step's bytes begin in it, int64 [n].
 
     inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` bool
     [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
@@ -99,7 +99,7 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
 
 @part
 def load(steps: Steps, chips: Chips, values: Array, step: int, out_memory: bool) -> None:
-    """Execute a LOAD: tiles from DRAM, surrounded by zero tiles (padding)."""
+    """Execute a LOAD: copy tiles from DRAM, and surround them with zero tiles (padding)."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     to, width, bits = steps.to[step], steps.width[step], steps.bits[step]
     lines = block if to == TO_WGT else batch
@@ -117,7 +117,7 @@ def load(steps: Steps, chips: Chips, values: Array, step: int, out_memory: bool)
 
 @part
 def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """Read `size` values of `bits` bits from byte `at`: two's complement, little-endian, low bits first."""
+    """Read `size` values of `bits` bits, from DRAM byte `at` on, into `values`: two's complement, little-endian."""
     if bits == 8:
         source = memory[at : at + size]
         for i in range(size):
@@ -133,7 +133,7 @@ def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 
 @part
 def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write a tile. Before an acc tile changes, copy it to the out tile if the out tile mirrors it."""
+    """Write `values` to a tile of memory `to`. An acc tile that out mirrors is copied to out before it changes."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     if to == TO_WGT:  # DRAM has the rows by output channel
         for line in range(block):
@@ -157,7 +157,7 @@ def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> No
 
 @part
 def store(steps: Steps, chips: Chips, values: Array, step: int) -> None:
-    """Execute a STORE: tiles of the out memory to DRAM, each value truncated to its low bits."""
+    """Execute a STORE: copy tiles of the out memory to DRAM, each value truncated to its low bits."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     columns, bits, size = steps.columns[step], steps.bits[step], batch * block
     for place in range(steps.rows[step] * columns):
@@ -172,7 +172,7 @@ def store(steps: Steps, chips: Chips, values: Array, step: int) -> None:
 
 @part
 def pack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """Write values of at most 8 bits to DRAM: the inverse of `unpack`."""
+    """Write `size` values of at most 8 bits to DRAM, from byte `at` on: the inverse of `unpack`."""
     if bits == 8:
         copied = memory[at : at + size]
         for i in range(size):
@@ -252,7 +252,7 @@ def operate(
 
 @part
 def shift(shifts: Array, first: Array, second: Array, table: int) -> None:
-    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second`; left if they are negative."""
+    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second` (left by negative amounts)."""
     amounts = shifts.shape[1] // 2
     for j in range(first.shape[0]):
         y = second[j]

@@ -50,7 +50,7 @@ class Machine:
         self._differs = False  # whether any tile may differ; rare
 
     def run(self, plan: Sequence[Action | Stretch]) -> None:
-        """Execute the plan in order."""
+        """Execute the actions and stretches of `plan` in order."""
         for part in plan:
             if isinstance(part, Action):
                 self._act(part)
@@ -94,8 +94,8 @@ class Machine:
     def _shifts(self) -> Array:
         """Return the shift amounts of SHR, int64 [2, 2n]; negative amounts shift left.
 
-        Columns are the low log2(n) bits of a non-negative second operand, then those of a negative one. Row 1 is for a
-        negative immediate field, row 0 for any other.
+        The first n columns are for a non-negative second operand, indexed by its low log2(n) bits; the others are for a
+        negative one, indexed likewise. Row 1 is for a negative immediate field, row 0 for any other.
         """
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
@@ -152,7 +152,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _columns(self, left: Array, wgt: Array) -> Array:
-        """Return `left` (own, rows, terms * block) times the weights, column by column, without rearranging weights."""
+        """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
         block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
         right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)

@@ -1,1 +1,1 @@
-"""Compile networks to descriptors, and explain the plans."""
+"""Compile networks to layer descriptors of the engine, and explain the result."""

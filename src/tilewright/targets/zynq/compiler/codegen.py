@@ -1,6 +1,7 @@
 """Compile a network to launches, one per layer: the descriptor of each node, or the reason why the host runs it.
 
-`explain` prints the document's analysis of a network (its tables 1, 2 and 4), and the blocks and cycles of each layer.
+`explain` prints the analysis of a network in the engine's document (tables 1, 2 and 4; README.md names the document),
+and the blocks and cycles of each layer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CODES = ("int8", "uint8")
 
 
 def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
-    """Return the layer of a node, or the reason why the host runs it."""
+    """Return the engine's layer that a node becomes, or the reason why the host runs the node."""
     op = site.node.op
     if isinstance(op, MaxPool2D):
         fields = _pool(site, op, mode)
@@ -143,7 +144,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> str:
-    """Return all tables as text. A program without a network lacks the document's tables 1, 2 and 4."""
+    """Return all tables of the command `explain` as text. A program without a network has no tables 1, 2 and 4."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     parts = [
         *(_analysis(program.graph) if program.graph else ()),
@@ -182,7 +183,7 @@ def _product(shape: Sequence[int]) -> str:
 
 
 def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[str]:
-    """Yield the iterations (table 3), blocks and cycles of each layer under a timing model, and the bill."""
+    """Yield two tables as text: iterations (table 3), blocks and cycles of each layer; and the FPGA resources used."""
     rows = []
     for name, layer in layers:
         found = schedule(layer, paged=timing == PAGED)

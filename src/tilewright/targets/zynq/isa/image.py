@@ -1,4 +1,4 @@
-"""The contents of a launch: a descriptor, and the constants that the PS keeps in DDR. As text, exact both ways:
+"""The contents of a launch: a layer's descriptor, and the constants that the CPU keeps in DDR. Their exact text form:
 
 .launch "fc3"
 fc r=4 l=2 relu=0 rule=float w_signed=1 ...
@@ -40,7 +40,7 @@ ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint
 class LayerImage:
     """The contents of a launch: a layer and its constants.
 
-    Weights (oc, 9, ic) or (l, r) have the descriptor's type; bias is int32 [channels], factor float64 [1 or channels];
+    Weights (oc, 9, ic) or (l, r) are int8 or uint8; bias is int32 [channels], factor float64 [1 or channels];
     data is the input of a launch without a network, uint8 [inputs], else None.
     """
 
@@ -76,7 +76,7 @@ class LayerImage:
 
 
 def _refusal(layer: Layer) -> str:
-    """Return why the engine cannot run a descriptor; empty if it can."""
+    """Return why the engine cannot run the layer of a descriptor, or "" if it can."""
     sizes = ("r", "l") if layer.kind == Kind.FC else ("ic", "rows", "cols", *(["oc"] if layer.conv else []))
     empty = [name for name in sizes if not layer[name]]
     low, high = (-128, 127) if layer["y_signed"] else (0, 255)

@@ -1,4 +1,4 @@
-"""The instruction set: one descriptor per layer, which the PS writes before it starts the engine.
+"""The instruction set: one descriptor per layer, which the CPU (PS) writes before it starts the engine.
 
     conv_1_1 ic=3 oc=64 rows=224 cols=224 ...      one iteration per output; lanes beyond 9 * ic are zero
     conv_other ic=64 oc=64 rows=224 cols=224 ...   ic / 16 iterations per output
@@ -6,8 +6,8 @@
     fc r=25088 l=4096 ...                          l outputs, each the sum of r products
 
 Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L. `rows` and `cols` are the
-sides of the layer's input; the document's S is rows * cols. A sum adds (x - zx) * (w - zw) and a bias; with `relu`,
-negative sums become 0. A result is clip(round(sum * factor) + zy, low, high), rounded by `rule`, with one factor per
+sides of the layer's input; the document's S is rows * cols. A sum adds `(x - zx) * (w - zw)` and a bias; with `relu`,
+negative sums become 0. A result is `clip(round(sum * factor) + zy, low, high)`, rounded by `rule`, with one factor per
 layer or per output channel. `x_signed`, `w_signed` and `y_signed`: the words are int8, otherwise uint8. `..._base`: the
 first block of an operand; each operand has an address space of its own.
 """
@@ -81,7 +81,7 @@ DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Name
 
 @dataclass(frozen=True)
 class Layer:
-    """The fields of a descriptor, and the engine that runs it."""
+    """A layer: the fields of its descriptor, and the configuration of the engine that runs it."""
 
     config: Config
     fields: Mapping[str, int]
@@ -107,17 +107,17 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """The document's S: the output positions of a convolution, or the elements per channel of a pool's input."""
+        """The number of positions of a convolution, or of elements per channel of a pool's input: rows x cols."""
         return self["rows"] * self["cols"]
 
     @property
     def depth(self) -> int:
-        """The number of iterations per sum."""
+        """The number of engine iterations that one sum takes."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property
     def kernel(self) -> int:
-        """The number of weights per output channel."""
+        """The number of weights per output channel or FC output."""
         return self["r"] if self.kind == Kind.FC else TAPS * self["ic"]
 
     @property
@@ -139,7 +139,7 @@ class Layer:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of the data of one sample."""
+        """The shape of the input data of one sample."""
         return (self["r"],) if self.kind == Kind.FC else (self["rows"], self["cols"], self["ic"])
 
     @property
@@ -149,23 +149,23 @@ class Layer:
 
     @property
     def iterations(self) -> int:
-        """The number of iterations with one output at a time: the document's IC/16 * S * OC and R/144 * L."""
+        """The number of iterations with one output at a time: `IC/16 * S * OC` or, for an FC layer, `R/144 * L`."""
         return 0 if self.kind == Kind.POOL else self.outputs * self.depth
 
     @property
     def macs(self) -> int:
-        """The number of products per sample, without those of padding taps."""
+        """The number of multiply-accumulates per sample, without those on padding."""
         if self.conv:
             return self["ic"] * self["oc"] * (3 * self["rows"] - 2) * (3 * self["cols"] - 2)
         return self["r"] * self["l"] if self.kind == Kind.FC else 0
 
     @property
     def utilization(self) -> float:
-        """Products (padding taps included) divided by the products that the lanes can do in these iterations."""
+        """The layer's products (with those on padding) divided by the products that all lanes do in `iterations`."""
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:
-        """Return why the engine cannot run a layer of this shape, or "". Counts of blocks: see walk.refusal."""
+        """Return why the engine cannot run a layer of this shape, or "" if it can. Block counts: see walk.refusal."""
         config = self.config
         if self.conv and self["ic"] > GROUP and self["ic"] % GROUP:
             return f"{self['ic']} input channels are not supported; use up to {GROUP} or a multiple of {GROUP}"

@@ -1,8 +1,9 @@
-"""Write the PS driver in C: it writes descriptors, serves pages and rearranges results. It needs no operating system.
+"""Write the engine's driver in C for the CPU (PS): it writes descriptors, serves pages and rearranges results.
 
 `write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
-initial contents of DDR: weight blocks, factors, bias blocks. The caller provides three functions to access the engine:
-read a register, write a register, move a block. In the C files next to this module, @name@ is a placeholder.
+initial contents of DDR: weight blocks, factors, bias blocks. The driver needs no operating system. Its caller
+provides three functions to access the engine: read a register, write a register, move a block. In the C files next to
+this module, @name@ is a placeholder.
 
 Operands lie in DDR as blocks. The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools
 read planes; FC reads a vector. A kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are
@@ -55,9 +56,9 @@ def write(program: Program, folder: str | Path) -> None:
 
 
 def sources(program: Program) -> dict[str, bytes]:
-    """Return the files of the driver by name.
+    """Return the files of the C driver, {name: content}.
 
-    Raises UnsupportedError if the engine needs another protocol than the document's, or if no layer runs on it.
+    Raises UnsupportedError if a setting of the engine is not supported by the driver, or if no layer runs on it.
     """
     config = Config.read(program.config, {})
     for key in ("frames", "outputs", "oc_blocking", "fc_batch"):
@@ -105,7 +106,7 @@ def engine_header(config: Config) -> str:
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """Return the initial contents of DDR, and the byte offsets of its parts, and of the areas for data and results."""
+    """Return the initial contents of DDR, and the byte offsets of its parts and of the areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [weight_blocks(image.layer, image.weight) for image in summing],
@@ -156,7 +157,7 @@ def _chain(program: Program) -> int:
 
 
 def data_blocks(layer: Layer, codes: Array) -> Array:
-    """Return a layer's input codes, (rows, cols, ic) or (1, r), as blocks: uint8 [blocks, words]."""
+    """Return a layer's input codes, (rows, cols, ic) or (1, r), cut into blocks: uint8 [blocks, words]."""
     words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
     if not layer.conv or layer.config.layout != "rows":
         planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
@@ -171,7 +172,7 @@ def data_blocks(layer: Layer, codes: Array) -> Array:
 
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
-    """Return weights, (oc, 9, ic) or (l, r), as blocks: uint8 [blocks, words]. Layout `rows` splits no kernel."""
+    """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]. Layout `rows` cuts no kernel."""
     raw, size = weights.view(np.uint8), layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         return _cut(raw, size)
@@ -185,7 +186,7 @@ def weight_blocks(layer: Layer, weights: Array) -> Array:
 
 
 def bias_blocks(layer: Layer, bias: Array) -> Array:
-    """Return the biases of all channels as blocks: int32 [blocks, biases per block]."""
+    """Return the biases of all channels, cut into blocks: int32 [blocks, biases per block]."""
     return _cut(bias, layer.config.block_words("bias"))
 
 

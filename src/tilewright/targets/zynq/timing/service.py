@@ -1,10 +1,10 @@
-"""Compute when the PS serves pages and when the engine waits, block by block instead of cycle by cycle.
+"""Compute when the CPU (PS) serves pages and when the engine waits, block by block instead of cycle by cycle.
 
 A page service moves one block; a frame is a store's room for one block. With one frame per store, each service stops
-the whole engine, so waits add up. With two, the PS fills one frame while the engine uses the other. The PS serves one
+the whole engine, so waits add up. With two frames, the PS fills one while the engine uses the other. The PS serves one
 request at a time, in the order in which frames become free (in one cycle: loads first, then by deadline). The engine
-starts a group when its blocks are loaded, and a result block when its frame has been written back. A trace has one
-track for the engine and one for the PS.
+starts a group of work when the blocks of the group are loaded, and a result block when a frame for it is free. A trace
+has one track for the engine and one for the PS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.steps import CAUSE_TOKEN, Part, StepTable, Trace
+from tilewright.sim.causes import CAUSE_TOKEN
+from tilewright.sim.steps import Part, StepTable, Trace, by_size
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
@@ -39,7 +40,7 @@ MODELS = {
 
 
 class Service(NamedTuple):
-    """The work of the PS, in order, int64 [n]: cause, number of services, start and end cycle."""
+    """The page services of the CPU (PS), in order, each int64 [n]: cause, number of services, start and end cycle."""
 
     cause: Array
     times: Array
@@ -48,7 +49,7 @@ class Service(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """The points at which the engine may wait, int64 [m]: engine cycles done so far, cause, cycles of waiting."""
+    """The points at which the engine may wait, each int64 [m]: engine cycles done so far, cause, cycles of waiting."""
 
     at: Array
     cause: Array
@@ -73,7 +74,7 @@ class Schedule(NamedTuple):
 
 
 def schedule(layer: Layer, paged: bool = True) -> Schedule:
-    """Return the schedule of a layer. Without `paged`, all blocks are loaded from the start."""
+    """Return when pages are served and when the engine waits. Without `paged`, all blocks are loaded from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
         return _frozen(layer.config, engine, [])
@@ -87,7 +88,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
-    """Return the requests in order: to load each block when it is needed, to write back each complete result block."""
+    """Return the page requests in order: load each block when it is needed, write back each complete result block."""
     requests = []
     for name, of in found.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)
@@ -96,7 +97,7 @@ def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store that stands for all its services, because there may be one service per word."""
+    """Return, for each store, one request in place of all its page services: there may be as many as words."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -108,7 +109,7 @@ def _cost(config: Config, cause: int) -> int:
 
 
 def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
-    """Return the schedule with one frame per store: every service stops the engine."""
+    """Return the schedule with one frame (room for a block) per store: every page service stops the engine."""
     at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
@@ -118,7 +119,7 @@ def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedul
 
 
 def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[Request]) -> Schedule:
-    """Return the schedule with two frames per store: services overlap with the engine."""
+    """Return the schedule with two frames (room for two blocks) per store: page services overlap with the engine."""
     jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
     for name, of in found.items():
         cause, ahead = STORES.index(name), config.frames
@@ -166,7 +167,7 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
-    """Return the trace and totals of a layer under a timing model, for one sample: its share of a batch."""
+    """Return the trace and totals of a layer under a timing model, per sample: those of a batch divided by its size."""
     found = schedule(layer, paged=model == PAGED)
     trace = _trace(layer, found)
     stalls = {
@@ -180,12 +181,13 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
         bytes_read=int(trace.bytes_read.sum()) + trace.fetch_bytes,
         bytes_written=int(trace.bytes_written.sum()),
         stalls=stalls,
+        causes=by_size({"engine": trace.cycles - sum(stalls.values()), **stalls}),
     )
     return trace, part
 
 
 def _trace(layer: Layer, found: Schedule) -> Trace:
-    """Return the trace: engine steps lie between points at which the engine may wait; PS steps are page services."""
+    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services."""
     late = np.cumsum(found.waits.wait)
     begin = np.concatenate([[0], found.waits.at + late])
     end = np.concatenate([found.waits.at + late - found.waits.wait, [found.cycles]])

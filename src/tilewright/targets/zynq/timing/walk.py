@@ -1,8 +1,8 @@
 """Compute when a layer uses its blocks, in closed form; for layouts without such a form, count the block loads.
 
 Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
-group of work that touches it, to `free`, the end of the last group. A group is the outputs that are summed together for
-convolutions, an iteration for FC operands, an element for pools.
+group of work that touches it, to `free`, the end of the last group. In convolutions, a group is the outputs that are
+summed together; for weights and data of FC layers it is an iteration, and for pools an element.
 
 In the layouts chw and hwc, the words of a convolution lie in DDR one after another, so a window may reach into another
 block. One block is resident, and a load happens when two words that the loader reads in succession are in different
@@ -26,14 +26,14 @@ POOL_TAIL = 2
 
 
 class Uses(NamedTuple):
-    """The uses of one store's blocks, in order, int64 [n]; times in engine cycles. Blocks may have several uses."""
+    """The uses of one store's blocks, in order: block number, and engine cycles of begin and end, each int64 [n]."""
 
     block: Array
     need: Array
     free: Array
 
     def once(self) -> Uses:
-        """Return the uses if all blocks fit into the store: each is loaded once and kept."""
+        """Return the uses as they are if all blocks fit into the store: one use per block, which stays to the end."""
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """Return the division of the input into blocks of as many rows as fit. Neighbours share two rows (the halo)."""
+    """Return how the input is cut into blocks of as many rows as fit. Neighbouring blocks share two rows (the halo)."""
     fit = layer.config.block_words("data") // (layer["ic"] * layer["cols"])
     if fit >= layer["rows"]:
         return Rows(1, layer["rows"])
@@ -59,7 +59,7 @@ def row_blocks(layer: Layer) -> Rows:
 
 
 def kernels_per_block(layer: Layer) -> int:
-    """Return the number of whole kernels that fit into a block."""
+    """Return the number of whole kernels that fit into a weight block."""
     return layer.config.block_words("weight") // layer.kernel
 
 
@@ -72,16 +72,17 @@ def engine_cycles(layer: Layer) -> int:
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of the blocks of each store. A convolution must have the layout `rows`."""
+    """Return the uses of the blocks of each store, by store. A convolution must have the layout `rows`."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
 
 
 class ConvWalk:
-    """A convolution. Its loops, outermost first: channel groups, data blocks, position groups, channels of the group.
+    """The work of a convolution in loops, outermost first: channel groups, data blocks, position groups, channels.
 
-    A channel group is one channel, or with `oc_blocking` the channels whose kernels share a block.
+    A channel group is one output channel, or with `oc_blocking` those whose kernels share a weight block. A position
+    group is the output positions of one channel that are summed together.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -99,7 +100,7 @@ class ConvWalk:
         self.total = int(self.before[-1]) * layer["oc"]
 
     def group(self, outputs: Array | int) -> Array:
-        """Return the cycles of a group of `outputs`: its sums, then its writes; with `write_behind` both overlap."""
+        """Return the cycles of a group of `outputs`: to sum, then to write them; with `write_behind` both overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
     def _channel(self, positions: int) -> int:
@@ -107,7 +108,7 @@ class ConvWalk:
         return full * int(self.group(self.k)) + (int(self.group(rest)) if rest else 0)
 
     def span(self, output: Array) -> tuple[Array, Array]:
-        """Return start and end of the group that writes each result; `output` is int64, in order of writing."""
+        """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
         size, channels = self.layer.positions, self.layer["oc"]
         g = output // (size * self.together)
         left = output - g * size * self.together
@@ -147,7 +148,7 @@ class ConvWalk:
 
 
 class FcWalk:
-    """A fully connected layer. Its loops, outermost first: column groups, iterations.
+    """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations.
 
     Weights are read once, in order of use. The samples of a batch share each iteration.
     """
@@ -169,12 +170,12 @@ class FcWalk:
         return np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
-        """Return start and end of the group of each column."""
+        """Return start and end cycle of the group of columns to which each column (FC output) belongs."""
         g = column // self.k
         return g * self.full, self._end(g)
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
-        """Return start and end of the iteration that reads each weight."""
+        """Return start and end cycle of the iteration that reads each weight; `word` has numbers in order of use."""
         r, lanes = self.layer["r"], self.layer.config.fc_lanes
         g = word // (self.k * r)
         width = np.minimum(self.k, self.layer["l"] - g * self.k)
@@ -193,7 +194,7 @@ class FcWalk:
         }
 
     def _data(self) -> Uses:
-        """Return the uses of data blocks. A vector that fits is kept; otherwise it is loaded once per column group."""
+        """Return the uses of data blocks. An input that fits is kept; otherwise it is loaded for each column group."""
         layer, words = self.layer, self.layer.config.block_words("data")
         count, lanes = data_blocks(layer), layer.config.fc_lanes
         if self.samples > 1:  # every iteration reads words of all samples
@@ -208,7 +209,7 @@ class FcWalk:
 
 
 def data_blocks(layer: Layer) -> int:
-    """Return the number of blocks of a layer's data."""
+    """Return the number of blocks into which a layer's input data is cut."""
     if layer.conv and layer.config.layout == "rows":
         return row_blocks(layer).blocks
     return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
@@ -221,7 +222,7 @@ def weight_blocks(layer: Layer) -> int:
 
 
 def refusal(layer: Layer) -> str:
-    """Return why this engine cannot run a layer, or "" if it can: its shape, or its blocks."""
+    """Return why this engine cannot run a layer (for its shape or its number of blocks), or "" if it can."""
     if reason := layer.refusal():
         return reason
     config = layer.config
@@ -239,7 +240,7 @@ def refusal(layer: Layer) -> str:
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of a pool's blocks: an element per cycle; every second one of every second row gives a result."""
+    """Return the uses of a pool's blocks. It takes an element per cycle; one element in four completes a result."""
     cols, config = layer["cols"], layer.config
 
     def element(result: Array) -> tuple[Array, Array]:
@@ -254,13 +255,13 @@ def _pool(layer: Layer) -> dict[str, Uses]:
 
 
 def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
-    """Return the uses of blocks whose words are used in order. `span` returns start and end of the work on words."""
+    """Return the uses of blocks whose words are used in order. `span` returns when work on words starts and ends."""
     first = np.arange(0, total, words)
     return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])
 
 
 def data_loads(layer: Layer) -> int:
-    """Return the number of loads of data blocks in all sweeps, including the very first load."""
+    """Return how many times data blocks are loaded in all sweeps over the input (one sweep per output channel)."""
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep, opening, before = 0, 0, 0
     for row in range(layer["rows"]):
@@ -271,7 +272,7 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return, for layout chw, the blocks of the first and last word of each (column, channel), in reading order."""
+    """Return, for chw, the blocks of the first and last word read for each (column, channel) of output row `row`."""
     rows, cols, words = layer["rows"], layer["cols"], layer.config.block_words("data")
     x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
     first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
@@ -280,7 +281,7 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return, for hwc, the blocks of the first and last word of each (column, group, valid tap), in reading order."""
+    """Return, for hwc, the blocks of the first and last word of each (column, group, valid tap) of output row `row`."""
     cols, channels, words = layer["cols"], layer["ic"], layer.config.block_words("data")
     y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
     inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
@@ -290,7 +291,7 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def weight_loads(layer: Layer) -> int:
-    """Return the number of loads of weight blocks. A straddling kernel reloads its blocks at every position."""
+    """Return how many times weight blocks are loaded. A kernel in several blocks reloads them at every position."""
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)
@@ -298,12 +299,12 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Return how many kernels straddle blocks if kernels lie one after another."""
+    """Return how many kernels lie in more than one weight block if kernels are stored one after another."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each kernel, if kernels lie one after another."""
+    """Return the blocks of the first and last word of each kernel, if kernels are stored one after another."""
     words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

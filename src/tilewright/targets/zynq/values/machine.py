@@ -1,7 +1,7 @@
 """Compute the results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
 
-Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, ACC does not wait for the unit and adds
-the sum of the previous iteration.
+Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, the accumulator does not wait for the
+multipliers and adds the sum of the previous iteration.
 
 onnxruntime's integer kernels multiply codes several times as fast as BLAS, and are used where they are exact. Without
 VNNI they are not: they add pairs of products in 16 bits, which saturate (docs/arithmetic.md). The flags of the CPU
@@ -35,7 +35,7 @@ VNNI_FLAGS = frozenset(("avx512_vnni", "avx_vnni"))
 
 
 def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -> Array:
-    """Return the codes (S, results) that a layer computes; results are (rows, cols, channels) or (l), flat.
+    """Return the codes (samples, results) that a layer computes; results are (rows, cols, channels) or (l), flat.
 
     `data` is (S, rows, cols, ic) or (S, r), `weights` (oc, 9, ic) or (l, r), `bias` int32 [channels], `factor` float64
     [1 or channels].
@@ -146,7 +146,7 @@ def _all(layer: Layer, data: Array, weights: Array) -> Array:
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
-    """Return the codes of sums: add the bias, apply ReLU and requantise."""
+    """Return the result codes that sums become: add the bias, apply ReLU and requantise."""
     total = sums + bias  # int32: wraps as the accumulator does
     if layer["relu"]:
         np.maximum(total, 0, out=total)

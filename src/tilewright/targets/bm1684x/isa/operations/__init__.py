@@ -1,4 +1,4 @@
-"""All operations by name."""
+"""All operations of the machine by name, as the dict OPERATIONS."""
 
 from tilewright.targets.bm1684x.isa.operations import elementwise, move, neural
 from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values

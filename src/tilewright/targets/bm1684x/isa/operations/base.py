@@ -32,7 +32,7 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The arguments of an operation's meaning: operands (`data`), types, shapes of the results, and attributes.
+    """The arguments of an operation's `meaning`: operand values (`data`), types, shapes of the results, and attributes.
 
     The types are those of operands and results. An optional operand that is absent has no entry in `data`.
     """
@@ -75,8 +75,8 @@ class Operation:
     """An operation. `meaning` is a pure function on arrays; `inputs` and `outputs` name its operands and results.
 
     `inexact` marks an operation that the machine iterates in an undocumented way; the conformance check then allows a
-    few units in the last place. `by_data` says that the values decide which elements are written. `touches` gives the
-    touched elements of those operands and results for which the values decide.
+    few units in the last place. `by_data` says that the values decide which elements are written. `touches` returns
+    masks of the touched elements, for operands and results of which the values decide what is touched.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Operation:
     touches: Touches | None = None
 
     def results(self, values: Values) -> Mapping[str, Array]:
-        """Return the computed results by name."""
+        """Compute the operation, and return its results by name."""
         found = self.meaning(values)
         return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
 

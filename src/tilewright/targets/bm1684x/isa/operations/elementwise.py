@@ -1,6 +1,6 @@
 """The compute engine's element-wise commands and conversions, and the functions that it computes by iteration.
 
-Operands broadcast to the shape of the result: constants, operands with one value per channel, and strides of 0.
+Constants, operands with one value per channel, and operands with strides of 0 broadcast to the shape of the result.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
 
 def float_binary(name: str, v: Values) -> Array:
-    """Return the sum, difference, product or absolute difference of a and b (by `name`), rounded once."""
+    """Return the sum, difference, product or absolute difference (`name`) of the operands a and b, rounded once."""
     return e.float_binary(name, v["a"], v["b"], v.types["y"])
 
 
 def integer_binary(name: str, v: Values) -> Array:
-    """Return the sum, difference or product of a and b (by `name`), shifted and rounded.
+    """Return the sum, difference or product (`name`) of the operands a and b, shifted by `shift` and rounded.
 
-    Results out of range wrap, or clamp with the attribute `saturate`.
+    A result out of range wraps around, or is clamped if the attribute `saturate` is set.
     """
     count = v["shift"].astype(np.int64) if "shift" in v.data else 0
     saturating = bool(v.attribute("saturate"))
@@ -35,36 +35,36 @@ def integer_binary(name: str, v: Values) -> Array:
 
 
 def extreme(name: str, v: Values) -> Array:
-    """Return the maximum or minimum of a and b."""
+    """Return the maximum or minimum (`name`) of the operands a and b."""
     if v.types["a"].is_float:
         return e.float_binary(name, v["a"], v["b"], v.types["a"])
     return np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Return a, shifted. Right shifts round, left shifts drop high bits. A logical shift treats a as unsigned."""
+    """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts take a as unsigned."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
-    """Return c where the relation holds between a and b, else 0."""
+    """Return the operand c where `relation` holds between the operands a and b, else 0."""
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
 
 def select(relation: str, v: Values) -> Array:
-    """Return c where the relation holds between a and b, else d."""
+    """Return the operand c where `relation` holds between the operands a and b, else the operand d."""
     return np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])
 
 
 def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
-    """Return `select` as y, and the maximum or minimum of a and b as y0."""
+    """Return two results: y, the outcome of `select`, and y0, the maximum or minimum of the operands a and b."""
     return {"y0": extreme(name, v), "y": select(relation, v)}
 
 
 def negative(v: Values) -> Array:
-    """Return 0 - a. A negative zero becomes positive; the lowest integer stays as it is."""
+    """Return `0 - a` for the operand a. Both float zeros give positive zero; the lowest integer stays as it is."""
     dtype = v.types["y"]
     if dtype.is_float:
         return e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)
@@ -72,7 +72,7 @@ def negative(v: Values) -> Array:
 
 
 def prelu(v: Values) -> Array:
-    """Return a where it is positive, else a * slope."""
+    """Return the operand a where it is positive, else `a * slope`."""
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
         value, slope = floats.widen(v["a"], dtype), floats.widen(v["slope"], dtype)
@@ -80,31 +80,31 @@ def prelu(v: Values) -> Array:
 
 
 def multiply_add(v: Values) -> Array:
-    """Return acc + a * b with two roundings."""
+    """Return `acc + a * b`, rounded after the product and after the sum."""
     return e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])
 
 
 def integer_mac(v: Values) -> Array:
-    """Return sat16(((acc << left) + a * b) >> right)."""
+    """Return `((acc << left) + a * b) >> right`, clamped to int16. The right shift rounds."""
     a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
     wide = (acc << v.attribute("left")) + a * b
     return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), I16)
 
 
 def taylor(v: Values) -> Array:
-    """Return the sum of coefficients[k] * a**k by Horner's scheme. They are (1, c, 1, k), or (k,) for all channels."""
+    """Return the sum of `coefficients[k] * a**k`. Coefficients are (1, c, 1, k), or (k,) for all channels."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
 def unary(function: Callable[[Array], Array], v: Values) -> Array:
-    """Return `function` of a: its absolute value, or its sign as -1, 0 or 1."""
+    """Return `function(a)`. The function is the absolute value, or the sign as -1, 0 or 1."""
     dtype = v.types["y"]
     return floats.narrow(function(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
-    """Return the meaning of an operation that applies `function` to the named operands."""
+    """Return a function that computes an operation: it applies `function` to the operands in `names`."""
     return lambda v: function(*(v[name] for name in names.split()))
 
 
@@ -148,18 +148,18 @@ def _wide(x: Array) -> Array:
 
 
 def convert(v: Values) -> Array:
-    """Return x as the type of y. Integers clamp; NaN becomes 0 in an integer type."""
+    """Return the operand x converted to the type of y. Integers clamp; NaN becomes 0 in an integer type."""
     return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
 
 
 def integer_requant(v: Values) -> Array:
-    """Return sat(round(x * multiplier * 2**shift) + offset)."""
+    """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
     scaled = floats.shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
 def float_requant(v: Values) -> Array:
-    """Return sat(round(f32(x) * scale + offset)). Each step rounds to float32; f32(x) by `source_mode`."""
+    """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
     mode, x = v.attribute("source_mode"), v["x"]
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
@@ -169,19 +169,19 @@ def float_requant(v: Values) -> Array:
 
 
 def integer_dequant(v: Values) -> Array:
-    """Return sat(round((x - offset) * multiplier * 2**shift))."""
+    """Return `round((x - offset) * multiplier * 2**shift)`, clamped to the type of the result."""
     wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
     return floats.saturate(floats.shift(wide, v["shift"], v.mode), v.types["y"])
 
 
 def float_dequant(v: Values) -> Array:
-    """Return f32(x - offset) * scale."""
+    """Return `f32(x - offset) * scale`, where f32 converts integers to float32."""
     with np.errstate(all="ignore"):
         return floats.flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
 
 
 def logarithm(v: Values) -> Array:
-    """Return ln(a), rounded from float64. The vendor's sequence is unknown; its results differ by at most one ulp."""
+    """Return `ln(a)`, rounded from float64. The results of the vendor's unknown sequence differ by at most one ulp."""
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 

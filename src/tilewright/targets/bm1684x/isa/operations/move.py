@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.values.floats import widen
 
 
 def gather_rows(v: Values) -> Array:
-    """Return y[0, c, k, :] = x[0, c, index[0, c, k, 0], :], or `fill` where the index is out of range."""
+    """Return y with `y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]`, or `fill` where the index is out of range."""
     index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
     inside = index < x.shape[1]
     rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
@@ -25,7 +25,7 @@ def gather_rows(v: Values) -> Array:
 
 
 def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
-    """Return a function that gives the mask of the elements that a gather reads from `operand`.
+    """Return a function that returns, as a mask, which elements of `operand` a gather reads.
 
     To find these elements, it gathers the elements' numbers instead of their values.
     """
@@ -40,10 +40,10 @@ def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
 
 
 def scatter_rows(v: Values) -> Array:
-    """Return y with y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]. Rows with an index out of range are dropped.
+    """Return y with `y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]`. Rows with an index out of range are dropped.
 
-    All other rows come from y_before, or are 0 without it. If indices are equal, the last row wins; the machine's
-    behaviour is not known.
+    All other rows come from y_before, or are 0 without it. If two indices are equal, the last row wins; what the
+    machine does then is not known.
     """
     y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     index = v["index"][0, :, :, 0].astype(np.int64)
@@ -53,7 +53,7 @@ def scatter_rows(v: Values) -> Array:
 
 
 def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the touched elements. With y_before, only the indexed rows of y are written; else all rows."""
+    """Return masks, by operand, of what a scatter touches: with y_before, only the indexed rows of y; else all rows."""
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
@@ -61,30 +61,30 @@ def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
+    """Return y, the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
 
 
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the masks of the elements that a selection by mask reads from x and writes to y."""
+    """Return masks, by name, of the elements of x that mask_select reads, and of those of y that it writes."""
     return {"x": v["mask"] != 0, **first_ones(v, found)}
 
 
 def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that are written: its first N, if N elements were found."""
+    """Return the mask of the elements of y that are written: the first N, if the operation found N elements."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
-    """Return the positions of the elements of x that are not 0 (u32, in NCHW order, from `base`), and their count."""
+    """Return y, the positions of nonzero elements of x (u32, in NCHW order, counted from `base`), and their count."""
     found = np.flatnonzero(v["x"]) + v.attribute("base")
     return {"y": found.astype(np.uint32), "count": np.array([found.size])}
 
 
 def table_lookup(v: Values) -> Array:
-    """Return table[x], or `fill` where x is out of range.
+    """Return `table[x]`, or `fill` where the operand x is out of range.
 
     A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
     """
@@ -95,14 +95,14 @@ def table_lookup(v: Values) -> Array:
 
 
 def gather_columns(v: Values) -> Array:
-    """Return y[n, c, 0, k] = x[n, c, 0, index[k]], or `fill` where the index is out of range."""
+    """Return y with `y[n, c, 0, k] = x[n, c, 0, index[k]]`, or `fill` where the index is out of range."""
     index = v["index"].reshape(-1).astype(np.int64)
     inside = index < v["x"].shape[3]
     return np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])
 
 
 def gather_elements(v: Values) -> Array:
-    """Return y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]], or `fill` where the index is out of range."""
+    """Return y with `y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]`, or `fill` where the index is out of range."""
     index = v["index"].astype(np.int64)
     inside = index < v["x"].shape[3]
     shape = (index.shape[0], *v["x"].shape[1:])
@@ -111,7 +111,7 @@ def gather_elements(v: Values) -> Array:
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """Return the first K elements of x in stable sorted order, and their `numbers` (default: their positions)."""
+    """Return y, the first K elements of x in stable sorted order, and index: their `numbers`, else their positions."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
@@ -121,7 +121,7 @@ def hard_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
 
     Boxes are in descending order of score. x (boxes * boxes) is not 0 where the row's box suppresses the column's box.
-    A box is kept if no kept box before it suppresses it, until y is full. Raises ValueError if x is not square.
+    A box is kept unless an earlier kept box suppresses it, until y is full. Raises ValueError if x is not square.
     """
     boxes = math.isqrt(v["x"].size)
     if boxes * boxes != v["x"].size:
@@ -139,9 +139,9 @@ def hard_nms(v: Values) -> dict[str, Array]:
 def soft_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), best first, and their count: an unverified **model** of soft suppression.
 
-    x (boxes * boxes) holds overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the
-    best score is kept, and the other scores are multiplied by 1 - overlap with it, until no score exceeds `threshold`
-    or y is full.
+    x (boxes * boxes) has the overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the
+    best score is kept, and each other score is multiplied by `1 - overlap` of its box with the kept one. This is
+    repeated until no score exceeds `threshold` or y is full.
     """
     scores = v["scores"].copy()
     overlaps = v["x"].reshape(scores.size, scores.size)
@@ -157,12 +157,12 @@ def soft_nms(v: Values) -> dict[str, Array]:
 
 
 def _transposed(*order: int) -> Callable[[Values], Array]:
-    """Return the meaning of an operation that permutes the axes of x."""
+    """Return a function that computes an operation: it permutes the axes of the operand x to `order`."""
     return lambda v: v["x"].transpose(order)
 
 
 def _broadcast(v: Values) -> Array:
-    """Return x, broadcast to the shape of y."""
+    """Return the operand x, broadcast to the shape of the result y."""
     return np.broadcast_to(v["x"], v.shapes["y"])
 
 

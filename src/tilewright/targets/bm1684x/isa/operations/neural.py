@@ -1,4 +1,4 @@
-"""Convolutions, pooling and matrix products (section 6.3 of the specification). `window` is the command's Window."""
+"""Convolutions, pooling and matrix products (section 6.3 of the specification). The attribute `window` is a Window."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from tilewright.targets.bm1684x.values.window import Window
 def _window(v: Values) -> Window:
     window: Window | None = v.attribute("window")
     if window is None:
-        raise MachineError("window", "it is missing", "give window=Window((height, width), pads, stride, dilation)")
+        raise MachineError("attribute window", "missing", "give window=Window((height, width), pads, stride, dilation)")
     return window
 
 
 def _weights(v: Values) -> Array:
-    """Return the weights, rotated by 180 degrees if the attribute `rotated` is set."""
+    """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set."""
     w = v["w"]
     return w[..., ::-1, ::-1] if v.attribute("rotated") else w
 
 
 def _first(v: Values) -> list[Array]:
-    """Return the terms to add before the products: bias, then acc, each if the command has it."""
+    """Return the float32 terms with which a sum of products begins: bias, then acc, each if the command has it."""
     return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
 
 
 def _plus(total: Array, v: Values, name: str) -> Array:
-    """Return integer sums plus an optional operand."""
+    """Return the integer sums `total` plus the optional operand `name`, if the command has it."""
     return total + v[name] if name in v.data else total
 
 
 def float_conv(v: Values) -> Array:
-    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc (f32, optional)."""
+    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus optional f32 bias (1, oc, 1, 1) and acc."""
     return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))
 
 
 def symmetric_conv(v: Values) -> Array:
-    """Return sat(round_half_up((sum + bias) >> right)); an unsigned result type clamps at 0."""
+    """Return `round_half_up((sum + bias) >> right)`, clamped to the result type; sum is x convolved with w."""
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def asymmetric_conv(v: Values) -> Array:
-    """Return int32 sums of padded x times (w - zero), plus acc."""
+    """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers."""
     zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
     total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
     return wrap(_plus(total, v, "acc"), v.types["y"])
 
 
 def float_depthwise(v: Values) -> Array:
-    """Return x (n, c, h, w) convolved with w (1, c, kh, kw) by channel, plus bias (1, c, 1, 1), all of one type."""
+    """Return x (n, c, h, w) convolved with w (1, c, kh, kw) by channel, plus bias (1, c, 1, 1). All have one type."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
@@ -67,26 +67,26 @@ def float_depthwise(v: Values) -> Array:
 
 
 def integer_depthwise(v: Values) -> Array:
-    """Return sat(round((sum + bias) >> right)) for 8-bit x and w and a 32-bit bias."""
+    """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit."""
     taps = _window(v).taps(v["x"], v.attribute("pad"))
     total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)
 
 
 def float_average(v: Values) -> Array:
-    """Return the average of each window: the sum of its taps, each multiplied by `scale` before it is added."""
+    """Return the average of each window over x: the sum of its elements, each multiplied by `scale` before the sum."""
     dtype = v.types["x"]
     return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 
 
 def integer_average(v: Values) -> Array:
-    """Return sat(round_half_up((sum * scale) >> right)); scale is u8."""
+    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum is that of its elements."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
     return conv.scaled(total, v.types["y"], v.attribute("right"))
 
 
 def maximum(v: Values) -> Array:
-    """Return the largest tap of each window; padding has the value `pad`."""
+    """Return the largest element in each window over x; padding has the value `pad`."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"], v["pad"])
     if dtype.is_float:
@@ -95,15 +95,15 @@ def maximum(v: Values) -> Array:
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors as (M, K) and (K, N), with the zero point subtracted from R."""
+    """Return the factors of a matrix product, (M, K) and (K, N). The zero point is subtracted from the operand R."""
     right = v["R"].astype(np.int32) - v["zero"] if "zero" in v.data else v["R"]
     return sides(v["L"], right, v.attributes)
 
 
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Return the factors as (M, K) and (K, N).
+    """Return the two factors of a matrix product, (M, K) and (K, N), from the operands L (left) and R (right).
 
-    With `both_transposed` their roles are swapped: y (N, M) = R (N, K) times L (K, M).
+    With `both_transposed` the operands' roles are swapped: y (N, M) = R (N, K) times L (K, M).
     """
     if attributes.get("both_transposed"):
         return right, left
@@ -112,24 +112,24 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
 
 
 def float_matmul(v: Values) -> Array:
-    """Return L (M, K) times R (K, N), plus bias (1, N) and acc (f32, optional)."""
+    """Return the matrix product of L (M, K) and R (K, N), plus optional f32 bias (1, N) and acc."""
     left, right = _sides(v)
     return conv.float_matmul(left, right, v.types["L"], v.types["y"], _first(v))
 
 
 def integer_matmul(v: Values) -> Array:
-    """Return sat(round_half_up((sum + bias) >> right)); bias has 16 bits."""
+    """Return `round_half_up((product + bias) >> right)`, clamped. The product is that of L and R; bias has 16 bits."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def wide_matmul(v: Values) -> Array:
-    """Return int32 sums of L times (R - zero), plus acc."""
+    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers."""
     return wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])
 
 
 def _accumulates_wide(found: Signature) -> str:
-    """Check that an accumulated result has the type of the accumulator: f32, or 32-bit integers.
+    """Refuse an accumulated result whose type is not the accumulator's: f32, or 32-bit integers.
 
     Like all rules (see rules.py), return the reason for refusing the command, or "".
     """
@@ -140,7 +140,7 @@ def _accumulates_wide(found: Signature) -> str:
 
 
 def _float_result(found: Signature) -> str:
-    """Check that the result is f32 or has the type of the factors."""
+    """Return the reason to refuse a command whose result is neither f32 nor of the type of the factors, or ""."""
     source = found.types.get("x", found.types.get("L", F32))
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
@@ -148,7 +148,7 @@ def _float_result(found: Signature) -> str:
 
 
 def _eight_bits(*names: str) -> tuple[Rule, ...]:
-    """Return the rules that each named operand has 8 bits."""
+    """Return rules that refuse a command unless each named operand has an 8-bit type."""
     return tuple(rules.of(name, I8, U8) for name in names)
 
 

@@ -22,7 +22,7 @@ WIDEST_STEP, CUBE = 128, 64
 
 
 def alike(*names: str, floats: bool = False) -> Rule:
-    """Return the rule that the named operands have the same type (with `floats`: the same float type)."""
+    """Return a rule which demands that the named operands have the same type (with `floats`: the same float type)."""
 
     def rule(found: Signature) -> str:
         types = {found.types[name] for name in names if name in found.types}
@@ -34,12 +34,12 @@ def alike(*names: str, floats: bool = False) -> Rule:
 
 
 def floats(*names: str) -> Rule:
-    """Return the rule that the named operands have the same float type."""
+    """Return a rule which demands that the named operands have the same float type."""
     return alike(*names, floats=True)
 
 
 def integers(*names: str) -> Rule:
-    """Return the rule that the named operands are integers."""
+    """Return a rule which demands that the named operands are integers."""
 
     def rule(found: Signature) -> str:
         bad = {found.types[name] for name in names if name in found.types and found.types[name].is_float}
@@ -49,7 +49,7 @@ def integers(*names: str) -> Rule:
 
 
 def of(name: str, *allowed: DType) -> Rule:
-    """Return the rule that the operand `name` has one of the `allowed` types or is absent."""
+    """Return a rule which demands that the operand `name` has one of the `allowed` types or is absent."""
 
     def rule(found: Signature) -> str:
         dtype = found.types.get(name, allowed[0])
@@ -59,13 +59,13 @@ def of(name: str, *allowed: DType) -> Rule:
 
 
 def iterates_in_f32(found: Signature) -> str:
-    """Check that divisions and roots are computed in f32."""
+    """Return the reason to refuse a division or root that is not computed in f32, or ""."""
     bad = {dtype for dtype in found.types.values() if dtype is not F32}
     return f"divisions and roots are computed in f32 only, not in {_listed(bad)}; cast before and after" if bad else ""
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """Return the rule that the result is signed if and only if a source is; with a fused ReLU it is unsigned."""
+    """Return a rule: the result is signed exactly if an operand in `sources` is; after a fused ReLU it is unsigned."""
 
     def rule(found: Signature) -> str:
         result = found.types["y"]
@@ -81,12 +81,12 @@ def signed_as_its_sources(*sources: str) -> Rule:
 
 
 def signed_result(found: Signature) -> str:
-    """Check that the result of a difference is signed."""
+    """Return the reason to refuse a difference whose result is not signed, or ""."""
     return "" if found.types["y"].signed else f"the result of a difference is signed, not {found.types['y']}"
 
 
 def rounds_to_neighbours(found: Signature) -> str:
-    """Check that conversions and float requantisation use one of the first five rounding modes."""
+    """Return the reason to refuse a command whose rounding mode is HALF_UP or HALF_DOWN, or ""."""
     mode = found.attributes.get("mode", Rounding.HALF_TO_EVEN)
     if mode in (Rounding.HALF_UP, Rounding.HALF_DOWN):
         return f"rounding {mode.name.lower()} exists for integer shifts only; give one of the first five modes"
@@ -94,7 +94,7 @@ def rounds_to_neighbours(found: Signature) -> str:
 
 
 def not_between_short_floats(found: Signature) -> str:
-    """Check that f16 and bf16 are not converted to each other directly: this goes through f32."""
+    """Return the reason to refuse a conversion between f16 and bf16, or "". Programs must convert to f32 first."""
     pair = (found.types["x"], found.types["y"])
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
@@ -104,7 +104,7 @@ wide_source = of("x", I32, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    """Check the types of a selection, which compares a and b: c and d must be at least as wide as a and b."""
+    """Return the reason to refuse a selection whose choices c and d are narrower than the compared a and b, or ""."""
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
@@ -122,7 +122,7 @@ def _local(place: Any) -> Tensor | None:
 
 
 def one_start_lane(places: Mapping[str, Any]) -> str:
-    """Check that all operands of a compute command begin in the same lane."""
+    """Return the reason to refuse a compute command whose operands begin in different lanes, or ""."""
     lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
     if len(set(lanes.values())) > 1:
         shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
@@ -131,13 +131,13 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
 
 
 def in_lanes(places: Mapping[str, Any]) -> str:
-    """Check that all operands of a compute command lie in local memory."""
+    """Return the reason to refuse a compute command with an operand outside of local memory, or ""."""
     outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
     return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
 
 
 def matrices(places: Mapping[str, Any]) -> str:
-    """Check that factors and results of matrix products are matrices, not tensors."""
+    """Return the reason to refuse a matrix product of which a factor or the result is a tensor, not a matrix, or ""."""
     for name in ("y", "L", "R"):
         if isinstance(places.get(name), Tensor):
             return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
@@ -145,7 +145,7 @@ def matrices(places: Mapping[str, Any]) -> str:
 
 
 def within_lanes(places: Mapping[str, Any]) -> str:
-    """Check that a broadcast to channels does not wrap around past the last lane."""
+    """Return the reason to refuse a broadcast to channels that wraps around past the last lane, or ""."""
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
@@ -155,7 +155,7 @@ def within_lanes(places: Mapping[str, Any]) -> str:
 
 
 def short_steps(places: Mapping[str, Any]) -> str:
-    """Check that the elements of a row are at most WIDEST_STEP bytes apart."""
+    """Return the reason to refuse a row whose elements are more than WIDEST_STEP bytes apart, or ""."""
     for name, place in places.items():
         if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
             step = place.stride.w * place.dtype.bytes
@@ -164,7 +164,7 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """Check that weights in groups, and an input in the aligned layout, begin at a multiple of CUBE bytes."""
+    """Return the reason to refuse a convolution, or "". Grouped w and aligned x must begin at multiples of CUBE."""
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"

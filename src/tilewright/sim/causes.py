@@ -1,0 +1,157 @@
+"""Why a launch takes as long as it does: the critical path, walked from the end of the launch back to its beginning.
+
+Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. The walk is
+in a step while the step works. At its start it goes on with whatever the step waited for: the previous step of its
+unit, the step that gave the last token, or the delivery of its command. So a wait is charged to the work waited for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.jit import compiled
+
+#: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
+CAUSE_COMMAND, CAUSE_TOKEN = 1, 2
+#: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
+#: while it serves others, the delivery of a command, the wait for a place in a token queue.
+WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
+#: Names of causes for the kinds after WORK; TRANSFER is a load or a store.
+LOAD, STORE = "load bandwidth", "store bandwidth"
+NAMES = (LOAD, STORE, "DRAM latency", "DRAM contention", "instruction fetch", "token queue full")
+#: Microseconds that uncompiled `_walk` takes per step.
+STEP_US = 10
+
+
+class Timed(NamedTuple):
+    """The times of n steps and what each of them waited for, as int64 arrays [n] with times in cycles.
+
+    Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]); step s is `order[position[s]]`.
+    `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
+    is the step whose pop made room for the token that step s pushes, as in `StepTable.makes_room`.
+    """
+
+    first: Array
+    order: Array
+    position: Array
+    unit: Array
+    giver: Array
+    room: Array
+    start: Array
+    end: Array
+    worked: Array  # when the step's work was done
+    released: Array  # when the step freed its unit
+    delivered: Array  # when the unit had the command
+    wait: Array
+    cause: Array
+    beats: Array  # cycles of the step's own data on the port; 0: the step moves no data
+    contention: Array
+
+
+class Limits(NamedTuple):
+    """Limits of a machine, from the time pass (sim.timeline).
+
+    `depth`: commands that a unit's queue holds (0: commands are not fetched). `room` and `outstanding`: as in `Units`.
+    """
+
+    depth: int
+    room: int
+    outstanding: int
+
+
+class Path(NamedTuple):
+    """The m stretches of the critical path in order of time, as columns int64 [m].
+
+    `step` is the step that a stretch lies in, `kind` is WORK, TRANSFER, ..., and `end` is the cycle in which the
+    stretch ends. The first stretch begins in cycle 0; each other one begins where the stretch before it ends.
+    """
+
+    step: Array
+    kind: Array
+    end: Array
+
+    def charged(self, codes: Array, count: int, ends: Array) -> Array:
+        """Return the cycles of each cause in each span of the launch, int64 [spans, count].
+
+        `codes` [m]: the cause of each stretch, 0..count-1. Span i begins where span i - 1 ends, and ends in `ends[i]`;
+        ends never decrease, and the last one is the launch's.
+        """
+        edges = np.unique(np.concatenate([self.end, ends]))
+        stretch, span = np.searchsorted(self.end, edges), np.searchsorted(ends, edges)
+        cells = span * count + codes[stretch]
+        found = np.bincount(cells, np.diff(edges, prepend=0), len(ends) * count)
+        return found.astype(np.int64).reshape(len(ends), count)
+
+
+def critical_path(timed: Timed, limits: Limits) -> Path:
+    """Return the critical path of a launch, from cycle 0 to the end of its last step."""
+    count = len(timed.start)
+    made = np.zeros((3, 6 * count + 1), np.int64)
+    last = int(np.argmax(timed.end)) if count else 0
+    size = int(_walk.of(STEP_US * count)(timed, limits, last, made)) if count else 0
+    step, kind, cycles = made[:, :size][:, ::-1]
+    return Path(step, kind, np.cumsum(cycles))
+
+
+@compiled
+def _walk(timed: Timed, limits: Limits, last: int, made: Array) -> int:
+    """Write the stretches to `made`, from the last one to the first, and return the number of stretches.
+
+    The rows of `made` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
+    """
+    count, s, t = 0, last, timed.end[last]
+    while True:
+        u, place = timed.unit[s], timed.position[s]
+        before, begin = -1, timed.start[s]
+        if timed.released[s] > timed.worked[s]:  # the unit waited for room for a token, or for an earlier step's end
+            for q in range(timed.room.shape[1]):
+                r = timed.room[s, q]
+                if r >= 0 and timed.start[r] + limits.room == timed.released[s]:
+                    before, begin = r, timed.start[r]
+            if before < 0:
+                early = timed.order[place - limits.outstanding]
+                made[0, count], made[1, count], made[2, count] = s, LATENCY, t - timed.end[early]
+                count, s, t = count + 1, early, timed.end[early]
+                continue
+            made[0, count], made[1, count], made[2, count] = s, QUEUE, t - begin
+            count, s, t = count + 1, before, begin
+        else:
+            left = t - begin
+            if timed.beats[s] > 0:
+                own = min(left, timed.beats[s])
+                others = min(left - own, timed.contention[s])
+                made[0, count], made[1, count], made[2, count] = s, TRANSFER, own
+                made[0, count + 1], made[1, count + 1], made[2, count + 1] = s, CONTENTION, others
+                made[0, count + 2], made[1, count + 2], made[2, count + 2] = s, LATENCY, left - own - others
+                count += 3
+            else:
+                made[0, count], made[1, count], made[2, count] = s, WORK, left
+                count += 1
+            t = begin
+        # Now t is the start of step s.
+        while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
+            i = s
+            while i >= 0:
+                freed = timed.position[i] - limits.depth
+                k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
+                earlier = timed.delivered[i - 1] if i > 0 else 0
+                if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
+                    made[0, count], made[1, count], made[2, count] = i, FETCH, t - timed.start[k]
+                    count, s, t = count + 1, k, timed.start[k]
+                    break
+                made[0, count], made[1, count], made[2, count] = i, FETCH, t - earlier
+                count, t = count + 1, earlier
+                i -= 1
+            if i < 0:
+                return count
+        u, place = timed.unit[s], timed.position[s]
+        if timed.wait[s] > 0:
+            s = timed.giver[s, timed.cause[s] - CAUSE_TOKEN]
+            t = timed.end[s]
+        elif place > timed.first[u]:
+            s = timed.order[place - 1]
+        else:
+            return count
