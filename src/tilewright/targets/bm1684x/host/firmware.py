@@ -76,7 +76,7 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
         dtype = np.dtype(object)
     if dtype.names is None or dtype.hasobject:
         remedy = "give a ctypes.Structure, a NumPy type with fields, or a format of the module struct"
-        raise InputError("function", f"{argument!r} is not a struct", remedy)
+        raise InputError("function", f"the type {argument!r} has no fields of fixed size", remedy)
     return dtype.itemsize, lambda raw: np.frombuffer(raw, dtype)[0]
 
 

@@ -74,7 +74,10 @@ class Knobs(MachineConfig):
 
 
 class Ranges:
-    """Byte ranges of a memory, from its start on, in `array`: int64 [ranges, 2], low and high. It is thread-safe."""
+    """Byte ranges of a memory, as offsets from its start. Threads may share it.
+
+    `array` is int64 [ranges, 2]: the first byte of each range, and one past its last byte.
+    """
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._lock = Lock()

@@ -97,7 +97,7 @@ def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return, for each store, one request in place of all its page services: there may be as many as words."""
+    """Return one request per store in place of its page services, of which there may be one for every word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)

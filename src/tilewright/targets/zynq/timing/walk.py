@@ -33,7 +33,7 @@ class Uses(NamedTuple):
     free: Array
 
     def once(self) -> Uses:
-        """Return the uses as they are if all blocks fit into the store: one use per block, which stays to the end."""
+        """Return one use per block instead of these uses, for blocks that all fit into the store and stay there."""
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
