@@ -29,14 +29,13 @@ STEP_US = 10
 class Timed(NamedTuple):
     """The times of n steps and what each of them waited for, as int64 arrays [n] with times in cycles.
 
-    Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]); step s is `order[position[s]]`.
+    Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]).
     `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
     is the step whose pop made room for the token that step s pushes, as in `StepTable.makes_room`.
     """
 
     first: Array
     order: Array
-    position: Array
     unit: Array
     giver: Array
     room: Array
@@ -91,20 +90,22 @@ def critical_path(timed: Timed, limits: Limits) -> Path:
     count = len(timed.start)
     made = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
-    size = int(_walk.of(STEP_US * count)(timed, limits, last, made)) if count else 0
+    position = np.empty_like(timed.order)  # of each step in timed.order
+    position[timed.order] = np.arange(count)
+    size = int(_walk.of(STEP_US * count)(timed, position, limits, last, made)) if count else 0
     step, kind, cycles = made[:, :size][:, ::-1]
     return Path(step, kind, np.cumsum(cycles))
 
 
 @compiled
-def _walk(timed: Timed, limits: Limits, last: int, made: Array) -> int:
+def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array) -> int:
     """Write the stretches to `made`, from the last one to the first, and return the number of stretches.
 
     The rows of `made` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
     """
     count, s, t = 0, last, timed.end[last]
     while True:
-        u, place = timed.unit[s], timed.position[s]
+        u, place = timed.unit[s], position[s]
         before, begin = -1, timed.start[s]
         if timed.released[s] > timed.worked[s]:  # the unit waited for room for a token, or for an earlier step's end
             for q in range(timed.room.shape[1]):
@@ -135,7 +136,7 @@ def _walk(timed: Timed, limits: Limits, last: int, made: Array) -> int:
         while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
             i = s
             while i >= 0:
-                freed = timed.position[i] - limits.depth
+                freed = position[i] - limits.depth
                 k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
                 earlier = timed.delivered[i - 1] if i > 0 else 0
                 if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
@@ -147,7 +148,7 @@ def _walk(timed: Timed, limits: Limits, last: int, made: Array) -> int:
                 i -= 1
             if i < 0:
                 return count
-        u, place = timed.unit[s], timed.position[s]
+        u, place = timed.unit[s], position[s]
         if timed.wait[s] > 0:
             s = timed.giver[s, timed.cause[s] - CAUSE_TOKEN]
             t = timed.end[s]

@@ -168,14 +168,12 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _timed(run: Run) -> tuple[Timed, Limits]:
-    """Return what the critical path of a launch is found from, after the time pass."""
+    """Return what `critical_path` needs to know of a launch that has been timed."""
     costs, channel, stream, out = run.costs, run.channel, run.stream, run.out
-    position = np.empty_like(stream.order)
-    position[stream.order] = np.arange(len(position))
     beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
     known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}
     known |= {name: getattr(stream, name) for name in Timed._fields if name in Stream._fields}
-    timed = Timed(**known, start=out.begin, position=position, beats=beats)
+    timed = Timed(**known, start=out.begin, beats=beats)
     return timed, Limits(run.fetch.depth, run.units.room, run.units.outstanding)
 
 
