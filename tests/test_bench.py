@@ -24,6 +24,7 @@ KEYS |= {"geomean_ratio", "hazards", "matches_reference"}
 ENCODER = 4 * (12 * 128 * 128 * 64 + 2 * 64 * 64 * 128) // 256
 
 
+@pytest.mark.slow
 def test_a_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = runpy.run_path(str(ROOT / "bench" / "networks.py"))
 

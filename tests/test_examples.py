@@ -42,6 +42,7 @@ def test_the_digits_are_recognised() -> None:
     assert "all outputs are equal" in text
 
 
+@pytest.mark.slow
 def test_five_machines_are_compared() -> None:
     text = run("examples/vta_machines.py")
     rows = {line.split("  ")[0]: line.split() for line in text.splitlines() if line.strip()}

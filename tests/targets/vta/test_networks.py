@@ -116,7 +116,7 @@ def check_network(name: str, seed: int, random: int = 1) -> tuple[Launch, ...]:
 
 @pytest.mark.parametrize("name", [*CONFIGS, "any 0", "any 1", "any 2", "any 3"])
 def test_random_network(name: str) -> None:
-    for seed in range(4):
+    for seed in range(2):
         print("machine", name, "seed", seed)
         check_network(name, seed)
 

@@ -37,7 +37,7 @@ def network(rng: np.random.Generator, channels: int, shift: int) -> Graph:
 
 
 @pytest.mark.parametrize("keys", [{}, {"alu": "rounding"}, {"stages": "4"}, {"alu": "fused"}], ids=str)
-@pytest.mark.parametrize("channels", [5, 16, 40])
+@pytest.mark.parametrize("channels", [5, 16, pytest.param(40, marks=pytest.mark.slow)])
 def test_shifted_networks_equal_the_reference(keys: dict[str, str], channels: int) -> None:
     for seed, shift in ((1, 1), (2, 9), (3, 15), (4, 16), (5, 20)):
         rng = np.random.default_rng(seed)

@@ -117,7 +117,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("semantics", ["hls", "fsim", "chisel"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "acc16")) for name in CONFIGS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("acc16", "wide"))) for name in CONFIGS]
+)
 def test_both_forms_agree(name: str, semantics: str) -> None:
     config = replace(CONFIGS[name], semantics=semantics)
     for seed in range(12):

@@ -144,13 +144,14 @@ def sound() -> cosim.RtlRun:
     return cosim.run(one.insns, CONFIG, one.dram({}, 1), one.bases)
 
 
+@pytest.mark.parametrize("shows", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_wrong_result_is_named_though_it_is_overwritten(
-    sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shows: bool, sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the STORE that writes it, in the cycle and on the signal on which it leaves; the waveform shows it there."""
     monkeypatch.setitem(core.OPERATIONS, AluOp.MIN, Operation.MAX)
     path = tmp_path / "min.vcd"
-    case = cosimulated(Wave(path))
+    case = cosimulated(Wave(path)) if shows else cosimulated()
     assert case.mismatched_bytes == 0
     assert case.cycles == case.rtl_cycles
     beat = int(sound.written.cycle[0])
@@ -158,6 +159,8 @@ def test_a_wrong_result_is_named_though_it_is_overwritten(
         f"#{FIRST} store out[0:4]: bus__w__payload for all[{BASES['out']}] has 0x00 in cycle {beat} on the RTL, "
         "0xf7 in the simulator",
     )
+    if not shows:
+        return
     shown = vcd(path, "bus__w__payload")
     last = max(time for time in shown if time <= 2 * (beat + cosim.LAUNCH))
     assert shown[last] & 0xFFFFFFFF == 0x64000500  # MAX with 0
