@@ -32,15 +32,16 @@ NEEDS: dict[str, tuple[Callable[[], object], str]] = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark long tests (tests/long.txt, and slow ones), which the quick tier leaves out; skip what lacks its tools."""
     long = set((ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines())
-    missing = {name: pytest.mark.skip(reason=reason) for name, (found, reason) in NEEDS.items() if not found()}
     for item in items:
         if item.nodeid.partition("[")[0] in long or item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.long)
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.golden)
-        for name, skip in missing.items():
-            if item.get_closest_marker(name):
-                item.add_marker(skip)
+    for name, (found, reason) in NEEDS.items():  # looked for only where a test needs it
+        needy = [item for item in items if item.get_closest_marker(name)]
+        if needy and not found():
+            for item in needy:
+                item.add_marker(pytest.mark.skip(reason=reason))
     if config.option.markexpr != "slow" and any(item.get_closest_marker("gxx") for item in items):
         compile_quickly()
 

@@ -20,8 +20,10 @@ CAUSE_COMMAND, CAUSE_TOKEN = 1, 2
 #: while it serves others, the delivery of a command, the wait for a place in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
 #: Names of causes for the kinds after WORK; TRANSFER is a load or a store.
-LOAD, STORE = "load bandwidth", "store bandwidth"
-NAMES = (LOAD, STORE, "DRAM latency", "DRAM contention", "instruction fetch", "token queue full")
+NAMES = (
+    *("load bandwidth", "store bandwidth", "DRAM latency", "DRAM contention"),
+    *("instruction fetch", "token queue full"),
+)
 #: Microseconds that uncompiled `_walk` takes per step.
 STEP_US = 10
 
@@ -93,7 +95,7 @@ def critical_path(timed: Timed, limits: Limits) -> Path:
     position = np.empty_like(timed.order)  # of each step in timed.order
     position[timed.order] = np.arange(count)
     size = int(_walk.of(STEP_US * count)(timed, position, limits, last, made)) if count else 0
-    step, kind, cycles = made[:, :size][:, ::-1]
+    step, kind, cycles = made[:, :size][:, ::-1].copy()  # not a view, which would keep all of `made`
     return Path(step, kind, np.cumsum(cycles))
 
 
@@ -105,7 +107,6 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
     """
     count, s, t = 0, last, timed.end[last]
     while True:
-        u, place = timed.unit[s], position[s]
         before, begin = -1, timed.start[s]
         if timed.released[s] > timed.worked[s]:  # the unit waited for room for a token, or for an earlier step's end
             for q in range(timed.room.shape[1]):
@@ -113,7 +114,7 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
                 if r >= 0 and timed.start[r] + limits.room == timed.released[s]:
                     before, begin = r, timed.start[r]
             if before < 0:
-                early = timed.order[place - limits.outstanding]
+                early = timed.order[position[s] - limits.outstanding]
                 made[0, count], made[1, count], made[2, count] = s, LATENCY, t - timed.end[early]
                 count, s, t = count + 1, early, timed.end[early]
                 continue
@@ -148,11 +149,10 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
                 i -= 1
             if i < 0:
                 return count
-        u, place = timed.unit[s], position[s]
         if timed.wait[s] > 0:
             s = timed.giver[s, timed.cause[s] - CAUSE_TOKEN]
             t = timed.end[s]
-        elif place > timed.first[u]:
-            s = timed.order[place - 1]
+        elif position[s] > timed.first[timed.unit[s]]:
+            s = timed.order[position[s] - 1]
         else:
             return count

@@ -190,6 +190,11 @@ class Part:
     causes: Mapping[str, int] = field(default_factory=dict)
 
 
+def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
+    """Return the causes of `cycles`, the largest first: the waits, and `unit` for the rest, which is its own work."""
+    return by_size({unit: cycles - sum(waits.values()), **waits})
+
+
 def by_size(causes: Mapping[str, int]) -> dict[str, int]:
     """Return the causes that have cycles, the largest first."""
     return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
@@ -285,7 +290,7 @@ class Trace:
                 )
             )
             before = end
-        each = self.causes(unit, ends) if self.path else [part.stalls for part in found]
+        each = self.causes(unit, ends) if self.path else [with_rest(unit, own.cycles, own.stalls) for own in found]
         return tuple(replace(part, causes=causes) for part, causes in zip(found, each, strict=True))
 
     def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
@@ -295,8 +300,7 @@ class Trace:
         a critical path, the causes of the launch are the waits of `unit`; the other cycles are the unit's own.
         """
         if self.path is None:
-            waits = self.stalls(unit)
-            return [by_size({unit: self.cycles - sum(waits.values()), **waits})]
+            return [with_rest(unit, self.cycles, self.stalls(unit))]
         path, table = self.path, self.table
         works, work = (table.works, table.work) if table.work is not None else (table.units, table.unit)
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.causes import CAUSE_TOKEN
-from tilewright.sim.steps import Part, StepTable, Trace, by_size
+from tilewright.sim.steps import Part, StepTable, Trace, with_rest
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
@@ -181,7 +181,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
         bytes_read=int(trace.bytes_read.sum()) + trace.fetch_bytes,
         bytes_written=int(trace.bytes_written.sum()),
         stalls=stalls,
-        causes=by_size({"engine": trace.cycles - sum(stalls.values()), **stalls}),
+        causes=with_rest("engine", trace.cycles, stalls),
     )
     return trace, part
 
