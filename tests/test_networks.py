@@ -69,6 +69,7 @@ def test_the_seed_decides() -> None:
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_the_detector_has_two_heads_of_255_channels() -> None:
     assert [net.values[name].shape[1] for net in [networks.build("yolo")[1]] for name in _heads(net)] == [255, 255]
 

@@ -48,7 +48,7 @@ def test_truncated_at_every_length_is_one_error(shared: Path, tmp_path: Path) ->
             load(path)
 
 
-@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("key", [pytest.param(key, marks=[pytest.mark.slow] * (key == "vww")) for key in FILES])
 def test_mutated_files_load_or_are_refused(shared: Path, tmp_path: Path, key: str) -> None:
     """Random damage: whatever still loads must still run. Nothing but TilewrightError may come out."""
     content = model_path(shared, key).read_bytes()

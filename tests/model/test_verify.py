@@ -31,7 +31,8 @@ from tilewright.quantize import Options, quantize
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 #: Published networks that take longer than a few seconds.
-SLOW = ("light_bvlc_alexnet", "light_densenet121", "light_vgg19")
+LIGHT = ("bvlc_alexnet", "densenet121", "inception_v2", "resnet50", "vgg19", "zfnet512")
+SLOW = ("squeezenet1.0_fp32", "squeezenet1.0_qdq_s8s8", "ultraface_rfb320_fp32", *(f"light_{name}" for name in LIGHT))
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:

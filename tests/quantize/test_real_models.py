@@ -63,7 +63,8 @@ def test_outputs_stay_close(shared: Path, tmp_path: Path, name: str, scheme: str
     ort.InferenceSession(str(tmp_path / "q.onnx"))  # with all of its optimisations
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("affine", marks=pytest.mark.slow), "pow2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["affine", "pow2"])
 def test_squeezenet_names_the_same_things(shared: Path, tmp_path: Path, scheme: str) -> None:
     folder = shared / "onnx_models" / "squeezenet1.0"
     with np.load(folder / "images_u8_rgb_224.npz") as held:

@@ -50,9 +50,9 @@ def test_its_own_tests_pass(folder: Path) -> None:
     [
         ("machine.py", "exact_matmul(inputs[:, None]", "exact_matmul(inputs[:, None] + 1"),
         ("codegen.py", 'row["pop"], self.rows[need]["push"] = 1, 1', "pass"),
-        ("timing.py", "dispatch=1,", "dispatch=2,"),
-        ("isa.py", '("acc", "dram", "count")', '("acc", "dram")'),
-        ("config.py", "Config.presets = PRESETS", "Config.presets = {}"),
+        pytest.param("timing.py", "dispatch=1,", "dispatch=2,", marks=pytest.mark.slow),
+        pytest.param("isa.py", '("acc", "dram", "count")', '("acc", "dram")', marks=pytest.mark.slow),
+        pytest.param("config.py", "Config.presets = PRESETS", "Config.presets = {}", marks=pytest.mark.slow),
     ],
 )
 def test_its_tests_fail_where_the_machine_is_wrong(name: str, right: str, wrong: str, tmp_path: Path) -> None:

@@ -95,7 +95,10 @@ def ways(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from ways(value, (*way, key))
 
 
-@pytest.mark.parametrize("name", [f"nets/{NET}/INT8.cmdbuf.npz", "ops/hau.npz", "ops/cast.npz", "layout_addresses.npz"])
+LAYOUT = pytest.param("layout_addresses.npz", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [f"nets/{NET}/INT8.cmdbuf.npz", "ops/hau.npz", "ops/cast.npz", LAYOUT])
 def test_odd_descriptions_are_one_line_a_case(
     name: str, shared: Path, tmp_path: Path, read: Callable[[Path], Reading]
 ) -> None:

@@ -31,7 +31,7 @@ from tilewright.targets.vta.timing import MODELS
 
 SEED = 20261122
 #: Programs that are run, and how many of them also run on the compiled RTL: every day, and in the slow test.
-PROGRAMS, ON_RTL = 200, 5
+PROGRAMS, ON_RTL = 100, 5
 MANY_PROGRAMS, MANY_ON_RTL = 5000, 300
 MODEL = "tilewright"
 #: The machine of the every-day programs on the RTL: one to compile.

@@ -21,7 +21,9 @@ from tilewright.targets.vta.timing.limits import limits, total
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "vww")) for name in FILES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("ic", "vww"))) for name in FILES]
+)
 def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, shared: Path) -> None:
     """Issue: cycles at most 1.15 x max(GEMM + ALU, DRAM), bit-exact, nothing finished by the host."""
     graph = tw.load(model_path(shared, name))

@@ -91,7 +91,7 @@ def check_many(cases: st.SearchStrategy[Case], limits: settings, folder: Path) -
     return on_machine
 
 
-@pytest.mark.parametrize(("cases", "count"), [(layers(), 30), (networks(), 12)], ids=["layers", "networks"])
+@pytest.mark.parametrize(("cases", "count"), [(layers(), 20), (networks(), 12)], ids=["layers", "networks"])
 def test_cases_on_machines(cases: st.SearchStrategy[Case], count: int, tmp_path: Path) -> None:
     assert check_many(cases, settings(FEW, max_examples=count), tmp_path) > count // 3
 

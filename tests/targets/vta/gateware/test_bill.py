@@ -98,6 +98,7 @@ def test_what_does_not_fit_says_what_to_set(changes: dict[str, Any], said: str) 
     assert bill.excess(replace(PYNQ, **changes)) == said
 
 
+@pytest.mark.slow
 def test_rtl_says_that_a_design_exceeds_its_board(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And writes it all the same: for a larger chip."""
     sizes = ["LOG_BLOCK=3", "LOG_BATCH=2", "LOG_UOP_BUFF_SIZE=13", "LOG_INP_BUFF_SIZE=13", "LOG_WGT_BUFF_SIZE=14"]

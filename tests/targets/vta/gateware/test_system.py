@@ -11,7 +11,7 @@ import pytest
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
-from tilewright.hdl.build import to_rtlil, yosys
+from tilewright.hdl.build import yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
@@ -112,7 +112,3 @@ def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> Non
 def test_a_machine_without_gateware_is_refused() -> None:
     with pytest.raises(ConfigError, match="semantics=fsim is not supported"):
         Vta(small(0, 2, semantics="fsim"))
-
-
-def test_rtlil_is_the_same_each_time() -> None:
-    assert to_rtlil(Vta(CONFIG)) == to_rtlil(Vta(CONFIG))
