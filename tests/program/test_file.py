@@ -20,7 +20,7 @@ from tests.program.samples import EXAMPLE, assert_same, sample_program
 from tilewright.errors import ProgramError
 from tilewright.graph import reference
 from tilewright.model import load as load_model
-from tilewright.program import file
+from tilewright.program import archive, file
 from tilewright.program.file import load, save
 from tilewright.program.program import Launch, Program
 from tilewright.program.serial import DTYPES
@@ -112,7 +112,7 @@ def test_numpy_and_zipfile_read_the_parts(program: Program, content: bytes) -> N
     assert first == "program.json"
     assert rest == sorted(rest)
     header = json.loads(parts["program.json"])
-    assert (header["format"], header["version"], header["digest"]) == (file.FORMAT, file.VERSION, program.digest)
+    assert (header["format"], header["version"], header["digest"]) == (file.FORMAT.name, file.FORMAT.version, program.digest)
     name = header["steps"][0]["launch"]["arrays"]["code"]
     code = np.load(io.BytesIO(parts[f"{name}.npy"]), allow_pickle=False)
     np.testing.assert_array_equal(code, program.launches[0].arrays["code"])
@@ -195,7 +195,7 @@ def test_sizes_are_bounded(program: Program, content: bytes, tmp_path: Path, mon
     path.write_bytes(content)
     for name, value in (("MAX_BYTES", 5000), ("MAX_JSON_BYTES", 99), ("MAX_MEMBERS", 3), ("MAX_DIRECTORY_BYTES", 99)):
         with monkeypatch.context() as patch:
-            patch.setattr(file, name, value)
+            patch.setattr(archive, name, value)
             with pytest.raises(ProgramError, match=r"a\.twp: "):
                 load(path)
             if name != "MAX_DIRECTORY_BYTES":
@@ -207,7 +207,7 @@ def test_sizes_are_bounded(program: Program, content: bytes, tmp_path: Path, mon
 def test_a_program_that_compresses_like_a_bomb_is_stored_uncompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 16)
     empty = Program("t", {}, "", "tflm", None, (Launch("l", (), {}, {"dram": np.zeros(1 << 20, np.uint8)}),))
     save(empty, tmp_path / "a.twp")
     assert (tmp_path / "a.twp").stat().st_size > 1 << 20
@@ -321,7 +321,7 @@ def test_a_failed_save_leaves_the_old_file(program: Program, tmp_path: Path, mon
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(file, "_write", full)
+    monkeypatch.setattr(archive, "_pack", full)
     with pytest.raises(ProgramError, match=r"a\.twp: cannot be written: No space left"):
         save(program, path)
     assert path.read_bytes() == before
