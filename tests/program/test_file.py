@@ -112,7 +112,11 @@ def test_numpy_and_zipfile_read_the_parts(program: Program, content: bytes) -> N
     assert first == "program.json"
     assert rest == sorted(rest)
     header = json.loads(parts["program.json"])
-    assert (header["format"], header["version"], header["digest"]) == (file.FORMAT.name, file.FORMAT.version, program.digest)
+    assert (header["format"], header["version"], header["digest"]) == (
+        file.FORMAT.name,
+        file.FORMAT.version,
+        program.digest,
+    )
     name = header["steps"][0]["launch"]["arrays"]["code"]
     code = np.load(io.BytesIO(parts[f"{name}.npy"]), allow_pickle=False)
     np.testing.assert_array_equal(code, program.launches[0].arrays["code"])

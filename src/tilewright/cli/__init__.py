@@ -6,6 +6,7 @@ A bug in Tilewright itself shows a traceback and ends with status 70.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from tilewright import __version__
-from tilewright.cli import machines, networks, programs
+from tilewright.cli import machines, networks, programs, runs
 from tilewright.errors import HazardError, TilewrightError
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
@@ -52,7 +53,7 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for module in (machines, networks, programs):
+for module in (machines, networks, programs, runs):
     for command in module.COMMANDS:
         cli.add_command(command)
 
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status."""
     try:
         # Not cli.main: it exits with status 1 for a closed pipe, which means a finding here.
-        with cli.make_context("tilewright", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        with cli.make_context("tilewright", given.copy(), obj=shlex.join(["tilewright", *given])) as context:
             status = cli.invoke(context) or 0
         if sys.stdout:
             sys.stdout.flush()

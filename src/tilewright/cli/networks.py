@@ -28,7 +28,7 @@ def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    return simulation.run(_compiled(compilation, simulation.timing), compilation.model if verify else None)
+    return simulation.run(_compiled(compilation, simulation.timing), compilation.model, verify)
 
 
 @click.command(name="compile")

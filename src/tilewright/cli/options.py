@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -149,24 +150,25 @@ class Simulation:
     output: Path | None
     timing: str | None
     html: Path | None
+    save: Path | None
     trace: Path | None
     as_json: bool
     check: bool
 
-    def run(self, program: Program, model: str | None = None) -> int:
-        """Run a program, write the requested files and return the exit status.
+    def run(self, program: Program, path: str, verify: bool = False) -> int:
+        """Run a program, which was made from the file `path`, write the requested files and return the exit status.
 
-        If `model`, the network's file, is given, the imported graph is also compared with that file's own framework.
+        With `verify`, the imported graph is also compared with that file's own framework.
         """
         try:
-            return self._run(program, model)
+            return self._run(program, path, verify)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
                 click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
             raise
 
-    def _run(self, program: Program, model: str | None) -> int:
+    def _run(self, program: Program, path: str, verified: bool) -> int:
         from tilewright import targets
         from tilewright.files import write_outputs
         from tilewright.model import verify
@@ -182,18 +184,30 @@ class Simulation:
             result = run_bare(program, timing=self.timing, check=self.check)
             origin, labels = "the program's own data", None
         else:
-            verification = verify(model, graph, samples.values) if model else None
+            verification = verify(path, graph, samples.values) if verified else None
             origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
                 result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
         target = targets.get(program.target)
-        clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
+        machine = target.describe(target.config(program.config, {}))
+        clock = float(machine["clock_mhz"])
         predictions = predict(graph, result.outputs)
         summary = Summary(result, origin, clock, self.check, predictions, labels, verification)
         if self.output:
             write_outputs(self.output, result.outputs)
-        if self.html:
-            render.write_html(summary, self.html)
+        if self.html or self.save:
+            from tilewright.report import page, record
+
+            source = record.Origin(
+                click.get_current_context().find_root().obj or "",
+                path,
+                hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+            )
+            made = record.of(summary, program, machine, source)
+            if self.html:
+                page.write(made, self.html)
+            if self.save:
+                record.save(made, self.save)
         if self.trace:
             timeline.write(result, self.trace)
         if self.as_json:
@@ -225,7 +239,8 @@ simulation = _bundle(
     ),
     new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
     timing,
-    new_file("--html", metavar="FILE", about="Write the report as one HTML file."),
+    new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file."),
+    new_file("--save", metavar="RUN.twr", about="Keep the whole run, for `report` and `compare`."),
     new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),

@@ -42,9 +42,10 @@ def exec_(
     for_elf = {"--target": target, "--config": config, "--set": overrides, "--limit": limit, "--profile": profile}
     run = simulation
     for_program = {"--input": run.source, "--output": run.output, "--html": run.html, "--trace": run.trace}
+    for_program["--save"] = run.save
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
-        return run.run(load(path))
+        return run.run(load(path), path)
     _refuse(for_program, "is for program files only, not for ELF files")
 
     from tilewright import targets
@@ -118,7 +119,7 @@ def asm(
     Raises ProgramError if the text does not name its target and TARGET is missing.
     """
     from tilewright import targets
-    from tilewright.program import file
+    from tilewright.program import archive, file
 
     text = file.read_text(path)
     named, numbers = file.machine_of(text, path)
@@ -126,7 +127,7 @@ def asm(
         raise ProgramError(path, "does not name its target", "give -t, or a first line '# target NAME'")
     machine = targets.get(target or str(named))
     chosen = machine.config(config if config or named != machine.name else numbers, overrides)
-    with file.naming(path):
+    with archive.naming(path):
         program = machine.assemble(text, chosen)
     file.save(program, output)
     options.answer(as_json, {"file": str(output), **program.outline()})

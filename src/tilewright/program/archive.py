@@ -76,7 +76,7 @@ def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mappi
         raise ProgramError(str(path), "is a directory", "name a file in it")
     with naming(path):
         header = {"format": form.name, "version": form.version, **data}
-        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
         total = len(text) + sum(array.nbytes + 1024 for array in arrays.values())
         if total > MAX_BYTES or len(text) > MAX_JSON_BYTES or len(arrays) >= MAX_MEMBERS:
             raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} files", f"the limit is {MAX_BYTES} bytes")
@@ -161,6 +161,8 @@ def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         names = {info.filename for info in infos}
+        if form.header not in names:
+            raise ProgramError("", f"is no {form.what} (it has no {form.header})", form.again)
         if len(names) != len(infos) or not all(name == form.header or _MEMBER.fullmatch(name) for name in names):
             raise ProgramError("", "contains a file with an unknown or repeated name")
         if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
@@ -169,8 +171,8 @@ def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
         total = sum(info.file_size for info in infos)
         if total > MAX_BYTES or not _plausible(total, size):
             raise ProgramError("", f"would unpack to {total} bytes, too many for a file of {size}")
-        if form.header not in names or archive.getinfo(form.header).file_size > MAX_JSON_BYTES:
-            raise ProgramError("", f"has no {form.header}, or one of more than {MAX_JSON_BYTES} bytes")
+        if archive.getinfo(form.header).file_size > MAX_JSON_BYTES:
+            raise ProgramError("", f"has a {form.header} of more than {MAX_JSON_BYTES} bytes")
         return {info.filename: _member(archive, info) for info in infos}
 
 

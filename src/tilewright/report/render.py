@@ -1,21 +1,14 @@
-"""The report of a run, on the terminal or as HTML.
-
-The terminal shows a table of layers, followed by facts, in plain ASCII if the output is not a terminal. The HTML is one
-self-contained file with the table, the facts and the busy cycles of each unit.
-"""
+"""The report of a run on the terminal: a table of layers, then facts, in plain ASCII if the output is no terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from html import escape
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tilewright.files import replacing
 from tilewright.report import summary as summaries
-from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary, percent, shorten
+from tilewright.report.summary import CAUSE, LISTED, NUMERIC, Summary, shorten
 from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
@@ -110,63 +103,3 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 def _fit(column: str, text: str) -> str:
     return shorten(text, NAME_WIDTH) if column in ("layer", "op") else text
-
-
-def write_html(summary: Summary, path: str | Path) -> None:
-    """Write the report of a run as HTML."""
-    with replacing(path) as file:
-        file.write(page(summary).encode())
-
-
-def page(summary: Summary) -> str:
-    """Return the report of a run as an HTML document."""
-    name = escape(summaries.title(summary.result))
-    head = "".join(_cell("th", column, column) for column in COLUMNS)
-    rows = "".join(
-        f'<tr class="{"host" if layer.where == "host" else "target"}">{_row(summaries.cells(index, layer))}</tr>\n'
-        for index, layer in enumerate(summary.result.layers)
-    )
-    foot = _row(summaries.totals(summary.result))
-    facts = "".join(
-        f"<dt>{escape(topic)}</dt><dd{' class=bad' if bad else ''}>{escape(text)}</dd>"
-        for topic, text, bad in summaries.facts(summary)
-    )
-    style = Path(__file__).with_name("page.css").read_text("ascii")
-    findings = "".join(f"<li>{escape(str(finding))}</li>" for finding in summary.result.findings[: summaries.LISTED])
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
-<style>
-{style}</style>
-<h1>{name}</h1>
-<dl>{facts}</dl>{f"<ul class='bad'>{findings}</ul>" if findings else ""}
-<h2>Layers</h2>
-<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>
-{rows}</tbody><tfoot><tr>{foot}</tr></tfoot></table></div>
-{_busy(summary)}</html>
-"""
-
-
-def _row(values: dict[str, str]) -> str:
-    return "".join(_cell("td", column, values.get(column, "")) for column in COLUMNS)
-
-
-def _cell(tag: str, column: str, text: str) -> str:
-    return f"<{tag}{' class=n' if column in NUMERIC else ''}>{escape(text)}</{tag}>"
-
-
-def _busy(summary: Summary) -> str:
-    """Return an HTML table with a bar for each unit: its busy cycles in all launches, as a share of all cycles."""
-    spent: dict[str, int] = {}
-    for trace in (layer.trace for layer in summary.result.layers):
-        for unit, cycles in (trace.busy() if trace else {}).items():
-            spent[unit] = spent.get(unit, 0) + cycles
-    if not spent:
-        return ""
-    rows = "".join(_bar(unit, busy, summary.result.cycles) for unit, busy in spent.items())
-    return f'<h2>Busy cycles of each unit</h2>\n<table class="busy">{rows}</table>\n'
-
-
-def _bar(unit: str, busy: int, cycles: int) -> str:
-    share = busy / cycles if cycles else 0.0
-    bar = f'<div class="bar" style="width:{100 * share:.1f}%"></div>'
-    return f'<tr><td>{escape(unit)}</td><td>{bar}</td><td class="n">{busy:,} ({percent(share)})</td></tr>'

@@ -208,10 +208,14 @@ def _peak(result: Result) -> str:
 def _time(summary: Summary) -> str:
     text = f"{summary.result.cycles:,} cycles per sample"
     if summary.clock_mhz > 0:
-        micro = summary.result.cycles / summary.clock_mhz
-        time = f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
-        text += f" = {time} at {summary.clock_mhz:g} MHz"
+        text += f" = {duration(summary.result.cycles, summary.clock_mhz)} at {summary.clock_mhz:g} MHz"
     return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
+
+
+def duration(cycles: int, clock_mhz: float) -> str:
+    """Return text: how long `cycles` take at a clock of `clock_mhz`, which is not 0."""
+    micro = cycles / clock_mhz
+    return f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
 
 
 def _no_serial(result: Result) -> str:

@@ -301,14 +301,21 @@ class Trace:
         """
         if self.path is None:
             return [with_rest(unit, self.cycles, self.stalls(unit))]
-        path, table = self.path, self.table
-        works, work = (table.works, table.work) if table.work is not None else (table.units, table.unit)
+        codes, names = self.path_causes(self.path)
+        charged = self.path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
+        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
+
+    def path_causes(self, path: Path) -> tuple[Array, tuple[str, ...]]:
+        """Return the cause of each stretch of the critical path, as an index int64 [m], and the causes' names."""
+        work, works = self.kinds()
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
-        codes = np.where(path.kind == WORK, work[path.step], later)
-        names = (*works, *NAMES)
-        charged = path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
-        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
+        return np.where(path.kind == WORK, work[path.step], later), (*works, *NAMES)
+
+    def kinds(self) -> tuple[Array, tuple[str, ...]]:
+        """Return the kind of work of each step, as an index int64 [n], and the kinds' names."""
+        table = self.table
+        return (table.unit, table.units) if table.work is None else (table.work, table.works)
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

@@ -51,6 +51,7 @@ class Vta(given.Machine[Config]):
             "macs_per_cycle": machine.macs_per_cycle,
             "clock_mhz": machine.clock_mhz,
             "bus_bits": machine.bus_bits,
+            "dram_bytes_per_cycle": 2 * machine.bus_bits // 8,  # reads and writes have a data bus each
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
             "units": ", ".join(machine.pipeline.units),
             "alu": ", ".join(op.name for op in machine.alu_ops),

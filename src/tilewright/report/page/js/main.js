@@ -1,0 +1,45 @@
+// Put the figures into their places, once the arrays are unpacked.
+const figureOf = (id) => document.querySelector(`#${id} .figure`);
+
+function hazards(figure, timed) {
+  for (const finding of SUMMARY.findings.slice(0, 20)) {
+    const launch = timed?.launches.find((each) => each.name === finding.launch) || timed?.launches[0];
+    const box = element("div", { class: "hazard" }, element("p", {}, element("b", {}, finding.kind), ` ${finding.launch ? `in ${finding.launch}` : ""}: ${finding.message}`));
+    if (launch) finding.steps.slice(0, 2).forEach((step, place) => {
+      if (place) box.append(element("div", { class: "missing" }, "⇣ no token orders these two"));
+      for (let near = Math.max(0, step - 1); near <= Math.min(launch.count - 1, step + 1); near++)
+        box.append(element("button", { class: near === step ? "link here" : "link", onclick: () => timed.view.select({ launch, step: near }) }, `${launch.units[launch.of("unit", near)]} #${near}  ${launch.text(near)}`));
+    });
+    figure.append(box);
+  }
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const root = document.documentElement, now = root.dataset.theme || (dark ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  window.redraw?.();
+});
+
+unpack().then((found) => {
+  const arrays = inOrder(found), timed = new Timed(arrays), view = (timed.view = new View(timed.cycles));
+  let strip = null;
+  const zoomTo = (index) => {
+    const place = timed.layers.find((each) => each.index === index);
+    if (place) strip.zoomTo(place), document.getElementById("strip").scrollIntoView({ block: "nearest" });
+  };
+  if (timed.launches.length) {
+    strip = new Strip(figureOf("strip"), timed, view);
+    new Timeline(figureOf("timeline"), timed, view, new Detail(view));
+  }
+  if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed);
+  tableOfLayers(document.getElementById("layers"), zoomTo);
+  const roofline = figureOf("roofline") && new Roofline(figureOf("roofline"), zoomTo);
+  if (figureOf("network")) new Network(figureOf("network"), zoomTo);
+  window.redraw = () => (view.changed(), roofline?.render());
+  window.addEventListener("resize", window.redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", window.redraw);
+  window.redraw();
+  document.documentElement.dataset.ready = "yes";
+  window.tilewright = { RUN, timed, view }; // for tests and for the console
+});

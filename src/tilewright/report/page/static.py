@@ -1,0 +1,184 @@
+"""The parts of a page that need no script: the header, the causes of all cycles, the table of layers, the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tilewright.report.record import Record
+from tilewright.report.summary import count, duration, percent, share, size
+
+Json = Mapping[str, Any]
+
+#: Columns of the table: heading, whether its cells are numbers.
+COLUMNS = (
+    *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
+    *(("cycles / bound", True), ("MACs", True), ("util", True), ("DRAM read", True), ("DRAM write", True)),
+)
+FILTER = '<input type="search" placeholder="filter: conv, host, GEMM ..." aria-label="filter layers">'
+#: Sections of the page: id and heading. A script shows those that have something to show.
+FIGURES = (
+    ("strip", "Layers in time"),
+    ("timeline", "Timeline"),
+    ("roofline", "Roofline"),
+    ("network", "Network"),
+)
+
+
+def body(record: Record, colours: Mapping[str, str]) -> str:
+    """Return the HTML of the page's body, without its scripts."""
+    run = record.run
+    summary: Json = run["summary"]
+    strip, timeline, roofline, network = (_figure(*figure) for figure in FIGURES)
+    return "\n".join(
+        (
+            f'<header><h1>{escape(run["title"])}</h1><button id="theme" title="dark or light">◐</button></header>',
+            f'<ul class="cards">{"".join(_card(*card) for card in _cards(run, summary))}</ul>',
+            _findings(summary),
+            f"<section><h2>Where the cycles go</h2>{_causes(summary, colours)}{_whatifs(summary)}</section>"
+            if summary["cycles"]
+            else "",
+            strip + timeline if run["launches"] else "",
+            _table(summary, colours),
+            roofline if summary["cycles"] else "",
+            network if run["graph"] else "",
+            _about(run, summary),
+        )
+    )
+
+
+def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
+    """Return the header's cards: topic, value, remark, and whether it is bad news."""
+    cycles, layers, target = summary["cycles"], summary["layers"], summary["target"]
+    macs, mine = summary["macs"], summary["macs_on_target"]
+    on_target = sum(layer["where"] != "host" for layer in layers)
+    cards = [
+        ("MACs on the machine", share(mine, macs), f"{count(mine)} of {count(macs)}", 2 * mine < macs)
+        if macs
+        else ("layers on the machine", f"{on_target} of {len(layers)}", target, False)
+    ]
+    if cycles:
+        part = "" if summary["complete"] else ", of the machine's layers alone"
+        cards.append(("cycles", f"{cycles:,}", f"for one sample{part}", False))
+        if run["clock_mhz"] > 0 and summary["complete"]:
+            cards.append(("time", duration(cycles, run["clock_mhz"]), f"at {run['clock_mhz']:g} MHz", False))
+        most = next(iter(summary["causes"].values()), 0)
+        cards.append(("most cycles go to", summary["binds"], percent(most / cycles), False))
+        cards.append(("utilisation", percent(summary["utilization"]), "of the multipliers", False))
+    equal = summary["matches_reference"]
+    if equal is not None:
+        cards.append(("reference", "equal" if equal else "MISMATCH", "to exact integers", not equal))
+    if "correct" in summary:
+        right, samples = summary["correct"], summary["samples"]
+        cards.append(("accuracy", percent(right / samples), f"{right} of {samples} samples", False))
+    hazards, checked = summary["hazards"], summary["checked"]
+    known = str(hazards) if checked or hazards else "-"
+    return [*cards, ("hazards", known, "" if checked else "not checked", hazards > 0)]
+
+
+def _card(topic: str, value: str, remark: str, bad: bool) -> str:
+    style = " class=bad" if bad else ""
+    return f"<li{style}><span>{escape(topic)}</span><b>{escape(value)}</b><small>{escape(remark)}</small></li>"
+
+
+def _figure(name: str, heading: str) -> str:
+    return f'<section id="{name}"><h2>{heading}</h2><div class="figure"></div></section>'
+
+
+def _bar(causes: Mapping[str, int], colours: Mapping[str, str]) -> str:
+    """Return a stacked bar of causes that fills its place."""
+    total = sum(causes.values())
+    parts = "".join(
+        f'<i style="width:{100 * cycles / total:.3f}%;background:{colours.get(name, "#888")}"'
+        f' title="{escape(name)}: {cycles:,} cycles ({percent(cycles / total)})"></i>'
+        for name, cycles in causes.items()
+    )
+    return f'<span class="bar">{parts}</span>'
+
+
+def _causes(summary: Json, colours: Mapping[str, str]) -> str:
+    causes, cycles = summary["causes"], summary["cycles"]
+    legend = "".join(
+        f'<li><i style="background:{colours.get(name, "#888")}"></i>{escape(name)} <b>{percent(part / cycles)}</b>'
+        f" <small>{part:,}</small></li>"
+        for name, part in causes.items()
+    )
+    return f'<div class="causes">{_bar(causes, colours)}</div><ul class="legend">{legend}</ul>'
+
+
+def _whatifs(summary: Json) -> str:
+    """Return a table of changes of the machine, with the cycles that each of them gives."""
+    found: Sequence[Json] = summary.get("whatifs", ())
+    if not found:
+        return ""
+    cycles = summary["cycles"]
+    rows = "".join(
+        f'<tr><td>{escape(str(one["change"]))}</td><td class="n">{one["cycles"]:,}</td>'
+        f'<td class="n">{100 * (one["cycles"] / cycles - 1):+.1f}%</td>'
+        f'<td><span class="bar"><i style="width:{100 * min(1, one["cycles"] / cycles):.2f}%"></i></span></td>'
+        f"<td>{escape(str(one['program']))} program</td></tr>"
+        for one in found
+    )
+    table = f'<div class="wide"><table class="whatifs">{rows}</table></div>'
+    return f"<h3>What would help (each found by running again)</h3>{table}"
+
+
+def _findings(summary: Json) -> str:
+    return '<section id="hazards"><h2>Hazards</h2><div class="figure"></div></section>' if summary["findings"] else ""
+
+
+def _table(summary: Json, colours: Mapping[str, str]) -> str:
+    head = "".join(f"<th{' class=n' if number else ''}><button>{name}</button></th>" for name, number in COLUMNS)
+    rows = "".join(_row(index, layer, colours) for index, layer in enumerate(summary["layers"]))
+    return (
+        f'<section id="layers"><h2>Layers</h2><div class="tools">{FILTER}</div>'
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>'
+    )
+
+
+def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
+    host, cycles = layer["where"] == "host", layer["cycles"]
+    bound = layer.get("bound", 0)
+    why = (
+        escape(layer["reason"]) if host else _bar(layer["causes"], colours) + f"<small>{escape(layer['binds'])}</small>"
+    )
+    utilised = percent(layer["utilization"]) if cycles and (layer["macs"] or layer["executed_macs"]) else ""
+    cells = (
+        (index, str(index)),
+        (layer["name"], escape(layer["name"])),
+        (layer["op"], escape(layer["op"])),
+        (layer["where"], escape(layer["where"])),
+        (cycles, "" if host else f"{cycles:,}"),
+        (layer["binds"], why),
+        (cycles / bound if bound else 0, f"{cycles / bound:.2f}" if bound else ""),
+        (layer["macs"], count(layer["macs"]) if layer["macs"] else ""),
+        (layer["utilization"], utilised),
+        (layer["dram_read_bytes"], size(layer["dram_read_bytes"]) if layer["dram_read_bytes"] else ""),
+        (layer["dram_write_bytes"], size(layer["dram_write_bytes"]) if layer["dram_write_bytes"] else ""),
+    )
+    inner = "".join(
+        f'<td{" class=n" if number else ""} data-v="{escape(str(value))}">{text}</td>'
+        for (value, text), (_, number) in zip(cells, COLUMNS, strict=True)
+    )
+    return f'<tr data-layer="{index}" tabindex="0"{" class=host" if host else ""}>{inner}</tr>\n'
+
+
+def _about(run: Json, summary: Json) -> str:
+    """Return the facts of the run, the machine's configuration and how to repeat the run."""
+    facts = "".join(
+        f"<dt>{escape(topic)}</dt><dd{' class=bad' if bad else ''}>{escape(text)}</dd>"
+        for topic, text, bad in run["facts"]
+    )
+    origin = [
+        ("command", run["command"]),
+        ("file", run["source"]),
+        ("SHA-256", run["sha256"]),
+        ("made by", run["made_by"]),
+    ]
+    more = "".join(f"<dt>{topic}</dt><dd><code>{escape(text)}</code></dd>" for topic, text in origin if text)
+    keys = "".join(f"<dt>{escape(key)}</dt><dd>{escape(str(value))}</dd>" for key, value in summary["config"].items())
+    return (
+        f'<section id="about"><h2>About this run</h2><dl>{facts}{more}</dl>'
+        f"<details><summary>configuration of {escape(summary['target'])}</summary><dl>{keys}</dl></details></section>"
+    )

@@ -1,0 +1,228 @@
+"""A finished run as plain data: what its page, a saved run (FILE.twr) and a comparison of runs are made of.
+
+The data is one JSON object and int64 arrays. For launch i: `steps/i` [columns, n] in the order of COLUMNS; `tokens/i`
+[3, m], the step that pushes a token, the step that pops it, and the queue; `path/i` [3, k], the step, the cause and the
+end of each stretch of the critical path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.graph.ir import Graph
+from tilewright.program import archive
+from tilewright.program.program import HostStep, Program
+from tilewright.program.serial import record as checked
+from tilewright.report.summary import Summary, facts, title
+from tilewright.sim.causes import NAMES
+from tilewright.sim.order import match_tokens
+from tilewright.sim.steps import StepTable, Trace
+
+FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run again with `run --save`")
+
+#: Columns of a launch's steps. `kind` is an index into the launch's causes, `wait_for` into its waits, `text` into its
+#: texts. Times are in cycles from the start of the launch.
+COLUMNS = ("unit", "kind", "start", "until", "end", "wait", "wait_for", "text", "read", "written")
+#: A launch of more steps has the kinds of its instructions in place of their texts.
+DESCRIBED = 200_000
+
+_RUN = {
+    "summary": dict,
+    "title": str,
+    "facts": tuple[tuple[str, str, bool], ...],
+    "clock_mhz": float,
+    "machine": dict,
+    "made_by": str,
+    "command": str,
+    "source": str,
+    "sha256": str,
+    "graph": list,
+    "launches": list,
+}
+_NODE = {"name": str, "op": str, "inputs": tuple[str, ...], "outputs": tuple[str, ...], "shape": str, "reason": str}
+_LAUNCH = {
+    "name": str,
+    "layer": int,
+    "layers": int,
+    "cycles": int,
+    "units": tuple[str, ...],
+    "queues": tuple[str, ...],
+    "causes": tuple[str, ...],
+    "waits": tuple[str, ...],
+    "texts": tuple[str, ...],
+}
+
+
+class Origin(NamedTuple):
+    """Where a run comes from: the command line, the file that it ran, and the file's SHA-256 (hex)."""
+
+    command: str = ""
+    source: str = ""
+    sha256: str = ""
+
+
+ANYWHERE = Origin()
+
+
+class Record(NamedTuple):
+    """The data of a run: the JSON object `run` (keys of _RUN; `summary` is what --json prints), and the arrays."""
+
+    run: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+
+
+def of(
+    summary: Summary,
+    program: Program | None = None,
+    machine: Mapping[str, Any] | None = None,
+    origin: Origin = ANYWHERE,
+) -> Record:
+    """Return the record of a finished run.
+
+    `program` adds the graph of the network, and `machine` is what `Target.describe` says of its configuration.
+    """
+    from tilewright import __version__
+
+    arrays: dict[str, Array] = {}
+    launches = []
+    for index, (first, count, trace) in enumerate(_launches(summary)):
+        launch, own = _launch(trace)
+        name = summary.result.layers[first].name
+        launches.append({"name": name, "layer": first, "layers": count, **launch})
+        arrays |= {f"{key}/{index}": array for key, array in own.items()}
+    run = {
+        "summary": summary.to_json(),
+        "title": title(summary.result),
+        "facts": [list(fact) for fact in facts(summary)],
+        "clock_mhz": summary.clock_mhz,
+        "machine": dict(machine or {}),
+        "made_by": f"Tilewright {__version__}",
+        **origin._asdict(),
+        "graph": _nodes(program.graph, program) if program and program.graph else [],
+        "launches": launches,
+    }
+    return Record(run, arrays)
+
+
+def save(record: Record, path: str | Path) -> None:
+    """Write a saved run (.twr), whole or not at all. Raises ProgramError if it cannot be written."""
+    archive.write(path, FORMAT, record.run, record.arrays, compress=True)
+
+
+def load(path: str | Path) -> Record:
+    """Read a saved run. Raises ProgramError, naming the file, if it cannot be read or is malformed in any way."""
+    data, arrays = archive.read(path, FORMAT)
+    with archive.naming(path), archive.damage_of(FORMAT):
+        run = checked(_RUN, data, "run")
+        for index, node in enumerate(run["graph"]):
+            checked(_NODE, node, f"graph[{index}]")
+        layers = _layers(run["summary"])
+        for index, launch in enumerate(run["launches"]):
+            values = checked(_LAUNCH, launch, f"launches[{index}]")
+            if not (values["layer"] >= 0 and 1 <= values["layers"] <= layers - values["layer"]):
+                raise ProgramError(f"launches[{index}]", f"names layers that are not among the run's {layers}")
+            _check(values, index, arrays)
+        if extra := arrays.keys() - {f"{key}/{i}" for i in range(len(run["launches"])) for key in _ARRAYS}:
+            raise ProgramError("", f"holds the array '{min(extra)}', which is not used")
+    return Record(data, arrays)
+
+
+def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
+    """Yield each launch that was timed: its first layer, its number of layers, its trace."""
+    layers = summary.result.layers
+    starts = [index for index, layer in enumerate(layers) if layer.trace or layer.where == "host"] + [len(layers)]
+    for first, after in pairwise(starts):
+        if trace := layers[first].trace:
+            yield first, after - first, trace
+
+
+def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the JSON values and the arrays of a launch, without its place in the run."""
+    table, (work, works) = trace.table, trace.kinds()
+    causes = (*works, *NAMES)
+    moves = np.where(trace.bytes_written > 0, len(works) + 1, np.where(trace.bytes_read > 0, len(works), work))
+    texts, text = _texts(table, work, works)
+    columns = (table.unit, moves, trace.start, trace.until, trace.end, trace.wait, trace.cause, text)
+    giver, _ = match_tokens(table)
+    taker, queue = np.nonzero(giver >= 0)
+    arrays = {
+        "steps": np.stack((*columns, trace.bytes_read, trace.bytes_written)).astype(np.int64),
+        "tokens": np.stack((giver[taker, queue], taker, queue)).astype(np.int64),
+        "path": np.zeros((3, 0), np.int64),
+    }
+    if trace.path:
+        arrays["path"] = np.stack((trace.path.step, trace.path_causes(trace.path)[0], trace.path.end))
+    about = {
+        "cycles": trace.cycles,
+        "units": list(table.units),
+        "queues": [queue.name for queue in table.queues],
+        "causes": list(causes),
+        "waits": trace.cause_names(),
+        "texts": texts,
+    }
+    return about, arrays
+
+
+def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[str], Array]:
+    """Return the different texts of the steps, and the text of each step as an index, int64 [n]."""
+    if len(table) > DESCRIBED:
+        return list(works), work
+    known: dict[str, int] = {}
+    text = np.array([known.setdefault(table.describe(step), len(known)) for step in range(len(table))], np.int64)
+    return list(known), text
+
+
+def _nodes(graph: Graph, program: Program) -> list[dict[str, Any]]:
+    """Return the network's nodes, with those of their inputs that are computed, and why they run on the host, if so."""
+    reasons = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
+    return [
+        {
+            "name": site.node.name,
+            "op": site.node.op.label,
+            "inputs": [name for name in site.node.inputs if name and graph.tensors[name].data is None],
+            "outputs": list(site.node.outputs),
+            "shape": " ".join("x".join(map(str, tensor.shape)) for tensor in site.outputs),
+            "reason": reasons.get(site.node.name, ""),
+        }
+        for site in graph.sites()
+    ]
+
+
+#: The arrays of a launch, with their number of rows.
+_ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3}
+
+
+def _layers(summary: Mapping[str, Any]) -> int:
+    """Return the number of layers of a run. Raises ProgramError if it is not an object such as --json prints."""
+    layers = summary.get("layers")
+    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
+        raise ProgramError("summary.layers", "is not a list of objects")
+    return len(layers)
+
+
+def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:
+    """Check that a launch's arrays fit each other. Raises ProgramError, naming the array, if they do not."""
+    for key, rows in _ARRAYS.items():
+        array = arrays.get(f"{key}/{index}")
+        if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:
+            raise ProgramError(f"{key}/{index}", f"is missing, or is no int64 array of {rows} rows")
+    steps = arrays[f"steps/{index}"]
+    columns = dict(zip(COLUMNS, steps, strict=True))
+    count = steps.shape[1]
+    limits = [(columns[name], launch["cycles"] + 1, name) for name in ("start", "until", "end", "wait")]
+    for name, among in (("unit", "units"), ("kind", "causes"), ("wait_for", "waits"), ("text", "texts")):
+        limits.append((columns[name], len(launch[among]), name))
+    giver, taker, queue = arrays[f"tokens/{index}"]
+    step, cause, end = arrays[f"path/{index}"]
+    limits += [(giver, count, "tokens"), (taker, count, "tokens"), (queue, len(launch["queues"]), "tokens")]
+    limits += [(step, count, "path"), (cause, len(launch["causes"]), "path"), (end, launch["cycles"] + 1, "path")]
+    for values, limit, name in limits:
+        if values.size and not (values.min() >= 0 and values.max() < limit):
+            raise ProgramError(f"launch {index}", f"has a value of '{name}' that is not in 0..{limit - 1}")
