@@ -32,11 +32,16 @@ class TokenQueue:
 
 @dataclass(frozen=True)
 class Space:
-    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run."""
+    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
+
+    `scratchpad` is the name of the on-chip memory that this space is, or is a part of. It is "" for DRAM, and for a
+    space that only helps the checker.
+    """
 
     name: str
     size: int
     initialised: tuple[tuple[int, int], ...] = ()
+    scratchpad: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,21 +306,21 @@ class Trace:
         """
         if self.path is None:
             return [with_rest(unit, self.cycles, self.stalls(unit))]
-        codes, names = self.path_causes(self.path)
+        names, codes = self.causes_on(self.path)
         charged = self.path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
         return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
 
-    def path_causes(self, path: Path) -> tuple[Array, tuple[str, ...]]:
-        """Return the cause of each stretch of the critical path, as an index int64 [m], and the causes' names."""
-        work, works = self.kinds()
+    def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
+        """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
+        works, work = self.kinds()
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
-        return np.where(path.kind == WORK, work[path.step], later), (*works, *NAMES)
+        return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], later)
 
-    def kinds(self) -> tuple[Array, tuple[str, ...]]:
-        """Return the kind of work of each step, as an index int64 [n], and the kinds' names."""
+    def kinds(self) -> tuple[tuple[str, ...], Array]:
+        """Return the names of the kinds of work, and each step's index in them, int64 [n]."""
         table = self.table
-        return (table.unit, table.units) if table.work is None else (table.work, table.works)
+        return (table.units, table.unit) if table.work is None else (table.works, table.work)
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]
