@@ -2,7 +2,7 @@
 
 The data is one JSON object and int64 arrays. For launch i: `steps/i` [columns, n] in the order of COLUMNS; `tokens/i`
 [3, m], the step that pushes a token, the step that pops it, and the queue; `path/i` [3, k], the step, the cause and the
-end of each stretch of the critical path.
+end of each stretch of the critical path; `series/i/j` float64 [2, k], times and values of series j (report/series.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program import archive
 from tilewright.program.program import HostStep, Program
 from tilewright.program.serial import record as checked
+from tilewright.report.series import series
 from tilewright.report.summary import Summary, facts, title
 from tilewright.sim.causes import NAMES
 from tilewright.sim.order import match_tokens
@@ -30,6 +31,8 @@ FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run
 #: Columns of a launch's steps. `kind` is an index into the launch's causes, `wait_for` into its waits, `text` into its
 #: texts. Times are in cycles from the start of the launch.
 COLUMNS = ("unit", "kind", "start", "until", "end", "wait", "wait_for", "text", "read", "written")
+#: Most points of a series.
+POINTS = 256
 #: A launch of more steps has the kinds of its instructions in place of their texts.
 DESCRIBED = 200_000
 
@@ -57,6 +60,7 @@ _LAUNCH = {
     "causes": tuple[str, ...],
     "waits": tuple[str, ...],
     "texts": tuple[str, ...],
+    "series": tuple[tuple[str, str, int], ...],  # name, unit, largest possible value
 }
 
 
@@ -96,7 +100,9 @@ def of(
         launch, own = _launch(trace)
         name = summary.result.layers[first].name
         launches.append({"name": name, "layer": first, "layers": count, **launch})
-        arrays |= {f"{key}/{index}": array for key, array in own.items()}
+        for key, array in own.items():
+            kind, *number = key.split("/")
+            arrays["/".join((kind, str(index), *number))] = array
     run = {
         "summary": summary.to_json(),
         "title": title(summary.result),
@@ -123,13 +129,15 @@ def load(path: str | Path) -> Record:
         run = checked(_RUN, data, "run")
         for index, node in enumerate(run["graph"]):
             checked(_NODE, node, f"graph[{index}]")
-        layers = _layers(run["summary"])
+        layers, used = _layers(run["summary"]), set[str]()
         for index, launch in enumerate(run["launches"]):
             values = checked(_LAUNCH, launch, f"launches[{index}]")
             if not (values["layer"] >= 0 and 1 <= values["layers"] <= layers - values["layer"]):
                 raise ProgramError(f"launches[{index}]", f"names layers that are not among the run's {layers}")
             _check(values, index, arrays)
-        if extra := arrays.keys() - {f"{key}/{i}" for i in range(len(run["launches"])) for key in _ARRAYS}:
+            used |= {f"{key}/{index}" for key in _ARRAYS}
+            used |= {f"series/{index}/{number}" for number in range(len(values["series"]))}
+        if extra := arrays.keys() - used:
             raise ProgramError("", f"holds the array '{min(extra)}', which is not used")
     return Record(data, arrays)
 
@@ -145,7 +153,7 @@ def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
 
 def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the JSON values and the arrays of a launch, without its place in the run."""
-    table, (work, works) = trace.table, trace.kinds()
+    table, (works, work) = trace.table, trace.kinds()
     causes = (*works, *NAMES)
     moves = np.where(trace.bytes_written > 0, len(works) + 1, np.where(trace.bytes_read > 0, len(works), work))
     texts, text = _texts(table, work, works)
@@ -158,7 +166,11 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
         "path": np.zeros((3, 0), np.int64),
     }
     if trace.path:
-        arrays["path"] = np.stack((trace.path.step, trace.path_causes(trace.path)[0], trace.path.end))
+        arrays["path"] = np.stack((trace.path.step, trace.causes_on(trace.path)[1], trace.path.end))
+    shown = series(trace)
+    for index, one in enumerate(shown):
+        short = one.at_most(POINTS)
+        arrays[f"series/{index}"] = np.stack((short.time, short.value)).astype(np.float64)
     about = {
         "cycles": trace.cycles,
         "units": list(table.units),
@@ -166,6 +178,7 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
         "causes": list(causes),
         "waits": trace.cause_names(),
         "texts": texts,
+        "series": [[one.name, one.unit, one.most] for one in shown],
     }
     return about, arrays
 
@@ -213,6 +226,10 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
         array = arrays.get(f"{key}/{index}")
         if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:
             raise ProgramError(f"{key}/{index}", f"is missing, or is no int64 array of {rows} rows")
+    for number in range(len(launch["series"])):
+        one = arrays.get(f"series/{index}/{number}")
+        if one is None or one.dtype != np.float64 or one.ndim != 2 or len(one) != 2 or not np.isfinite(one).all():
+            raise ProgramError(f"series/{index}/{number}", "is missing, or is no float64 array of 2 finite rows")
     steps = arrays[f"steps/{index}"]
     columns = dict(zip(COLUMNS, steps, strict=True))
     count = steps.shape[1]

@@ -16,7 +16,7 @@ WIDTHS = ((np.int8, "Int8Array", 1 << 7), (np.int16, "Int16Array", 1 << 15), (np
 
 
 def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
-    """Return a manifest of the rows of int64 arrays [rows, n], and all rows as text.
+    """Return a manifest of the rows of int64 or float64 arrays [rows, n], and all rows as text.
 
     A row in the manifest has its array's `key`, its typed array `type`, its `length`, and `delta`: whether the values
     are differences from the value before. Rows with wide values come first, so that each is aligned.
@@ -35,6 +35,8 @@ def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
 
 def _fitted(row: Array) -> tuple[int, str, bytes]:
     """Return the narrowest form of a row: bytes of a value, name of the typed array, content."""
+    if row.dtype == np.float64:
+        return 4, "Float32Array", row.astype("<f4").tobytes()
     largest = int(max(row.max(initial=0), -row.min(initial=0) - 1))
     for dtype, kind, limit in WIDTHS:
         if largest < limit:

@@ -25,8 +25,11 @@ class Detail {
   }
   point(found, event) {
     this.tip.hidden = !found;
-    if (!found) return;
-    this.tip.replaceChildren(element("b", {}, found.launch.text(found.step)), ...this.lines(found).map((line) => element("div", {}, line)));
+    if (found) this.tell(event, found.launch.text(found.step), this.lines(found));
+  }
+  tell(event, title, lines) {
+    this.tip.hidden = false;
+    this.tip.replaceChildren(element("b", {}, title), ...lines.map((line) => element("div", {}, line)));
     const box = this.tip.parentElement.getBoundingClientRect();
     this.tip.style.left = `${Math.max(0, Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 4))}px`;
     this.tip.style.top = `${event.clientY - box.top + 16}px`;

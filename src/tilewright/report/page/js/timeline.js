@@ -1,5 +1,5 @@
 // The timeline: a track per unit down to one instruction, the critical path, waits, tokens.
-const ROW = 24, GAP = 6, TOP = 22, LEFT = 96; // pixels
+const ROW = 24, GAP = 6, TOP = 22, LEFT = Math.min(150, 60 + innerWidth / 16); // pixels
 const FEW = 60; // slices of a track up to which all tokens are drawn
 
 class Timeline {
@@ -15,7 +15,7 @@ class Timeline {
       this.canvas, detail.tip, detail.panel,
     );
     this.path = timed.launches.some((launch) => launch.path);
-    this.rows = [...timed.units.map((name) => ({ name })), ...(this.path ? [{ name: "critical path", path: true }] : [])];
+    this.rows = [...timed.units.map((name) => ({ name })), ...(this.path ? [{ name: "critical path", path: true }] : []), ...timed.curves.map((curve) => ({ name: curve.name, curve }))];
     this.height = TOP + this.rows.length * (ROW + GAP) + 4;
     interactive(this.canvas, view, () => [LEFT, this.width - LEFT], {
       hover: (event) => this.hover(event),
@@ -33,6 +33,7 @@ class Timeline {
   }
   track(launch, row) {
     if (row.path) return launch.path;
+    if (row.curve) return null;
     const unit = launch.units.indexOf(row.name);
     return unit < 0 ? null : launch.tracks[unit];
   }
@@ -48,6 +49,7 @@ class Timeline {
     for (const launch of this.timed.launches) {
       if (launch.offset > view.to || launch.offset + launch.cycles < view.from) continue;
       this.rows.forEach((row, index) => {
+        if (row.curve) this.curve(pen, launch, row.curve, this.y(index), x);
         const track = this.track(launch, row);
         if (track) this.slices(pen, launch, track, this.y(index), x, row.path);
       });
@@ -99,6 +101,17 @@ class Timeline {
       if (step === chosen) pen.frame(left, y - 1, Math.max(2, wide), ROW + 2, themed("--ink"), 2);
     }
   }
+  // Draw a series as an area, filled up to its largest possible value, or to its peak where there is none.
+  curve(pen, launch, { name, peak, most }, y, x) {
+    const found = launch.curves.get(name), { view } = this;
+    if (!found) return;
+    const { time, value } = found, first = Math.max(0, after(time, view.from - launch.offset) - 1);
+    for (let i = first; i + 1 < time.length && time[i] + launch.offset < view.to; i++) {
+      const left = Math.max(LEFT, x(launch.offset + time[i])), right = Math.min(this.width, x(launch.offset + time[i + 1]));
+      const high = (value[i] / (most && peak > most / 4 ? most : peak || 1)) * ROW;
+      if (high > 0 && right > left) pen.rect(left, y + ROW - high, right - left, high, themed("--curve"));
+    }
+  }
   middle(launch, step) {
     return this.y(this.rows.findIndex((row) => row.name === launch.units[launch.of("unit", step)])) + ROW / 2;
   }
@@ -136,8 +149,19 @@ class Timeline {
     const next = track.steps[i + 1];
     return !row.path && next !== undefined && launch.of("start", next) - launch.of("wait", next) <= within ? { launch, step: next } : null;
   }
+  // Tell the value of the series under the pointer. Return whether there is one.
+  read(event) {
+    const box = this.canvas.getBoundingClientRect(), row = this.rows[Math.floor((event.clientY - box.top - TOP) / (ROW + GAP))];
+    const cycle = unscale(this.view, LEFT, this.width - LEFT)(event.clientX - box.left), launch = this.timed.launchAt(cycle);
+    const found = row?.curve && cycle >= this.view.from && launch.curves.get(row.name);
+    if (!found) return false;
+    const { time, value, unit, most } = found, i = Math.max(0, after(time, cycle - launch.offset) - 1);
+    this.detail.tell(event, row.name, [`${+value[i].toPrecision(4)} ${unit}${most ? ` of ${number(most)}` : ""}`, `from cycle ${number(launch.offset + time[i])}`]);
+    return true;
+  }
   hover(event) {
     const found = event && this.at(event);
+    if (event && !found && this.read(event)) return;
     const same = found?.launch === this.view.hovered?.launch && found?.step === this.view.hovered?.step;
     this.view.hovered = found;
     this.detail.point(found, event);

@@ -35,6 +35,7 @@ class Launch {
     this.tracks = about.units.map((_, unit) => this.unit(unit));
     const [step, cause, end] = arrays[`path/${index}`];
     const begin = Float64Array.from(end, (_, i) => (i ? end[i - 1] : 0));
+    this.curves = new Map(about.series.map(([name, unit, most], i) => [name, { unit, most, time: arrays[`series/${index}/${i}`][0], value: arrays[`series/${index}/${i}`][1] }]));
     this.path = step.length ? new Track(begin, end, cause, step, about.causes) : null;
   }
   of(column, step) {
@@ -97,6 +98,11 @@ class Timed {
       });
     });
     this.units = [...new Set(this.launches.flatMap((launch) => launch.units))];
+    this.curves = [...new Set(this.launches.flatMap((launch) => [...launch.curves.keys()]))].map((name) => {
+      const all = this.launches.map((launch) => launch.curves.get(name)).filter(Boolean);
+      const peak = all.reduce((most, curve) => curve.value.reduce((a, b) => Math.max(a, b), most), 0);
+      return { name, unit: all[0].unit, most: Math.max(...all.map((curve) => curve.most)), peak };
+    });
   }
   launchAt(cycle) {
     return this.launches.findLast((launch) => launch.offset <= cycle) || this.launches[0];
