@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
@@ -21,10 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/* anew; review the diff")
 
 
+def chromium() -> str | None:
+    """Return the path of a Chromium that Playwright can drive, or None."""
+    found = which("chromium") or which("chromium-browser") or which("google-chrome")
+    return found if find_spec("playwright") else None
+
+
 #: What some tests need, by marker: whether it is here, and what to do where it is not.
 NEEDS: dict[str, tuple[Callable[[], object], str]] = {
     "gxx": (lambda: which("g++") and which("cc"), "needs a C and a C++ compiler: apt-get install g++"),
     "riscv": (firmware.compilers, "needs a RISC-V compiler: apt-get install gcc-riscv64-unknown-elf"),
+    "chromium": (chromium, "needs Chromium and Playwright: apt-get install chromium; pip install playwright"),
     "golden": (SHARED.is_dir, f"needs golden data at {SHARED}: set TILEWRIGHT_SHARED to the folder with mlperf_tiny/"),
 }
 
