@@ -31,7 +31,8 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # as containers need
+        started = play.chromium.launch(executable_path=chromium(), args=flags)
         yield started
         started.close()
 
