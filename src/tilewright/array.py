@@ -23,6 +23,13 @@ def among(column: Array, codes: Collection[int]) -> Array:
     return reduce(or_, (column == int(code) for code in codes), np.zeros(len(column), np.bool_))
 
 
+def numbers(low: Array, count: Array) -> tuple[Array, Array]:
+    """Return the `count[i]` numbers from `low[i]` on, for every i in turn, and the i that each number belongs to."""
+    end = np.cumsum(count)
+    owner = np.repeat(np.arange(len(count)), count)
+    return np.arange(len(owner)) + (low - end + count)[owner], owner
+
+
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
     """Return the narrowest float type that sums 64 products of integers exactly. The arguments limit their factors."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64

@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, numbers
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
@@ -91,7 +91,7 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
     first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
 
     mine = table.footprint[order.sequence]
-    row, visit = _numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
+    row, visit = numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
     row, visit = row[live[row]], visit[live[row]]
     begin, end = first[row] - 1, last[row]
     many = np.cumsum(np.bincount(begin, minlength=len(cuts)) - np.bincount(end, minlength=len(cuts)))  # per cell
@@ -102,7 +102,7 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
     for low_cell, high_cell in pairwise(_blocks(many)):
         part = np.flatnonzero((begin < high_cell) & (end > low_cell))
         start = np.maximum(begin[part], low_cell)
-        cell, access = _numbers(start, np.minimum(end[part], high_cell) - start)
+        cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
         by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
         cell, access = cell[by_cell], part[access[by_cell]]
         mine, step = row[access], order.sequence[visit[access]]
@@ -139,7 +139,7 @@ def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
     total = int(count.sum())
     if not (count > 1).any() or total > MAX_ACCESSES:
         return None
-    part, row = _numbers(np.zeros(len(rows), np.int64), count)
+    part, row = numbers(np.zeros(len(rows), np.int64), count)
     parts = rows[row]
     parts[:, BASE] += part * parts[:, STRIDE]
     parts[:, COUNT], parts[:, STRIDE] = 1, 0
@@ -194,13 +194,6 @@ class _LastBefore:
         np.maximum.accumulate(latest, out=latest)
         latest[latest < self._head] = -1
         return latest
-
-
-def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
-    """Return the `count[i]` numbers from `low[i]` on, for every i in turn, and the i that each number belongs to."""
-    end = np.cumsum(count)
-    owner = np.repeat(np.arange(len(count)), count)
-    return np.arange(len(owner)) + (low - end + count)[owner], owner
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:

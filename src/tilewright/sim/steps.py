@@ -32,11 +32,16 @@ class TokenQueue:
 
 @dataclass(frozen=True)
 class Space:
-    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run."""
+    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
+
+    `scratchpad` is the name of the on-chip memory that this space is, or is a part of. It is "" for DRAM, and for a
+    space that only helps the checker.
+    """
 
     name: str
     size: int
     initialised: tuple[tuple[int, int], ...] = ()
+    scratchpad: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,14 +306,17 @@ class Trace:
         """
         if self.path is None:
             return [with_rest(unit, self.cycles, self.stalls(unit))]
-        path, table = self.path, self.table
+        names, codes = self.causes_on(self.path)
+        charged = self.path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
+        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
+
+    def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
+        """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
+        table = self.table
         works, work = (table.works, table.work) if table.work is not None else (table.units, table.unit)
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
-        codes = np.where(path.kind == WORK, work[path.step], later)
-        names = (*works, *NAMES)
-        charged = path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
-        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
+        return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], later)
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

@@ -27,7 +27,10 @@ def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTabl
     """Return the step table: the unit, tokens and footprint of each instruction."""
     unit = np.array([UNIT[opcode] for opcode in Opcode], np.int64)[columns["opcode"]]
     depth, instructions = config.token_depth, rows(columns)
-    on_chip = (Space("buf", config.buffer_bytes), Space("acc", config.accumulators))
+    on_chip = (
+        Space("buf", config.buffer_bytes, scratchpad="buf"),
+        Space("acc", config.accumulators, scratchpad="acc"),
+    )
     return StepTable(
         units=("dma", "mac"),
         queues=(TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)),

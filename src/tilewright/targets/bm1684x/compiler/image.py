@@ -143,7 +143,11 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
                 cuts |= {edge for _, low, high in _lanes(tensor, config) for edge in (low, high)}
     edges = sorted(cuts)
     parts = [
-        Space(f"local memory of lanes {low}..{high - 1} (byte * {high - low} + lane)", (high - low) * config.lane_bytes)
+        Space(
+            f"local memory of lanes {low}..{high - 1} (byte * {high - low} + lane)",
+            (high - low) * config.lane_bytes,
+            scratchpad="local memory",
+        )
         for low, high in pairwise(edges)
     ]
     rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges, config)] for operands in touched]

@@ -154,6 +154,11 @@ def _known(region: Region, knobs: Knobs) -> tuple[tuple[int, int], ...]:
     return tuple((low, high) for low, high in region.written.array.tolist())
 
 
+def _space(region: Region, knobs: Knobs) -> Space:
+    scratchpad = f"{region.name} memory" if region.name in SCRATCH else ""
+    return Space(f"{region.name} {region.base:#x}", len(region.data), _known(region, knobs), scratchpad)
+
+
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
     units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
     pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
@@ -175,7 +180,7 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
     return StepTable(
         units=units,
         queues=tuple(tokens),
-        spaces=tuple(Space(f"{r.name} {r.base:#x}", len(r.data), _known(r, knobs)) for r in regions),
+        spaces=tuple(_space(r, knobs) for r in regions),
         unit=unit,
         pops=pops,
         pushes=pushes,

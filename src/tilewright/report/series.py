@@ -1,0 +1,131 @@
+"""Quantities of a launch over its time: DRAM bandwidth, tokens in each queue, live elements of each scratchpad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.report.occupancy import changes
+from tilewright.sim.steps import Trace
+
+#: Default number of windows in which bandwidth is averaged.
+WINDOWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A quantity as a step function: `value[i]` holds from cycle `time[i]` until `time[i + 1]`.
+
+    `time`, int64 [k], begins with 0, strictly ascends and ends with the launch's cycles, at which the last value only
+    says what is left. `value` [k] is int64 or float64. `most` is the largest possible value (0: not known).
+    """
+
+    name: str
+    unit: str
+    time: Array
+    value: Array
+    most: int = 0
+
+    def at_most(self, points: int) -> Series:
+        """Return a coarser series of at most `points` + 1 values: the peak in each of `points` windows, and the last.
+
+        The series itself is returned if it is short enough.
+        """
+        if len(self.time) <= points + 1:
+            return self
+        cycles = int(self.time[-1])
+        edges = np.arange(0, cycles, -(-cycles // points))
+        time = np.union1d(self.time[:-1], edges)
+        value = self.value[np.searchsorted(self.time, time, "right") - 1]
+        peaks = np.maximum.reduceat(value, np.searchsorted(time, edges))
+        return _series(self.name, self.unit, np.append(edges, cycles), np.append(peaks, self.value[-1]), self.most)
+
+    def integral(self) -> float:
+        """Return the sum of value * time over the launch."""
+        return float((self.value[:-1] * np.diff(self.time)).sum())
+
+
+def series(trace: Trace, windows: int = WINDOWS) -> tuple[Series, ...]:
+    """Return all series of a launch that are not 0 throughout: `bandwidth`, `queue_depths` and `occupancy`."""
+    found = (*bandwidth(trace, windows), *queue_depths(trace), *occupancy(trace))
+    return tuple(one for one in found if one.value.any())
+
+
+def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
+    """Return the DRAM bandwidth of reads and of writes, each the average of at most `windows` windows of equal length.
+
+    When a step moves its bytes is not recorded. They are spread evenly from its start to its end. Instruction fetches
+    (`Trace.fetch_bytes`) are not included, because their times are not recorded.
+    """
+    moved = (("DRAM read", trace.bytes_read), ("DRAM write", trace.bytes_written))
+    first, second = (_series(name, "bytes/cycle", *_rates(trace, own, windows)) for name, own in moved)
+    return first, second
+
+
+def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
+    """Return the edges of windows, and the average bytes per cycle from each edge on (0 from the last one on)."""
+    width = max(1, -(-trace.cycles // windows))
+    edges = np.append(np.arange(0, trace.cycles, width), trace.cycles)
+    count = len(edges) - 1
+    if not count:
+        return edges, np.zeros(1)
+    mine = np.flatnonzero(moved)
+    start, end, moved = trace.start[mine], trace.end[mine], moved[mine]
+    long = end > start
+    into = np.minimum(start // width, count - 1)
+    own = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
+    rate = moved[long] / (end - start)[long]
+    active, running = np.zeros(count), np.zeros(count, np.int64)  # steps that run throughout the window, and their rate
+    touched = np.bincount(into, minlength=count)
+    for time, sign in ((start[long], 1), (end[long], -1)):
+        window = np.minimum(time // width, count - 1)
+        own += sign * np.bincount(window, rate * (edges[window + 1] - time), count)
+        active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
+        running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]
+    own += active * np.diff(edges)
+    own[(running == 0) & (touched == 0)] = 0  # exactly: the sums above leave rounding errors
+    return edges, np.append(own.clip(0) / np.diff(edges), 0.0)
+
+
+def queue_depths(trace: Trace) -> list[Series]:
+    """Return the number of tokens in each token queue that has any. A step pops at its start and pushes at its end."""
+    table, found = trace.table, []
+    for index, queue in enumerate(table.queues):
+        pushed, popped = trace.end[table.pushes >> index & 1 > 0], trace.start[table.pops >> index & 1 > 0]
+        if len(pushed):
+            time, change = np.concatenate([pushed, popped]), np.repeat([1, -1], [len(pushed), len(popped)])
+            found.append(_sums(trace, f"{queue.name} tokens", "tokens", time, change, queue.depth))
+    return found
+
+
+def occupancy(trace: Trace) -> list[Series]:
+    """Return the number of live elements of each scratchpad (`Space.scratchpad`), as the steps' footprints tell.
+
+    An element is live from the start of the step that writes it to the end of the last step that reads this value.
+    A value that is never read is not live. Contents from before the launch are live from cycle 0 on. Large scratchpads
+    and those of long programs are counted in blocks of several elements (see report/occupancy.py).
+    """
+    spaces, found = trace.table.spaces, []
+    change = changes(trace)
+    for name in dict.fromkeys(space.scratchpad for space in spaces if space.scratchpad):
+        mine = np.array([space.scratchpad == name for space in spaces])
+        own = mine[change.space]
+        most = sum(space.size for space in spaces if space.scratchpad == name)
+        found.append(_sums(trace, f"{name} live", "elements", change.time[own], change.elements[own], most))
+    return found
+
+
+def _sums(trace: Trace, name: str, unit: str, time: Array, change: Array, most: int) -> Series:
+    """Return the series of running sums of some changes, each at its time, from 0 on."""
+    times, index = np.unique(np.concatenate([[0], time, [trace.cycles]]), return_inverse=True)
+    value = np.cumsum(np.bincount(index[1:-1], change, len(times)).astype(np.int64))
+    return _series(name, unit, times, value, most)
+
+
+def _series(name: str, unit: str, time: Array, value: Array, most: int = 0) -> Series:
+    """Return a series without the points that repeat the value before them; the last point stays."""
+    kept = np.concatenate([[True], value[1:] != value[:-1]])
+    kept[-1] = True
+    return Series(name, unit, time[kept], value[kept], most)
