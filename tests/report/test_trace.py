@@ -19,8 +19,16 @@ from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright.errors import InputError
 from tilewright.report.perfetto import chrome, require, write
 from tilewright.report.timeline import HOST, LAYERS, Event, Timeline, of_launch, timeline
+from tilewright.sim.causes import CONTENTION, LATENCY, TRANSFER, WORK
+from tilewright.sim.causes import Path as PathOf
 
 TRACKS = ("layers", "host", "causes by size", "load", "compute", "compute waits")
+#: A load's transfer in two stretches, a stretch of no length, and the latency; then two instructions of one kind.
+PATH_OF_TRACE = PathOf(
+    step=np.array([0, 0, 0, 0, 1, 3]),
+    kind=np.array([TRANSFER, TRANSFER, CONTENTION, LATENCY, WORK, WORK]),
+    end=np.array([2, 6, 6, 10, 30, 50]),
+)
 COUNTERS = ("DRAM read", "DRAM write", "load->compute tokens")
 
 
@@ -197,6 +205,36 @@ def test_counters_of_launches_follow_each_other() -> None:
     assert list(zip(depth.time.tolist(), depth.value.tolist(), strict=True)) == [
         *((0, 0), (22, 1), (30, 0), (50, 0), (72, 1), (80, 0), (100, 0))
     ]
+
+
+@pytest.mark.parametrize("suffix", ["json", "pftrace"])
+def test_the_bandwidth_in_a_file_moves_all_bytes(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.{suffix}"
+    write(RUN, path, 50)  # 20 ns a cycle
+    points: list[tuple[float, float]]
+    if suffix == "json":
+        events = json.loads(path.read_text())["traceEvents"]
+        points = [(e["ts"] * 1000, e["args"]["bytes/cycle"]) for e in events if e["name"] == "DRAM read"]
+    else:
+        packets = PerfettoTrace.FromString(path.read_bytes()).packet
+        track = next(p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "DRAM read")
+        mine = [p for p in packets if p.track_event.track_uuid == track]
+        points = [(p.timestamp, p.track_event.double_counter_value) for p in mine]
+    assert points[-1] == (2000, 0)
+    moved = sum(value * (after - time) / 20 for (time, value), (after, _) in pairwise(points))
+    assert moved == pytest.approx(640, rel=1e-4)
+
+
+def test_the_critical_path_is_a_track_of_stretches_named_by_cause() -> None:
+    path = replace(trace(), walk=lambda: PATH_OF_TRACE)
+    first = replace(LAUNCH, trace=path, causes={"compute": 40, "load bandwidth": 6, "DRAM latency": 4})
+    shown = timeline(result(first, replace(first, name="dense")))
+    assert shown.tracks[2] == "critical path"
+    assert "causes by size" not in shown.tracks
+    mine = [(event.name, event.start, event.duration) for event in on(shown, "critical path")]
+    assert mine[:4] == [("load bandwidth", 0, 6), ("DRAM latency", 6, 4), ("compute", 10, 20), ("compute", 30, 20)]
+    assert mine[4:] == [(name, start + 50, length) for name, start, length in mine[:4]]
+    assert on(shown, "critical path")[3].args == {"index": 3, "instruction": "gemm", "unit": "compute"}
 
 
 def test_a_launch_alone_has_its_units_waits_and_counters() -> None:

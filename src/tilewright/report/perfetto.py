@@ -15,8 +15,8 @@ from tilewright.report.timeline import Args, Event, Timeline, timeline
 
 #: Perfetto's id of the only packet sequence, and of the machine's track, whose child tracks are all others.
 SEQUENCE, MACHINE = 1, 1
-#: Digits of a counter's value that are written.
-DIGITS = 4
+#: Significant digits of a counter's value that are written.
+DIGITS = 6
 
 
 def require(path: str | Path) -> None:

@@ -20,6 +20,7 @@ from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.steps import Trace
 
 LAYERS, HOST = 0, 1
+#: Tracks; the slices of tracks "by size" stand in order of size, not of time.
 PATH, CAUSES = "critical path", "causes by size"
 #: Most points of a counter in one launch; a longer one shows the peak in each of so many windows.
 POINTS = 4096
@@ -97,15 +98,21 @@ def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: floa
 
 
 def _tracks(traces: Sequence[Trace]) -> list[str]:
-    """Return the names of the tracks of some launches: the path, then each unit followed by its waits, if it waits."""
+    """Return the names of the tracks of some launches: the path, each unit and its waits, the breakdowns of steps."""
     waits = {trace.table.units[unit] for trace in traces for unit in np.unique(trace.table.unit[trace.wait > 0])}
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
-    return paths + [track for unit in units for track in (unit, _waits(unit)) if track == unit or unit in waits]
+    shares = dict.fromkeys(_by_size(name) for trace in traces for name in trace.shares)
+    tracks = [track for unit in units for track in (unit, _waits(unit)) if track == unit or unit in waits]
+    return [*paths, *tracks, *shares]
 
 
 def _waits(unit: str) -> str:
     return f"{unit} waits"
+
+
+def _by_size(name: str) -> str:
+    return f"{name} by size"
 
 
 class _Drawing:
@@ -125,8 +132,13 @@ class _Drawing:
         stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
         self.events.append(Event(LAYERS, layer.name, start, layer.cycles, about))
-        for cause, cycles in layer.causes.items() if by_size else ():
-            self.events.append(Event(self._track(CAUSES), cause, start, cycles, {"layer": layer.name}))
+        if by_size:
+            self._sizes(CAUSES, layer.causes, start, {"layer": layer.name})
+
+    def _sizes(self, track: str, parts: Mapping[str, int], start: int, args: Args) -> None:
+        """Add a slice for each of the `parts` (cycles by name), one after another."""
+        for name, cycles in parts.items():
+            self.events.append(Event(self._track(track), name, start, cycles, args))
             start += cycles
 
     def launch(self, trace: Trace, offset: int) -> None:
@@ -135,6 +147,9 @@ class _Drawing:
         self.events += self._steps(trace, offset, names)
         if trace.path:
             self.events += self._path(trace, offset, names)
+        for name, shares in trace.shares.items():
+            for index, (start, parts) in enumerate(zip(trace.start.tolist(), shares, strict=True)):
+                self._sizes(_by_size(name), parts, offset + start, {"of": f"#{index} {names[index]}"})
         for one in series(trace):
             self._counters.setdefault(one.name, []).append((offset, one.at_most(POINTS)))
 
@@ -199,8 +214,10 @@ class _Drawing:
         """Return the finished timeline."""
         rate = f"1 cycle is {1000 / clock_mhz:.6g} ns, at {clock_mhz:g} MHz" if clock_mhz else "1 ns is 1 cycle"
         notes = {"time unit": f"{rate}; host steps take no time"}
-        if CAUSES in self._tracks:
-            notes[CAUSES] = "the cycles of each layer by cause, the largest first: not their order in time"
+        if any(track.endswith(_by_size("")) for track in self._tracks):
+            notes["tracks by size"] = (
+                "the cycles of a layer or instruction by part, the largest first, not in order of time"
+            )
         if {"DRAM read", "DRAM write"} & self._counters.keys():
             notes["DRAM counters"] = "bytes are spread evenly over their instruction; instruction fetches not included"
         return Timeline(
