@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
@@ -23,7 +24,7 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, W
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
-from tilewright.report.timeline import timeline
+from tilewright.report.timeline import CAUSES, PATH, timeline
 from tilewright.targets.base import Target
 
 Check = Callable[[Target], None]
@@ -107,7 +108,11 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 
 
 def tracks_of_units_and_layers_agree(target: Target) -> None:
-    """Check that the cycles of a launch's layers add up to those of its trace, and a unit's steps do not overlap."""
+    """Check that layers, traces and timeline agree.
+
+    The cycles of a launch's layers add up to those of its trace, the steps and waits of a unit do not overlap, and the
+    slices of the critical path add up to the causes.
+    """
     result = _program(target).run(inputs()[:1])
     ends: list[tuple[int, int]] = []
     for layer in result.layers:
@@ -123,6 +128,11 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
     for track in range(len(shown.tracks)):
         mine = [(one.start, one.start + one.duration) for one in shown.events if one.track == track and one.duration]
         assert all(a[1] <= b[0] for a, b in pairwise(mine)), f"steps of {shown.tracks[track]} overlap"
+    causes = Counter[str]()
+    for event in shown.events:
+        if shown.tracks[event.track] in (PATH, CAUSES):
+            causes[event.name] += event.duration or 0
+    assert causes == result.causes, f"the slices of {PATH} have {dict(causes)}, the layers {result.causes}"
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:

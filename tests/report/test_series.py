@@ -35,7 +35,18 @@ def test_bandwidth_spreads_the_bytes_of_each_step_evenly_over_it(windows: int) -
     width = -(-50 // windows)
     expected = np.concatenate([np.full(len(part), part.mean()) for part in np.split(exact, range(width, 50, width))])
     assert levels(read) == pytest.approx(expected)
-    assert levels(read)[-1] == 0 or windows < 3  # exactly: no rounding errors are left where nothing moves
+
+
+def test_bandwidth_is_exactly_0_where_nothing_moves() -> None:
+    steps, rng = random_trace(0), np.random.default_rng(1)
+    count = len(steps.start)
+    start = np.arange(count) // 5 * 100 + rng.integers(0, 20, count)  # groups in overlap, with gaps between groups
+    moving = replace(steps, start=start, end=start + rng.integers(1, 60, count), bytes_read=rng.integers(1, 99, count))
+    moving = replace(moving, cycles=int(moving.end.max()))
+    idle = np.ones(moving.cycles, np.bool_)
+    for begin, end in zip(moving.start, moving.end, strict=True):
+        idle[begin:end] = False
+    assert (levels(bandwidth(moving, moving.cycles)[0]) == 0).tolist() == idle.tolist()
 
 
 def test_bandwidth_of_random_steps_moves_all_bytes() -> None:

@@ -1,4 +1,4 @@
-"""The timeline of a run, as protobuf and as JSON: complete, ordered, and every arrow has two ends."""
+"""The timeline of a run, as protobuf and as JSON: complete, ordered, nested, in true times; each arrow has two ends."""
 
 from __future__ import annotations
 
@@ -17,29 +17,48 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from tests.fake import trace
 from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright.errors import InputError
-from tilewright.report.timeline import HOST, LAYERS, require, timeline, write
+from tilewright.report.perfetto import chrome, require, write
+from tilewright.report.timeline import HOST, LAYERS, Event, Timeline, of_launch, timeline
+from tilewright.sim.causes import CONTENTION, LATENCY, TRANSFER, WORK
+from tilewright.sim.causes import Path as PathOf
+
+TRACKS = ("layers", "host", "causes by size", "load", "compute", "compute waits")
+#: A load's transfer in two stretches, a stretch of no length, and the latency; then two instructions of one kind.
+PATH_OF_TRACE = PathOf(
+    step=np.array([0, 0, 0, 0, 1, 3]),
+    kind=np.array([TRANSFER, TRANSFER, CONTENTION, LATENCY, WORK, WORK]),
+    end=np.array([2, 6, 6, 10, 30, 50]),
+)
+COUNTERS = ("DRAM read", "DRAM write", "load->compute tokens")
+
+
+def on(shown: Timeline, track: str) -> list[Event]:
+    """Return the events of a track."""
+    return [event for event in shown.events if event.track == shown.tracks.index(track)]
 
 
 def test_launches_follow_each_other_and_host_steps_take_no_time() -> None:
     shown = timeline(RUN)
-    assert shown.tracks == ("layers", "host", "load", "compute")
+    assert shown.tracks == TRACKS
     layers = [(event.name, event.start, event.duration) for event in shown.events if event.track == LAYERS]
     assert layers == [("conv", 0, 50), ("dense", 50, 50)]
     assert [(e.name, e.start, e.duration) for e in shown.events if e.track == HOST] == [("softmax", 50, None)]
-    compute = [(event.name, event.start, event.duration) for event in shown.events if event.track == 3]
+    compute = [(event.name, event.start, event.duration) for event in on(shown, "compute")]
     assert compute[:3] == [("gemm", 10, 20), ("gemm", 30, 20), ("finish", 50, 0)]
     assert compute[3] == ("gemm", 60, 20)
 
 
 def test_a_step_says_what_it_waited_for_and_what_it_moved() -> None:
-    gemm = next(event for event in timeline(RUN).events if event.name == "gemm")
-    assert gemm.args == {
-        "index": 1,
-        "wait cycles": 10,
-        "waited for": "load->compute token",
-        "bytes read": 0,
-        "bytes written": 0,
-    }
+    load, gemm, *_ = sorted(on(timeline(RUN), "load")[:1] + on(timeline(RUN), "compute"), key=lambda e: e.start)
+    assert load.args == {"index": 0, "bytes read": 160, "pushes": "load->compute"}
+    assert gemm.args == {"index": 1, "wait cycles": 10, "waited for": "load->compute token", "pops": "load->compute"}
+
+
+def test_a_wait_is_a_slice_with_the_instruction_that_waits_and_the_one_that_pushed_its_token() -> None:
+    waits = [(event.name, event.start, event.duration) for event in on(timeline(RUN), "compute waits")]
+    assert waits == [("load->compute token", 0, 10), ("load->compute token", 50, 10)]
+    first = on(timeline(RUN), "compute waits")[0]
+    assert first.args == {"index": 1, "for": "gemm", "token from": "#0 load inp"}
 
 
 def test_a_step_that_overlaps_the_next_gives_way_to_it_and_says_when_it_ends() -> None:
@@ -55,7 +74,8 @@ def test_tokens_are_arrows_from_the_push_to_the_pop() -> None:
     shown = timeline(RUN)
     given = {flow: event for event in shown.events for flow in event.gives}
     taken = {flow: event for event in shown.events for flow in event.takes}
-    assert set(given) == set(taken) == {1, 2, 3, 4}
+    assert set(given) == set(taken) == {0, 1, 2, 3}
+    assert shown.arrows == ("load->compute",) * 4
     for flow, source in given.items():
         assert (source.name, taken[flow].name) == ("load inp", "gemm")
         assert source.start + (source.duration or 0) <= taken[flow].start
@@ -68,7 +88,9 @@ def test_protobuf_parses_and_is_well_formed(tmp_path: Path) -> None:
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in parsed.packet if p.HasField("track_descriptor")}
     machine, *units = tracks.values()
     assert (machine.name, machine.child_ordering) == ("net on fake, rounding tflm", machine.EXPLICIT)
-    assert [unit.name for unit in units] == ["layers", "host", "load", "compute"]
+    assert [unit.name for unit in units] == [*TRACKS, *COUNTERS]
+    assert [unit.counter.unit_name for unit in units[6:]] == ["bytes/cycle", "bytes/cycle", "tokens"]
+    assert not any(unit.HasField("counter") for unit in units[:6])
     assert all(unit.parent_uuid == machine.uuid for unit in units)
     about = {a.key: a.string_value for p in parsed.packet for a in p.trace_attributes.attribute}
     assert "1 ns is 1 cycle" in about["time unit"]
@@ -81,6 +103,10 @@ def test_protobuf_parses_and_is_well_formed(tmp_path: Path) -> None:
     ended: Counter[int] = Counter()
     for _, event in events:
         assert event.track_uuid in tracks
+        if event.type == TrackEvent.TYPE_COUNTER:
+            assert tracks[event.track_uuid].HasField("counter")
+            assert event.WhichOneof("counter_value_field")
+            continue
         if event.type == TrackEvent.TYPE_SLICE_END:
             open_slices[event.track_uuid] -= 1
             continue
@@ -101,16 +127,22 @@ def test_json_is_well_formed(tmp_path: Path) -> None:
     assert parsed["displayTimeUnit"] == "ns"
     assert "1 ns is 1 cycle" in parsed["otherData"]["time unit"]
     events = parsed["traceEvents"]
-    assert all({"ph", "pid", "tid", "name"} <= set(event) for event in events)
+    assert all({"ph", "pid", "name"} <= set(event) for event in events)
+    assert all("tid" in event for event in events if event["ph"] != "C")
     names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert names == {"layers", "host", "load", "compute"}
+    assert names == set(TRACKS)
     slices = [event for event in events if event["ph"] == "X"]
-    assert len(slices) == 12
+    assert len(slices) == 14
     for tid in {event["tid"] for event in slices}:
         mine = [(event["ts"], event["ts"] + event["dur"]) for event in slices if event["tid"] == tid]
         assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(mine))
-    flows = Counter((event["ph"], event["id"]) for event in events if event["ph"] in "sf")
-    assert flows == Counter((kind, flow) for kind in "sf" for flow in (1, 2, 3, 4))
+    flows = Counter((event["ph"], event["id"], event["name"]) for event in events if event["ph"] in "sf")
+    assert flows == Counter((kind, flow, "load->compute") for kind in "sf" for flow in (1, 2, 3, 4))
+    assert {(e["name"], *e["args"]) for e in events if e["ph"] == "C"} == {
+        ("DRAM read", "bytes/cycle"),
+        ("DRAM write", "bytes/cycle"),
+        ("load->compute tokens", "tokens"),
+    }
 
 
 def test_a_trace_of_launches_alone_says_that_they_are_not_the_network() -> None:
@@ -140,5 +172,83 @@ def test_a_launch_that_is_longer_than_its_layers_share_of_it_does_not_run_into_t
         ("conv", 0),
         ("dense", 50),
     ]
-    compute = [(event.start, event.start + (event.duration or 0)) for event in shown.events if event.track == 3]
+    compute = [(event.start, event.start + (event.duration or 0)) for event in on(shown, "compute")]
     assert all(before[1] <= after[0] for before, after in pairwise(compute))
+
+
+@pytest.mark.parametrize(("clock", "expected"), [(100, 10), (75, 40 / 3), (0, 1), (3000, 1 / 3)])
+def test_a_cycle_is_as_long_as_the_clock_says(clock: float, expected: float, tmp_path: Path) -> None:
+    """Edges that are one edge in cycles stay one in both formats, whatever the rounding to nanoseconds."""
+    write(RUN, tmp_path / "t.pftrace", clock)
+    parsed = PerfettoTrace.FromString((tmp_path / "t.pftrace").read_bytes())
+    begun = [p for p in parsed.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
+    assert len(begun) == 14
+    for packet in begun:
+        cycle = next(a.int_value for a in packet.track_event.debug_annotations if a.name == "start cycle")
+        assert abs(packet.timestamp - cycle * expected) <= 0.5
+    shown = timeline(RUN, clock)
+    for event in chrome(shown)["traceEvents"]:
+        if event["ph"] == "X":
+            first, cycles = event["args"]["start cycle"], event["args"]["cycles"]
+            assert event["ts"] * 1000 == pytest.approx(round(first * expected))
+            assert (event["ts"] + event["dur"]) * 1000 == pytest.approx(round((first + cycles) * expected))
+    assert (f"at {clock} MHz" in shown.about["time unit"]) == bool(clock)
+
+
+def test_counters_of_launches_follow_each_other() -> None:
+    read, write, depth = timeline(RUN).counters
+    assert [one.name for one in (read, write, depth)] == list(COUNTERS)
+    for one, moved in ((read, 640), (write, 64)):
+        assert one.integral() == pytest.approx(moved)
+        assert one.time[-1] == 100
+        assert one.value[-1] == 0
+    assert list(zip(depth.time.tolist(), depth.value.tolist(), strict=True)) == [
+        *((0, 0), (22, 1), (30, 0), (50, 0), (72, 1), (80, 0), (100, 0))
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["json", "pftrace"])
+def test_the_bandwidth_in_a_file_moves_all_bytes(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.{suffix}"
+    write(RUN, path, 50)  # 20 ns a cycle
+    points: list[tuple[float, float]]
+    if suffix == "json":
+        events = json.loads(path.read_text())["traceEvents"]
+        points = [(e["ts"] * 1000, e["args"]["bytes/cycle"]) for e in events if e["name"] == "DRAM read"]
+    else:
+        packets = PerfettoTrace.FromString(path.read_bytes()).packet
+        track = next(p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "DRAM read")
+        mine = [p for p in packets if p.track_event.track_uuid == track]
+        points = [(p.timestamp, p.track_event.double_counter_value) for p in mine]
+    assert points[-1] == (2000, 0)
+    moved = sum(value * (after - time) / 20 for (time, value), (after, _) in pairwise(points))
+    assert moved == pytest.approx(640, rel=1e-4)
+
+
+def test_the_critical_path_is_a_track_of_stretches_named_by_cause() -> None:
+    path = replace(trace(), walk=lambda: PATH_OF_TRACE)
+    first = replace(LAUNCH, trace=path, causes={"compute": 40, "load bandwidth": 6, "DRAM latency": 4})
+    shown = timeline(result(first, replace(first, name="dense")))
+    assert shown.tracks[2] == "critical path"
+    assert "causes by size" not in shown.tracks
+    mine = [(event.name, event.start, event.duration) for event in on(shown, "critical path")]
+    assert mine[:4] == [("load bandwidth", 0, 6), ("DRAM latency", 6, 4), ("compute", 10, 20), ("compute", 30, 20)]
+    assert mine[4:] == [(name, start + 50, length) for name, start, length in mine[:4]]
+    assert on(shown, "critical path")[3].args == {"index": 3, "instruction": "gemm", "unit": "compute"}
+
+
+def test_a_launch_alone_has_its_units_waits_and_counters() -> None:
+    shown = of_launch(trace(), "kernel", {"timing model": "guess"}, 200)
+    assert shown.tracks == ("load", "compute", "compute waits")
+    assert len(shown.events) == 6
+    assert [one.name for one in shown.counters] == list(COUNTERS)
+    assert shown.about["time unit"].startswith("1 cycle is 5 ns")
+
+
+def test_causes_without_a_critical_path_fill_their_layer_by_size() -> None:
+    layer = replace(LAUNCH, causes={"compute": 40, "load->compute token": 10})
+    causes = on(timeline(result(LAUNCH, layer)), "causes by size")
+    assert [(event.name, event.start, event.duration) for event in causes] == [
+        ("compute", 50, 40),
+        ("load->compute token", 90, 10),
+    ]

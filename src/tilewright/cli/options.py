@@ -172,12 +172,12 @@ class Simulation:
         from tilewright import targets
         from tilewright.files import write_outputs
         from tilewright.model import verify
-        from tilewright.report import render, timeline
+        from tilewright.report import perfetto, render
         from tilewright.report.summary import Summary, predict
         from tilewright.run import run, run_bare
 
         if self.trace:
-            timeline.require(self.trace)
+            perfetto.require(self.trace)
         graph, verification = program.graph, None
         samples = samples_of(program, self.source)
         if samples is None or graph is None:
@@ -209,7 +209,7 @@ class Simulation:
             if self.save:
                 record.save(made, self.save)
         if self.trace:
-            timeline.write(result, self.trace)
+            perfetto.write(result, self.trace, clock)
         if self.as_json:
             click.echo(json.dumps(summary.to_json()))
         else:

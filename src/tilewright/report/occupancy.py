@@ -1,9 +1,9 @@
 """When the elements of scratchpads are live, from the footprints of a launch's steps.
 
 Scratchpads are cut into blocks. Between two accesses of a block, the block is live if the second one reads it, or only
-writes a part of it and a read follows. Rows of footprints that are bounds (PARTLY) count as reads of all their
-elements, but overwrite none. So a block of one element is live exactly as long as it holds a value that will be read,
-and a larger block is live as long as one of its elements or longer.
+writes a part of it and a read follows. Where a row of a footprint is only a bound (PARTLY), all its elements count as
+read if it reads, and none as overwritten if it writes. So, without bounds, a block of one element is live exactly as
+long as it holds a value that will be read, and a larger block is live as long as one of its elements or longer.
 """
 
 from __future__ import annotations

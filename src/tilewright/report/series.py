@@ -77,10 +77,10 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     into = np.minimum(start // width, count - 1)
     own = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
     rate = moved[long] / (end - start)[long]
-    active, running = np.zeros(count), np.zeros(count, np.int64)  # steps that run throughout the window, and their rate
+    active, running = np.zeros(count), np.zeros(count, np.int64)  # of steps that run as a window begins: rate, number
     touched = np.bincount(into, minlength=count)
-    for time, sign in ((start[long], 1), (end[long], -1)):
-        window = np.minimum(time // width, count - 1)
+    for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
+        window = inside // width
         own += sign * np.bincount(window, rate * (edges[window + 1] - time), count)
         active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
         running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]

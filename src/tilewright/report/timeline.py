@@ -1,30 +1,31 @@
-"""A run as a timeline: one track per unit, one slice per instruction, one arrow per token. A cycle is one nanosecond.
+"""A run as a timeline: tracks of slices, arrows for tokens and counters. `report/perfetto.py` writes it to a file.
 
-The files are for https://ui.perfetto.dev: native protobuf, or Chrome's JSON if the path ends in .json.
+There is one track for the layers, one for the critical path, one for each unit's instructions and one for its waits.
+All times are in cycles.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from tilewright.errors import InputError
-from tilewright.files import replacing
-from tilewright.report.metrics import Result
+from tilewright.report.metrics import HOST as ON_HOST
+from tilewright.report.metrics import Layer, Result
+from tilewright.report.series import Series, series
 from tilewright.report.summary import cycles_of_launches, machine_macs, title
+from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.steps import Trace
 
 LAYERS, HOST = 0, 1
+#: Tracks; the slices of tracks "by size" stand in order of size, not of time.
+PATH, CAUSES = "critical path", "causes by size"
+#: Most points of a counter in one launch; a longer one shows the peak in each of so many windows.
+POINTS = 4096
 
 Args = Mapping[str, int | float | str]
-Flows = tuple[list[int], list[int]]
-#: Perfetto's id of the only packet sequence, and of the machine's track, whose child tracks are the units.
-SEQUENCE, MACHINE = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,196 +43,198 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The events of a run or launch, ordered by start. Events of one track do not overlap."""
+    """The events of a run or launch, ordered by start. Events of one track do not overlap.
+
+    Arrow i has the name `arrows[i]`, that of its token queue. `clock_mhz` is the machine's clock (0: it has none).
+    """
 
     title: str
     tracks: tuple[str, ...]
     events: tuple[Event, ...]
     about: Mapping[str, str]
+    arrows: tuple[str, ...] = ()
+    counters: tuple[Series, ...] = ()
+    clock_mhz: float = 0.0
+
+    def nanoseconds(self, cycle: int) -> int:
+        """Return the time of a cycle, rounded. Without a clock, a cycle takes one nanosecond."""
+        return round(cycle * 1000 / self.clock_mhz) if self.clock_mhz else cycle
 
 
-def timeline(result: Result) -> Timeline:
+def timeline(result: Result, clock_mhz: float = 0.0) -> Timeline:
     """Return the timeline of all launches of a run, one after another. Raises InputError if the run has no cycles."""
-    if not any(layer.trace for layer in result.layers):
+    traces = [layer.trace for layer in result.layers if layer.trace]
+    if not traces:
         raise InputError("--trace", "this run has no cycles to show", "choose a timing model")
-    tracks = ["layers", "host"]
-    events: list[Event] = []
-    now = flows = busy = 0
+    made = _Drawing(("layers", "host", *_tracks(traces)))
+    now = busy = 0
+    timed = False  # whether the launch's critical path is known
     for layer in result.layers:
-        if layer.trace or layer.where == "host":
+        if layer.trace or layer.where == ON_HOST:
             now = max(now, busy)  # a launch of several samples takes longer than its layers' cycles for one sample
-        if layer.where == "host":
+        if layer.where == ON_HOST:
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
-            events.append(Event(HOST, layer.name, now, None, args))
+            made.events.append(Event(HOST, layer.name, now, None, args))
             continue
-        stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
-        about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
-        events.append(Event(LAYERS, layer.name, now, layer.cycles, about))
         if layer.trace:
-            busy = now + layer.trace.cycles
-            tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
-            tokens = _tokens(layer.trace, flows)
-            events += _steps(layer.trace, now, tokens, [tracks.index(unit, 2) for unit in layer.trace.table.units])
-            flows += sum(len(gives) for gives, _ in tokens)
+            busy, timed = now + layer.trace.cycles, layer.trace.path is not None
+            made.launch(layer.trace, now)
+        made.layer(layer, now, by_size=not timed)
         now += layer.cycles
-    about_run = {
+    about = {
         "made by": "tilewright",
-        "time unit": "1 ns is 1 cycle of the machine; host steps take no time",
         "timing model": f"{result.timing}: {result.evidence}",
         "cycles": f"{result.cycles}, for one sample" if result.complete else cycles_of_launches(result),
         "MACs": machine_macs(result),
     }
-    order = sorted(events, key=lambda e: (e.start, e.track > HOST, e.start + (e.duration or 0)))
-    return Timeline(title(result), tuple(tracks), tuple(order), about_run)
+    return made.shown(title(result), about, clock_mhz)
 
 
-def _tokens(trace: Trace, used: int) -> list[Flows]:
-    """Return, for each step, the ids of the tokens that it pushes and of those that it pops, from `used` + 1 on."""
-    from tilewright.sim.order import match_tokens
-
-    flows: list[Flows] = [([], []) for _ in range(len(trace.table))]
-    giver, _ = match_tokens(trace.table)
-    for identity, (taker, queue) in enumerate(np.argwhere(giver >= 0), used + 1):
-        flows[giver[taker, queue]][0].append(identity)
-        flows[taker][1].append(identity)
-    return flows
+def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: float = 0.0) -> Timeline:
+    """Return the timeline of one launch."""
+    made = _Drawing(tuple(track for track in _tracks([trace]) if track != CAUSES))
+    made.launch(trace, 0)
+    return made.shown(name, about, clock_mhz)
 
 
-def of_launch(trace: Trace, name: str, about: Mapping[str, str]) -> Timeline:
-    """Return the timeline of one launch, with one track per unit."""
-    units = trace.table.units
-    events = _steps(trace, 0, _tokens(trace, 0), list(range(len(units))))
-    return Timeline(name, tuple(units), tuple(sorted(events, key=lambda event: (event.start, event.track))), about)
+def _tracks(traces: Sequence[Trace]) -> list[str]:
+    """Return the names of the tracks of some launches: the path, each unit and its waits, the breakdowns of steps."""
+    waits = {trace.table.units[unit] for trace in traces for unit in np.unique(trace.table.unit[trace.wait > 0])}
+    units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
+    paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
+    shares = dict.fromkeys(_by_size(name) for trace in traces for name in trace.shares)
+    tracks = [track for unit in units for track in (unit, _waits(unit)) if track == unit or unit in waits]
+    return [*paths, *tracks, *shares]
 
 
-def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) -> list[Event]:
-    """Return one slice per step, as an Event. It stops where the unit's next step starts; `args` give the true end."""
-    causes = trace.cause_names()
-    columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
-    moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
-    events = []
-    for index, (row, (read, written)) in enumerate(zip(np.stack(columns, 1).tolist(), moved, strict=True)):
-        unit, start, until, end, wait, cause, contention = row
-        args: dict[str, int | float | str] = {"index": index, "wait cycles": wait}
-        if wait:
-            args["waited for"] = causes[cause] or "unknown"
-        if contention:
-            args["DRAM contention cycles"] = contention
-        if until < end:
-            args["cycles until its end"] = end - start
-        args["bytes read"], args["bytes written"] = read, written
-        gives, takes = tokens[index]
-        name = trace.table.describe(index)
-        events.append(Event(track_of[unit], name, offset + start, until - start, args, tuple(gives), tuple(takes)))
-    return events
+def _waits(unit: str) -> str:
+    return f"{unit} waits"
 
 
-def require(path: str | Path) -> None:
-    """Check, before a long run, that the format of `path` can be written.
-
-    Raises InputError if the format needs a package that is not installed.
-    """
-    if Path(path).suffix == ".json":
-        return
-    try:
-        import perfetto.trace_builder.proto_builder  # noqa: F401
-    except ImportError:
-        raise InputError(
-            path,
-            "needs the package perfetto",
-            "pip install 'tilewright[trace]', or name a file that ends in .json",
-        ) from None
+def _by_size(name: str) -> str:
+    return f"{name} by size"
 
 
-def write(result: Result, path: str | Path) -> None:
-    """Write a run's timeline. Raises InputError if the run has no cycles, or if a package is missing."""
-    save(timeline(result), path)
+class _Drawing:
+    """A timeline under construction."""
+
+    def __init__(self, tracks: tuple[str, ...]) -> None:
+        self.events: list[Event] = []
+        self._tracks = tracks
+        self._arrows: list[str] = []
+        self._counters: dict[str, list[tuple[int, Series]]] = {}
+
+    def _track(self, name: str) -> int:
+        return len(self._tracks) - 1 - self._tracks[::-1].index(name)  # a unit may be called "host"
+
+    def layer(self, layer: Layer, start: int, by_size: bool) -> None:
+        """Add the slice of a layer and, with `by_size`, its causes: one slice each, the largest first."""
+        stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
+        about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
+        self.events.append(Event(LAYERS, layer.name, start, layer.cycles, about))
+        if by_size:
+            self._sizes(CAUSES, layer.causes, start, {"layer": layer.name})
+
+    def _sizes(self, track: str, parts: Mapping[str, int], start: int, args: Args) -> None:
+        """Add a slice for each of the `parts` (cycles by name), one after another."""
+        for name, cycles in parts.items():
+            self.events.append(Event(self._track(track), name, start, cycles, args))
+            start += cycles
+
+    def launch(self, trace: Trace, offset: int) -> None:
+        """Add the steps, waits, critical path and counters of a launch that starts in cycle `offset`."""
+        names = [trace.table.describe(step) for step in range(len(trace.table))]
+        self.events += self._steps(trace, offset, names)
+        if trace.path:
+            self.events += self._path(trace, offset, names)
+        for name, shares in trace.shares.items():
+            for index, (start, parts) in enumerate(zip(trace.start.tolist(), shares, strict=True)):
+                self._sizes(_by_size(name), parts, offset + start, {"of": f"#{index} {names[index]}"})
+        for one in series(trace):
+            self._counters.setdefault(one.name, []).append((offset, one.at_most(POINTS)))
+
+    def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
+        """Yield a slice for each step and for its wait. A step's slice stops where the unit's next step starts.
+
+        The `args` of such a slice give its true end.
+        """
+        from tilewright.sim.order import match_tokens
+
+        table, causes = trace.table, trace.cause_names()
+        giver, _ = match_tokens(table)
+        gives: dict[int, list[int]] = {}
+        takes: dict[int, list[int]] = {}
+        for arrow, (taker, queue) in enumerate(np.argwhere(giver >= 0).tolist(), len(self._arrows)):
+            gives.setdefault(int(giver[taker, queue]), []).append(arrow)
+            takes.setdefault(taker, []).append(arrow)
+            self._arrows.append(table.queues[queue].name)
+        tracks = [(self._track(unit), _waits(unit)) for unit in table.units]
+        columns = (table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
+        moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
+        for index, (row, (read, written)) in enumerate(zip(np.stack(columns, 1).tolist(), moved, strict=True)):
+            unit, start, until, end, wait, cause, contention = row
+            track, waits = tracks[unit]
+            args: dict[str, int | float | str] = {"index": index}
+            if wait:
+                reason = causes[cause] or "unknown"
+                about: dict[str, int | float | str] = {"index": index, "for": names[index]}
+                if cause >= CAUSE_TOKEN and (source := int(giver[index, cause - CAUSE_TOKEN])) >= 0:
+                    about["token from"] = f"#{source} {names[source]}"
+                yield Event(self._track(waits), reason, offset + start - wait, wait, about)
+                args |= {"wait cycles": wait, "waited for": reason}
+            if contention:
+                args["DRAM contention cycles"] = contention
+            if until < end:
+                args["cycles until its end"] = end - start
+            if read:
+                args["bytes read"] = read
+            if written:
+                args["bytes written"] = written
+            given, taken = tuple(gives.get(index, ())), tuple(takes.get(index, ()))
+            for key, arrows in (("pushes", given), ("pops", taken)):
+                if arrows:
+                    args[key] = ", ".join(self._arrows[arrow] for arrow in arrows)
+            yield Event(track, names[index], offset + start, until - start, args, given, taken)
+
+    def _path(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
+        """Yield a slice for each stretch of the critical path, named by its cause."""
+        assert trace.path
+        track, table = self._track(PATH), trace.table
+        causes, code = trace.causes_on(trace.path)
+        step, end = trace.path.step, trace.path.end
+        start = np.append(0, end[:-1])
+        last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)  # of neighbours that are alike
+        first = np.append(True, last[:-1])
+        rows = np.stack([start[first], end[last], code[last], step[last], table.unit[step[last]]], 1)
+        for begin, until, cause, index, unit in rows[rows[:, 0] < rows[:, 1]].tolist():
+            about: Args = {"index": index, "instruction": names[index], "unit": table.units[unit]}
+            yield Event(track, causes[cause], offset + begin, until - begin, about)
+
+    def shown(self, name: str, about: Mapping[str, str], clock_mhz: float) -> Timeline:
+        """Return the finished timeline."""
+        rate = f"1 cycle is {1000 / clock_mhz:.6g} ns, at {clock_mhz:g} MHz" if clock_mhz else "1 ns is 1 cycle"
+        notes = {"time unit": f"{rate}; host steps take no time"}
+        if any(track.endswith(_by_size("")) for track in self._tracks):
+            notes["tracks by size"] = (
+                "the cycles of a layer or instruction by part, the largest first, not in order of time"
+            )
+        if {"DRAM read", "DRAM write"} & self._counters.keys():
+            notes["DRAM counters"] = "bytes are spread evenly over their instruction; instruction fetches not included"
+        return Timeline(
+            name,
+            self._tracks,
+            tuple(sorted(self.events, key=lambda e: (e.start, e.track, e.start + (e.duration or 0)))),
+            {**about, **notes},
+            tuple(self._arrows),
+            tuple(_joined(parts) for parts in self._counters.values()),
+            clock_mhz,
+        )
 
 
-def save(shown: Timeline, path: str | Path) -> None:
-    """Write a timeline. Raises InputError if a package is missing."""
-    require(path)
-    with replacing(path) as file:
-        if Path(path).suffix == ".json":
-            file.write(json.dumps(chrome(shown), separators=(",", ":")).encode())
-        else:
-            _write_packets(shown, file)
-
-
-def chrome(shown: Timeline) -> dict[str, Any]:
-    """Return the timeline in Chrome's Trace Event Format. Times are in microseconds, so a cycle is 0.001."""
-    events: list[dict[str, Any]] = [_named("process_name", 0, shown.title)]
-    for tid, track in enumerate(shown.tracks):
-        events.append(_named("thread_name", tid, track))
-        events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
-    for event in shown.events:
-        events.extend(_chrome_event(event))
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": dict(shown.about)}
-
-
-def _named(kind: str, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": 1, "tid": tid, "name": kind, "args": {"name": name}}
-
-
-def _chrome_event(event: Event) -> Iterator[dict[str, Any]]:
-    place = {"pid": 1, "tid": event.track, "ts": event.start / 1000}
-    if event.duration is None:
-        yield {"ph": "i", "s": "t", "name": event.name, **place, "args": dict(event.args)}
-    else:
-        yield {"ph": "X", "name": event.name, **place, "dur": event.duration / 1000, "args": dict(event.args)}
-    for flow in event.takes:
-        yield {"ph": "f", "bp": "e", "id": flow, "cat": "token", "name": "token", **place}
-    for flow in event.gives:
-        yield {"ph": "s", "id": flow, "cat": "token", "name": "token", **place}
-
-
-def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
-    from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
-
-    builder = StreamingTraceProtoBuilder(file)
-    packet = builder.create_packet()
-    packet.trusted_packet_sequence_id = SEQUENCE
-    for key, value in shown.about.items():
-        packet.trace_attributes.attribute.add(key=key, string_value=value)
-    builder.write_packet(packet)
-    for rank, name in enumerate((shown.title, *shown.tracks)):
-        packet = builder.create_packet()
-        packet.trusted_packet_sequence_id = SEQUENCE
-        track = packet.track_descriptor
-        track.uuid, track.name = MACHINE + rank, name
-        if rank:
-            track.parent_uuid, track.sibling_order_rank = MACHINE, rank
-        else:
-            track.child_ordering = TrackDescriptor.EXPLICIT
-            track.description = "; ".join(f"{key}: {value}" for key, value in shown.about.items())
-        builder.write_packet(packet)
-    for time, begins, event in _edges(shown):
-        packet = builder.create_packet()
-        packet.trusted_packet_sequence_id = SEQUENCE
-        packet.timestamp = time
-        edge = packet.track_event
-        edge.track_uuid = MACHINE + 1 + event.track
-        if not begins:
-            edge.type = TrackEvent.TYPE_SLICE_END
-        else:
-            edge.type = TrackEvent.TYPE_INSTANT if event.duration is None else TrackEvent.TYPE_SLICE_BEGIN
-            edge.name = event.name
-            edge.flow_ids.extend(event.gives)
-            edge.terminating_flow_ids.extend(event.takes)
-            for key, argument in event.args.items():
-                kind = {int: "int_value", float: "double_value", str: "string_value"}[type(argument)]
-                edge.debug_annotations.add(name=key, **{kind: argument})
-        builder.write_packet(packet)
-
-
-def _edges(shown: Timeline) -> list[tuple[int, bool, Event]]:
-    """Return the edges of events as (time, begins, event), by time; at equal times, slices end before others begin."""
-    edges = []
-    for place, event in enumerate(shown.events):
-        edges.append((event.start, 1, place, True, event))
-        if event.duration is not None:
-            end = event.start + event.duration
-            edges.append((end, 0 if event.duration else 1, place, False, event))
-    edges.sort(key=lambda edge: (edge[0], edge[1], edge[2], not edge[3]))
-    return [(time, begins, event) for time, _, _, begins, event in edges]
+def _joined(parts: Sequence[tuple[int, Series]]) -> Series:
+    """Return the series of launches, each with its start, as one; between launches, the last value holds."""
+    time = np.concatenate([start + one.time for start, one in parts])
+    value = np.concatenate([one.value for _, one in parts])
+    kept = np.append(time[1:] > time[:-1], True)
+    one = parts[0][1]
+    return Series(one.name, one.unit, time[kept], value[kept], one.most)

@@ -221,6 +221,7 @@ class Trace:
 
     `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
     transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
+    `shares` are breakdowns of each step's cycles, by name (as "functions"): for each step, cycles by part.
     """
 
     table: StepTable
@@ -234,6 +235,7 @@ class Trace:
     fetch_bytes: int
     cycles: int
     walk: Callable[[], Path] | None = None
+    shares: Mapping[str, Sequence[Mapping[str, int]]] = field(default_factory=dict)
 
     @cached_property
     def path(self) -> Path | None:

@@ -38,6 +38,22 @@ def test_tracks_agree_with_layers(program: Program) -> None:
     assert trace.busy() == {"cpu": result.cycles}
 
 
+def test_causes_and_functions_of_each_layer_take_its_cycles(program: Program) -> None:
+    assert program.graph
+    result = program.run(inputs.random(program.graph).values)
+    shown = timeline(result)
+    for name in ("causes by size", "functions by size"):
+        mine = [event for event in shown.events if event.track == shown.tracks.index(name)]
+        for start, layer in zip(
+            np.cumsum([0, *(layer.cycles for layer in result.layers)]), result.layers, strict=False
+        ):
+            parts = [e.duration or 0 for e in mine if start <= e.start < start + layer.cycles]
+            assert sum(parts) == layer.cycles
+            assert parts == sorted(parts, reverse=True)
+    assert mine[0].name == "conv_implicit"
+    assert {event.name for event in shown.events if shown.tracks[event.track] == "causes by size"} == set(result.causes)
+
+
 def test_explain_counts_the_cycles_of_a_sample_of_zeros(program: Program) -> None:
     zeros = program.run(np.zeros((1, 1, 8, 8, 1), np.int8), timing="fitted")
     assert "--timing MODEL runs a sample of zeros" in TARGET.explain(program)

@@ -19,7 +19,8 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.files import regular
-from tilewright.report.timeline import of_launch, save
+from tilewright.report.perfetto import save
+from tilewright.report.timeline import of_launch
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
 from tilewright.sim.steps import Trace
 from tilewright.targets.bm1684x.config import Config
@@ -48,6 +49,7 @@ class Launched:
     program: Elaborated
     trace: Trace
     findings: tuple[Finding, ...]
+    clock_mhz: int
     bank_conflicts: bool = False
 
     @property
@@ -81,7 +83,8 @@ class Launched:
         Raises InputError if a package that the format needs is missing.
         """
         model = "the vendor compiler's estimate" + ", with a model of bank conflicts" * self.bank_conflicts
-        save(of_launch(self.trace, "BM1684X kernel", {"timing model": model, "cycles": str(self.cycles)}), path)
+        about = {"timing model": model, "cycles": str(self.cycles)}
+        save(of_launch(self.trace, "BM1684X kernel", about, self.clock_mhz), path)
 
 
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
@@ -94,7 +97,7 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
     wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
     found = [finding for finding in found if wanted[finding.kind]]
     times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
-    return Launched(program, times, (*findings, *found), knobs.bank_conflicts)
+    return Launched(program, times, (*findings, *found), memories.config.clock_mhz, knobs.bank_conflicts)
 
 
 @dataclass(frozen=True, eq=False)

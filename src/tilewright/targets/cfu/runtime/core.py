@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -133,6 +133,7 @@ class Run:
 
     `regions` are the parts of the run between markers, in order. A region has the number that the program wrote at its
     marker; the first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
+    `spent` are the cycles of each instruction in each region, int64 [n], if they were asked for.
     """
 
     exit_code: int | None
@@ -145,6 +146,7 @@ class Run:
     misuses: tuple[Note, ...]
     machine: Machine
     executed: Array
+    spent: tuple[Array, ...] = ()
 
 
 def run(
@@ -157,12 +159,14 @@ def run(
     max_instructions: int = MAX_INSTRUCTIONS,
     offsets: Mapping[int, int] | None = None,
     cfu: Cfu | None = None,
+    profiled: bool = False,
 ) -> Run:
     """Run the program `image` until it stores to HALT, traps, or has executed `max_instructions`.
 
     `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
     size) to return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by
-    region; others are noted as misuse. `cfu` replaces the model. Raises ProgramError if something is not in RAM.
+    region; others are noted as misuse. `cfu` replaces the model. `profiled` asks for `Run.spent`. Raises ProgramError
+    if something is not in RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -178,11 +182,12 @@ def run(
     costs = MODELS[timing].costs
     regs = registers(config)
     m = machine(config, code, low, ram, regs, buffers(config), costs.write_slots)
-    devices = Devices(offsets=offsets or {})
+    devices = Devices(offsets=offsets or {}, spent=[] if profiled else None)
     with seam(cfu, regs) as execute:
         trap = _go(m, costs, image.entry, execute, devices, max_instructions)
 
     cpu = m.cpu
+    spent = [np.zeros(len(code), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
     cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
     cpu[Cpu.FIRST] = cpu[Cpu.POSITION]
     m.entered[cpu[Cpu.POSITION]] -= 1
@@ -197,6 +202,7 @@ def run(
         misuses=notes(m.cfu) if cfu is None else (),
         machine=m,
         executed=np.cumsum(m.entered)[:-1],
+        spent=tuple(after - before for before, after in pairwise(spent) if (after > before).any()),
     )
 
 

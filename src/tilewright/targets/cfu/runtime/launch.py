@@ -56,7 +56,7 @@ def runs(
             for place in image.inputs
             if place.name in inputs
         }
-        run = core.run(program, config, timing=timing, writes=writes, reads=reads)
+        run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=index == 0)
         if run.trap is not None:
             raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
         if run.exit_code:
@@ -87,7 +87,8 @@ def run(
     # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
     # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
-    timed = trace(first.cycles, operators, image.kinds)
+    spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
+    timed = trace(first.cycles, operators, image.kinds, [functions(image, first.machine.base, own) for own in spent])
     if program.graph is None:
         return LaunchResult(outputs, found, timed, "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
@@ -104,6 +105,20 @@ def causes(region: core.Region) -> dict[str, int]:
     return by_size(found)
 
 
+def functions(image: FirmwareImage, base: int, spent: Array) -> dict[str, int]:
+    """Return the cycles of each function, the largest first. `spent` are those of each instruction from `base` on."""
+    symbols = sorted(image.symbols, key=lambda symbol: symbol.address)
+    owner = np.full(len(spent), len(symbols))
+    for index, symbol in enumerate(symbols):
+        first = symbol.address - base >> 2
+        owner[first : first + (symbol.nbytes >> 2) if symbol.nbytes else None] = index
+    names = [*(symbol.name for symbol in symbols), "other"]
+    found = Counter[str]()
+    for name, cycles in zip(names, np.bincount(owner, spent, len(names)).astype(np.int64).tolist(), strict=True):
+        found[name] += cycles
+    return by_size(found)
+
+
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
     """Return the number of samples in `values`. Raises ProgramError if their sizes do not match the launch."""
     there = [place for place in image.inputs if place.name in values]
@@ -113,11 +128,15 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     return len(values[there[0].name]) if there else 1
 
 
-def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str]) -> Trace:
-    """Return a trace of one unit, the CPU, with one step per operator. If `found` is empty, it has only `cycles`."""
+def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str], spent: Sequence[Mapping[str, int]]) -> Trace:
+    """Return a trace of one unit, the CPU, with one step per operator, of which `spent` are the cycles by function.
+
+    If `found` is empty, the trace has only `cycles`.
+    """
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
     names = [kinds[one.region - 1] if one.region <= len(kinds) else "region" for one in found]
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
-    return Trace(table, end - taken, end, none, none, none, read, written, 0, int(end[-1]) if found else cycles)
+    whole = int(end[-1]) if found else cycles
+    return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, shares={"functions": spent})

@@ -41,13 +41,14 @@ class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
     `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of the function `mark`
-    after each store to REGION, in order.
+    after each store to REGION, in order, and `spent` those of the function `spent` (None: not wanted).
     """
 
     text: bytearray = field(default_factory=bytearray)
     exit_code: int | None = None
     offsets: Mapping[int, int] = field(default_factory=dict)
     marks: list[tuple[int, Array]] = field(default_factory=list)
+    spent: list[Array] | None = None
 
     def load(self, address: int) -> int | None:
         """Return the 32-bit value that a device gives at `address`, or None if no device answers."""
@@ -165,6 +166,13 @@ def mark(m: Machine) -> tuple[int, Array]:
     return int(cpu[Cpu.REGION]), np.array([cpu[Cpu.CYCLE], retired, read, cpu[Cpu.WRITTEN], *m.lost.sum(axis=0)])
 
 
+def spent(m: Machine) -> Array:
+    """Return the cycles of each instruction of `m.code` so far, int64 [n]: its executions and the cycles it lost."""
+    entered = m.entered.copy()
+    entered[m.cpu[Cpu.POSITION]] -= 1
+    return np.cumsum(entered)[:-1] + m.lost.sum(axis=1)
+
+
 def device(m: Machine, c: Costs, devices: Devices) -> str:
     """Execute a load or store outside of RAM. Return "", or the name of the trap that it causes."""
     op, rd, _, two, _ = _fields(m)
@@ -185,6 +193,8 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
         m.cpu[Cpu.REGION] = m.regs[two]
         m.cfu[Reg.EXPECTED] = devices.offsets.get(int(m.cpu[Cpu.REGION]), ANY)
         devices.marks.append(mark(m))
+        if devices.spent is not None:
+            devices.spent.append(spent(m))
     if loads:
         m.ready[rd] = m.cpu[Cpu.CYCLE] + c.load_use
         m.late[rd] = Cause.LOAD_USE
