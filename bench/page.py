@@ -1,6 +1,6 @@
 """The page of long runs: seconds to write it, its size, first paint and frames a second while it zooms in Chromium.
 
-`page.py [MODEL ..]`: streams of 100,000 and 1,000,000 instructions, and the models, on vta. It needs Playwright and
+`python -m bench.page [MODEL ..]`: streams of 100,000 and 1,000,000 instructions, and the models, on vta. It needs Playwright and
 Chromium. The last column is the 1 % slowest frame: 33 ms is 30 frames a second.
 """
 
@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import numpy as np
-from instruction_rate import ADDRESS, CONFIG, stream
 
 import tilewright as tw
+from bench.instruction_rate import ADDRESS, CONFIG, stream
 from tests.conftest import chromium
 from tilewright.model import inputs
 from tilewright.program.launch_image import Dram, Segment
@@ -47,8 +47,8 @@ def long_run(instructions: int) -> Summary:
     trace = prepare(stream(instructions), CONFIG, dram, ADDRESS, RunOptions("tilewright")).trace
     assert trace
     layer = Layer("stream", "program", "vta", cycles=trace.cycles, causes=trace.causes("compute")[0], trace=trace)
-    told = (f"{instructions:,} instructions", "vta", {}, "", "tilewright", "", 1, {}, (layer,), (), None, 256, 0.0)
-    return Summary(Result(*told), "none", 100.0)
+    name = f"{instructions:,} instructions"
+    return Summary(Result(name, "vta", {}, "", "tilewright", "", 1, {}, (layer,), (), None, 256, 0.0), "none", 100.0)
 
 
 def summaries(models: list[str]) -> Iterator[Summary]:
@@ -77,10 +77,8 @@ def main() -> None:
             ready = opened.evaluate("performance.now()")
             frames = opened.evaluate(ZOOM)
             middle, slow = frames[len(frames) // 2], frames[int(len(frames) * 0.99)]
-            size = path.stat().st_size / 1e6
-            print(
-                f"{summary.result.model[:28]:28} {wrote:8.2f} {size:6.2f} {paint:9.0f} {ready:9.0f} {middle:9.1f} {slow:8.1f}"
-            )
+            size, name = path.stat().st_size / 1e6, summary.result.model[:28]
+            print(f"{name:28} {wrote:8.2f} {size:6.2f} {paint:9.0f} {ready:9.0f} {middle:9.1f} {slow:8.1f}")
             opened.close()
         browser.close()
 
