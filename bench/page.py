@@ -1,7 +1,7 @@
 """The page of long runs: seconds to write it, its size, first paint and frames a second while it zooms in Chromium.
 
-`python -m bench.page [MODEL ..]`: streams of 100,000 and 1,000,000 instructions, and the models, on vta. It needs Playwright and
-Chromium. The last column is the 1 % slowest frame: 33 ms is 30 frames a second.
+`python -m bench.page [MODEL ..]`: streams of 100,000 and 1,000,000 instructions, and the models, on vta. It needs
+Playwright and Chromium. The last column is the 1 % slowest frame: 33 ms is 30 frames a second.
 """
 
 from __future__ import annotations
