@@ -61,6 +61,7 @@ _LAUNCH = {
     "waits": tuple[str, ...],
     "texts": tuple[str, ...],
     "series": tuple[tuple[str, str, int], ...],  # name, unit, largest possible value
+    "shares": dict,  # Trace.shares: of each step, cycles by part
 }
 
 
@@ -155,7 +156,8 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the JSON values and the arrays of a launch, without its place in the run."""
     table, (works, work) = trace.table, trace.kinds()
     causes = (*works, *NAMES)
-    moves = np.where(trace.bytes_written > 0, len(works) + 1, np.where(trace.bytes_read > 0, len(works), work))
+    reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that does both does other work as well
+    moves = np.where(reads == writes, work, len(works) + writes)
     texts, text = _texts(table, work, works)
     columns = (table.unit, moves, trace.start, trace.until, trace.end, trace.wait, trace.cause, text)
     giver, _ = match_tokens(table)
@@ -179,6 +181,7 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
         "waits": trace.cause_names(),
         "texts": texts,
         "series": [[one.name, one.unit, one.most] for one in shown],
+        "shares": {name: [dict(parts) for parts in steps] for name, steps in trace.shares.items()},
     }
     return about, arrays
 

@@ -221,7 +221,7 @@ class Trace:
 
     `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
     transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
-    `shares` are breakdowns of each step's cycles, by name (as "functions"): for each step, cycles by part.
+    `divide` makes the breakdowns of each step's cycles, which `shares` returns.
     """
 
     table: StepTable
@@ -235,12 +235,17 @@ class Trace:
     fetch_bytes: int
     cycles: int
     walk: Callable[[], Path] | None = None
-    shares: Mapping[str, Sequence[Mapping[str, int]]] = field(default_factory=dict)
+    divide: Callable[[], Mapping[str, Sequence[Mapping[str, int]]]] | None = None
 
     @cached_property
     def path(self) -> Path | None:
         """The critical path; None if the machine's time pass does not record what steps wait for."""
         return self.walk() if self.walk else None
+
+    @cached_property
+    def shares(self) -> Mapping[str, Sequence[Mapping[str, int]]]:
+        """Breakdowns of the steps' cycles, by name (as "functions"): for each step, cycles by part, largest first."""
+        return self.divide() if self.divide else {}
 
     @cached_property
     def until(self) -> Array:

@@ -17,7 +17,20 @@ from tilewright.report.page.static import body
 from tilewright.report.record import Record
 
 #: The scripts in the order in which they run, as one.
-SCRIPTS = ("core", "pen", "view", "tracks", "timeline", "detail", "strip", "table", "roofline", "network", "main")
+SCRIPTS = (
+    "core",
+    "pen",
+    "view",
+    "tracks",
+    "timeline",
+    "detail",
+    "strip",
+    "flame",
+    "table",
+    "roofline",
+    "network",
+    "main",
+)
 _HERE = Path(__file__).parent
 
 

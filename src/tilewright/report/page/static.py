@@ -21,6 +21,7 @@ FILTER = '<input type="search" placeholder="filter: conv, host, GEMM ..." aria-l
 FIGURES = (
     ("strip", "Layers in time"),
     ("timeline", "Timeline"),
+    ("flame", "Functions"),
     ("roofline", "Roofline"),
     ("network", "Network"),
 )
@@ -30,7 +31,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     """Return the HTML of the page's body, without its scripts."""
     run = record.run
     summary: Json = run["summary"]
-    strip, timeline, roofline, network = (_figure(*figure) for figure in FIGURES)
+    strip, timeline, flame, roofline, network = (_figure(*figure) for figure in FIGURES)
     return "\n".join(
         (
             f'<header><h1>{escape(run["title"])}</h1><button id="theme" title="dark or light">◐</button></header>',
@@ -40,6 +41,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
             if summary["cycles"]
             else "",
             strip + timeline if run["launches"] else "",
+            flame if any(launch["shares"] for launch in run["launches"]) else "",
             _table(summary, colours),
             roofline if summary["cycles"] else "",
             network if run["graph"] else "",

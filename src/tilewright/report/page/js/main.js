@@ -32,11 +32,12 @@ unpack().then((found) => {
     strip = new Strip(figureOf("strip"), timed, view);
     new Timeline(figureOf("timeline"), timed, view, new Detail(view));
   }
+  const flame = figureOf("flame") && new Flame(figureOf("flame"), timed);
   if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed);
   tableOfLayers(document.getElementById("layers"), zoomTo);
   const roofline = figureOf("roofline") && new Roofline(figureOf("roofline"), zoomTo);
   if (figureOf("network")) new Network(figureOf("network"), zoomTo);
-  window.redraw = () => (view.changed(), roofline?.render());
+  window.redraw = () => (view.changed(), roofline?.render(), flame?.render());
   window.addEventListener("resize", window.redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", window.redraw);
   window.redraw();

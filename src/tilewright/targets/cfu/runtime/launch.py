@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +28,10 @@ CAUSES = {
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
     "fetch": "instruction fetch",
 }
+
+
+#: Cycles of each operator by part, under the name of each way to divide them.
+Shares = dict[str, list[dict[str, int]]]
 
 
 def program_of(name: str, image: FirmwareImage) -> elf.Executable:
@@ -88,7 +93,9 @@ def run(
     # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
     spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
-    timed = trace(first.cycles, operators, image.kinds, [functions(image, first.machine.base, own) for own in spent])
+    raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
+    source = elf.Source(replace(program_of(launch.name, image), file=raw))
+    timed = trace(first.cycles, operators, image.kinds, lambda: shares(source, first.machine.base, spent))
     if program.graph is None:
         return LaunchResult(outputs, found, timed, "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
@@ -105,18 +112,21 @@ def causes(region: core.Region) -> dict[str, int]:
     return by_size(found)
 
 
-def functions(image: FirmwareImage, base: int, spent: Array) -> dict[str, int]:
-    """Return the cycles of each function, the largest first. `spent` are those of each instruction from `base` on."""
-    symbols = sorted(image.symbols, key=lambda symbol: symbol.address)
-    owner = np.full(len(spent), len(symbols))
-    for index, symbol in enumerate(symbols):
-        first = symbol.address - base >> 2
-        owner[first : first + (symbol.nbytes >> 2) if symbol.nbytes else None] = index
-    names = [*(symbol.name for symbol in symbols), "other"]
-    found = Counter[str]()
-    for name, cycles in zip(names, np.bincount(owner, spent, len(names)).astype(np.int64).tolist(), strict=True):
-        found[name] += cycles
-    return by_size(found)
+def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
+    """Return the cycles of each operator by function and by source line, the largest first.
+
+    `spent` has, for each operator, the cycles of each instruction from address `base` on.
+    """
+    found: Shares = {"functions": [], "source lines": []}
+    for own in spent:
+        functions, lines = Counter[str](), Counter[str]()
+        for index in np.flatnonzero(own).tolist():
+            address, cycles = base + 4 * index, int(own[index])
+            functions[source.function(address)] += cycles
+            lines[f"{source.function(address)}, {source.place(address)}"] += cycles
+        found["functions"].append(by_size(functions))
+        found["source lines"].append(by_size(lines))
+    return found
 
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
@@ -128,8 +138,8 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     return len(values[there[0].name]) if there else 1
 
 
-def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str], spent: Sequence[Mapping[str, int]]) -> Trace:
-    """Return a trace of one unit, the CPU, with one step per operator, of which `spent` are the cycles by function.
+def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str], divide: Callable[[], Shares]) -> Trace:
+    """Return a trace of one unit, the CPU, with one step per operator; `divide` as in `Trace`.
 
     If `found` is empty, the trace has only `cycles`.
     """
@@ -139,4 +149,4 @@ def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str], spent
     names = [kinds[one.region - 1] if one.region <= len(kinds) else "region" for one in found]
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
     whole = int(end[-1]) if found else cycles
-    return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, shares={"functions": spent})
+    return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, divide=divide)
