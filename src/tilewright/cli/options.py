@@ -196,12 +196,14 @@ class Simulation:
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html or self.save:
+            from tilewright import __version__
             from tilewright.report import page, record
 
             source = record.Origin(
                 click.get_current_context().find_root().obj or "",
                 path,
                 hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+                f"Tilewright {__version__}",
             )
             made = record.of(summary, program, machine, source)
             if self.html:

@@ -66,11 +66,12 @@ _LAUNCH = {
 
 
 class Origin(NamedTuple):
-    """Where a run comes from: the command line, the file that it ran, and the file's SHA-256 (hex)."""
+    """Where a run comes from: the command line, the file that ran, its SHA-256 (hex), and the version of Tilewright."""
 
     command: str = ""
     source: str = ""
     sha256: str = ""
+    made_by: str = ""
 
 
 ANYWHERE = Origin()
@@ -93,8 +94,6 @@ def of(
 
     `program` adds the graph of the network, and `machine` is what `Target.describe` says of its configuration.
     """
-    from tilewright import __version__
-
     arrays: dict[str, Array] = {}
     launches = []
     for index, (first, count, trace) in enumerate(_launches(summary)):
@@ -110,7 +109,6 @@ def of(
         "facts": [list(fact) for fact in facts(summary)],
         "clock_mhz": summary.clock_mhz,
         "machine": dict(machine or {}),
-        "made_by": f"Tilewright {__version__}",
         **origin._asdict(),
         "graph": _nodes(program.graph, program) if program and program.graph else [],
         "launches": launches,
