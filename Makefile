@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow check bench size cycles picture clean install
+.PHONY: help demo quick test slow check bench size cycles picture gallery clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -48,6 +48,9 @@ cycles: install  ## cycles of small networks on all targets, where they differ f
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py
+
+gallery: install ## docs/gallery: the page of the digits on each target
+	$(BIN)/python -m docs.gallery
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
