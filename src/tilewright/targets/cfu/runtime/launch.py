@@ -88,12 +88,21 @@ def run(
     # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
     timed = trace(first.cycles, operators, image.kinds)
+    # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
+    instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle
+    bound = max(instructions, -(-sum(macs) // peak))
     if program.graph is None:
-        return LaunchResult(outputs, found, timed, "cpu", sum(macs))
+        return LaunchResult(outputs, found, timed, "cpu", sum(macs), bound=bound)
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {one.region: Part(one.cycles, 0, one.read, one.written, one.lost, causes(one)) for one in operators}
+    taken = {
+        one.region: Part(
+            *(one.cycles, 0, one.read, one.written, one.lost, causes(one)),
+            bound=max(one.instructions, -(-macs[one.region - 1] // peak)),
+        )
+        for one in operators
+    }
     parts = tuple(taken[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs)
+    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs, bound=bound)
 
 
 def causes(region: core.Region) -> dict[str, int]:
