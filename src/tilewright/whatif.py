@@ -30,8 +30,8 @@ def whatifs(
 
     `result` is the program's result, whose timing model is used. Machines that need another program are left out; with
     `recompile`, the network is compiled for them (by a function, if one is given). A target whose time depends on
-    values runs the first sample of `inputs`; without inputs, its machines are left out. Changes that make an illegal
-    machine, or one that cannot run the network, are left out.
+    values runs the first sample of `inputs`; without inputs, its machines are left out. Also left out are changes that
+    make an illegal machine, one that cannot run the program, or one on which the host runs more of the network.
     """
     target = targets.get(program.target)
     if not isinstance(target, Explores) or not result.cycles:
@@ -90,6 +90,8 @@ def _tried(
         if change.recompile:
             assert compile_ is not None
             other = compile_(overrides)
+            if not _nodes(program) <= _nodes(other):
+                return None  # fewer cycles only because the host does more
         else:
             other = on_machine(program, overrides)
         layers = dict(_timed(other, timing) if inputs is None else _run(other, inputs, timing))
@@ -121,6 +123,11 @@ def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> 
     first = {name: array[:1] for name, array in inputs.items()} if isinstance(inputs, Mapping) else inputs[:1]
     result = run(program, first, timing=timing, check=False, compare=False)
     yield from ((layer.name, layer.cycles) for layer in result.layers if layer.where == program.target)
+
+
+def _nodes(program: Program) -> set[str]:
+    """Return the nodes of the network that run on the machine."""
+    return {node for launch in program.launches for node in launch.nodes}
 
 
 def _compiled(program: Program, overrides: Mapping[str, str], timing: str) -> Program:

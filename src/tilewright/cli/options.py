@@ -111,7 +111,11 @@ rounding = click.option(
     help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-timing = click.option("--timing", metavar="MODEL", help="The timing model [the target's first].")
+timing = click.option(
+    "--timing",
+    metavar="MODEL[,KEY=VALUE...]",
+    help="The timing model [the target's first], with some of its numbers changed.",
+)
 
 
 @dataclass(frozen=True)
@@ -152,27 +156,37 @@ class Simulation:
     trace: Path | None
     as_json: bool
     check: bool
+    what_if: bool
 
-    def run(self, program: Program, model: str | None = None) -> int:
+    def run(
+        self,
+        program: Program,
+        model: str | None = None,
+        recompile: Callable[[Mapping[str, str]], Program] | None = None,
+    ) -> int:
         """Run a program, write the requested files and return the exit status.
 
         If `model`, the network's file, is given, the imported graph is also compared with that file's own framework.
+        `recompile` compiles the network for what-ifs, with some configuration keys changed.
         """
         try:
-            return self._run(program, model)
+            return self._run(program, model, recompile)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
                 click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
             raise
 
-    def _run(self, program: Program, model: str | None) -> int:
+    def _run(
+        self, program: Program, model: str | None, recompile: Callable[[Mapping[str, str]], Program] | None
+    ) -> int:
         from tilewright import targets
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import render, timeline
         from tilewright.report.summary import Summary, predict
         from tilewright.run import run, run_bare
+        from tilewright.whatif import whatifs
 
         if self.trace:
             timeline.require(self.trace)
@@ -186,6 +200,8 @@ class Simulation:
             origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
                 result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
+        values = samples.values if samples and self.what_if else None
+        result = result.with_whatifs(whatifs(program, result, values, recompile=self.what_if and (recompile or True)))
         target = targets.get(program.target)
         clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
         predictions = predict(graph, result.outputs)
@@ -229,4 +245,7 @@ simulation = _bundle(
     new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
+    click.option(
+        "--what-if", is_flag=True, help="Also time changed machines that need another program, or a whole run (cfu)."
+    ),
 )
