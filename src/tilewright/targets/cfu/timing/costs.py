@@ -63,6 +63,6 @@ FITTED = Timing(
 )
 MODELS = given.Models(
     (SOURCED, FITTED),
-    lambda model: {key: Number(value, key == "write_slots") for key, value in model.costs._asdict().items()},
+    lambda model: {key: Number(value, int(key == "write_slots")) for key, value in model.costs._asdict().items()},
     lambda model, source: Timing(Costs(**source.values), source),
 )
