@@ -94,11 +94,11 @@ def _tried(
                 return None  # fewer cycles only because the host does more
         else:
             other = on_machine(program, overrides)
-        layers = dict(_timed(other, timing) if inputs is None else _run(other, inputs, timing))
+        layers = tuple(_timed(other, timing) if inputs is None else _run(other, inputs, timing))
     except TilewrightError:
         return None
     how = RECOMPILED if change.recompile else SAME
-    return WhatIf(change.text, change.set, change.timing, sum(layers.values()), how, layers)
+    return WhatIf(change.text, change.set, change.timing, sum(cycles for _, cycles in layers), how, dict(layers))
 
 
 def _timed(program: Program, timing: str) -> Iterator[tuple[str, int]]:
