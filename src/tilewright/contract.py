@@ -26,6 +26,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
 from tilewright.report.timeline import CAUSES, PATH, timeline
 from tilewright.targets.base import Target
+from tilewright.whatif import on_machine, what_if_timing, whatifs
 
 Check = Callable[[Target], None]
 SAMPLES = 5
@@ -150,6 +151,26 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
         _same(program.run(inputs(), **options).outputs, expected, str(options))
 
 
+def no_run_beats_its_bound(target: Target) -> None:
+    """Check that a run takes at least the cycles of its bound, under every timing model."""
+    for model in target.timing_models:
+        result = _program(target).run(inputs()[:1], timing=model.name)
+        assert 0 <= result.bound <= result.cycles, f"{model.name}: {result.cycles} cycles, bound {result.bound}"
+        assert result.bound <= sum(layer.bound for layer in result.layers), "the layers' bounds are below the run's"
+
+
+def what_ifs_equal_runs(target: Target) -> None:
+    """Check that each what-if of the same program has the cycles of a run on the changed machine, and its outputs."""
+    program = _program(target)
+    result = program.run(inputs()[:1])
+    for found in whatifs(program, result, inputs()):
+        other = on_machine(program, {key: str(value) for key, value in found.set.items()})
+        again = other.run(inputs()[:1], timing=what_if_timing(result.timing, found.timing))
+        assert again.cycles == found.cycles, f"{found.change}: {found.cycles} cycles, a run takes {again.cycles}"
+        assert again.matches_reference is True and not again.findings, found.change
+        assert found.layers == {layer.name: layer.cycles for layer in again.layers if layer.where != HOST}, found.change
+
+
 def samples_do_not_influence_each_other(target: Target) -> None:
     """Check that a sample has the same outputs alone and with others, and the same cycles if there is an order pass."""
     program = _program(target)
@@ -196,6 +217,8 @@ CHECKS: tuple[Check, ...] = (
     explain_counts_the_cycles_of_a_run,
     tracks_of_units_and_layers_agree,
     every_order_that_tokens_allow_gives_the_same,
+    no_run_beats_its_bound,
+    what_ifs_equal_runs,
     samples_do_not_influence_each_other,
     text_is_read_back_exactly,
     check_finds_nothing_in_compiled_programs,

@@ -17,6 +17,7 @@ from tilewright.program.program import RUNNER, HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer, Result
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
+from tilewright.targets import given
 from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
 
 #: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
@@ -109,13 +110,13 @@ def samples_together(graph: Graph) -> int:
 
 
 def timing_model(target: Target, name: str | None) -> str | None:
-    """Return `name`, or the target's first timing model. Raises InputError if the target has no such timing model."""
-    known = [model.name for model in target.timing_models]
+    """Return `name`, or the target's first timing model. Raises InputError if the target has no such timing model.
+
+    `name` may be a what-if of a timing model: "NAME,KEY=VALUE,...".
+    """
     if name is None:
-        return known[0] if known else None
-    if name not in known:
-        raise InputError("--timing", f"{target.name} has no timing model '{name}'", f"choose one of {', '.join(known)}")
-    return name
+        return target.timing_models[0].name if target.timing_models else None
+    return given.timing_model(target.timing_models, name, target.name).name
 
 
 class _Job:
@@ -125,6 +126,7 @@ class _Job:
         self.began = perf_counter()
         self.program, self.target = program, targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
+        self.bound = 0  # of the launches run so far
         self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
@@ -134,6 +136,7 @@ class _Job:
         trace = result.trace
         cycles = trace.cycles if trace else 0
         peak = result.macs_per_cycle or self.peak
+        self.bound += result.bound
         layer = Layer(
             name=step.name,
             op=op,
@@ -149,6 +152,7 @@ class _Job:
             stalls=trace.stalls(result.unit) if trace else {},
             causes=trace.causes(result.unit)[0] if trace and not result.parts else {},
             seconds=perf_counter() - began,
+            bound=result.bound,
             trace=trace,
         )
         return layer, result
@@ -164,7 +168,7 @@ class _Job:
             config=self.program.config,
             rounding=rounding,
             timing=timing or "",
-            evidence=next((known.evidence for known in self.target.timing_models if known.name == timing), ""),
+            evidence=given.timing_model(self.target.timing_models, timing).evidence if timing else "",
             samples=1,
             outputs=outputs,
             layers=tuple(layers),
@@ -172,6 +176,7 @@ class _Job:
             matches_reference=None,
             macs_per_cycle=self.peak,
             seconds=perf_counter() - self.began,
+            bound=self.bound,
         )
 
 
@@ -187,6 +192,7 @@ def _block(
     kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
+    job.bound = 0
     for index, (step, nodes) in enumerate(steps):
         if progress:
             progress(index, len(steps), step.name)
@@ -242,6 +248,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             dram_write_bytes=part.bytes_written,
             stalls=part.stalls,
             causes=part.causes,
+            bound=part.bound,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
         )

@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "report": {"graph", "model", "program", "sim"},
     "targets": {"graph", "schedule", "program", "sim", "report", "hdl"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
-    "contract": {"graph", "program", "report", "sim", "targets"},
+    "contract": {"graph", "program", "report", "sim", "targets", "whatif"},
     "run": {"graph", "program", "report", "sim", "targets"},
+    "whatif": {"program", "report", "run", "sim", "targets"},
     "conform": {"graph", "program", "sim", "targets"},
 }
 EVERYWHERE = {"array", "errors", "files"}

@@ -1,4 +1,4 @@
-"""Causes add up to the cycles of every layer and of the run, on shipped models and all targets."""
+"""Causes add up to the cycles of every layer and of the run, which has a lower bound: shipped models, all targets."""
 
 from __future__ import annotations
 
@@ -28,4 +28,7 @@ def test_every_cycle_has_one_cause(name: str, key: str, shared: Path) -> None:
     for layer in result.layers:
         assert sum(layer.causes.values()) == layer.cycles, layer.name
         assert all(cycles > 0 for cycles in layer.causes.values()), layer.name
+    assert (result.bound > 0) == (result.cycles > 0)
+    assert result.bound <= result.cycles
+    assert result.to_json()["bound"] == result.bound <= sum(layer.bound for layer in result.layers)
     assert result.cycles or all(layer.where == "host" for layer in result.layers)

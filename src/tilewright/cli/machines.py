@@ -217,7 +217,9 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
         "title": machine.title,
         "passes": sorted(machine.passes),
         "presets": presets,
-        "timing_models": [{"name": model.name, "evidence": model.evidence} for model in machine.timing_models],
+        "timing_models": [
+            {"name": model.name, "evidence": model.evidence, "numbers": model.values} for model in machine.timing_models
+        ],
     }
 
 
@@ -243,6 +245,9 @@ def _show(about: dict[str, Any]) -> None:
         to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
     for model in about["timing_models"]:
         to.print(f"timing model {model['name']}: {model['evidence']}", soft_wrap=True)
+        if model["numbers"]:
+            numbers = ", ".join(f"{key} {value}" for key, value in model["numbers"].items())
+            to.print(f"  numbers (--timing {model['name']},KEY=VALUE changes them): {numbers}", soft_wrap=True)
     to.print(f"passes: {', '.join(about['passes'])}\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,16 @@ def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    return simulation.run(_compiled(compilation, simulation.timing), compilation.model, verify)
+    program = _compiled(compilation, simulation.timing)
+
+    def recompile(overrides: Mapping[str, str]) -> Program:
+        from tilewright import compile as compile_model
+
+        assert program.graph is not None
+        machine, cache = (program.target, program.config, overrides), not compilation.no_cache
+        return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
+
+    return simulation.run(program, compilation.model, verify, recompile)
 
 
 @click.command(name="compile")

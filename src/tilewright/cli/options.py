@@ -112,7 +112,11 @@ rounding = click.option(
     help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-timing = click.option("--timing", metavar="MODEL", help="The timing model [the target's first].")
+timing = click.option(
+    "--timing",
+    metavar="MODEL[,KEY=VALUE...]",
+    help="The timing model [the target's first], with some of its numbers changed.",
+)
 
 
 @dataclass(frozen=True)
@@ -154,27 +158,38 @@ class Simulation:
     trace: Path | None
     as_json: bool
     check: bool
+    what_if: bool | None
 
-    def run(self, program: Program, path: str, verify: bool = False) -> int:
+    def run(
+        self,
+        program: Program,
+        path: str,
+        verify: bool = False,
+        recompile: Callable[[Mapping[str, str]], Program] | None = None,
+    ) -> int:
         """Run a program, which was made from the file `path`, write the requested files and return the exit status.
 
-        With `verify`, the imported graph is also compared with that file's own framework.
+        With `verify`, the imported graph is also compared with that file's own framework. `recompile` compiles the
+        network for what-ifs, with some configuration keys changed.
         """
         try:
-            return self._run(program, path, verify)
+            return self._run(program, path, verify, recompile)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
                 click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
             raise
 
-    def _run(self, program: Program, path: str, verified: bool) -> int:
+    def _run(
+        self, program: Program, path: str, verified: bool, recompile: Callable[[Mapping[str, str]], Program] | None
+    ) -> int:
         from tilewright import targets
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
         from tilewright.report.summary import Summary, predict
         from tilewright.run import run, run_bare
+        from tilewright.whatif import whatifs
 
         if self.trace:
             perfetto.require(self.trace)
@@ -188,6 +203,9 @@ class Simulation:
             origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
                 result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
+        thorough = self.html is not None if self.what_if is None else self.what_if
+        values = samples.values if samples and thorough else None
+        result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
         target = targets.get(program.target)
         machine = target.describe(target.config(program.config, {}))
         clock = float(machine["clock_mhz"])
@@ -246,4 +264,9 @@ simulation = _bundle(
     new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
+    click.option(
+        "--what-if/--no-what-if",
+        default=None,
+        help="Also time changed machines that need another program, or a whole run (cfu) [with --html].",
+    ),
 )

@@ -36,16 +36,23 @@ def exec_(
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
 
+    With a program, --set changes keys of its machine that only change time; for any other key, compile it again.
+
     \f
     Raises InputError if an option does not fit the kind of file, or if the target has no processor.
     """
-    for_elf = {"--target": target, "--config": config, "--set": overrides, "--limit": limit, "--profile": profile}
+    from tilewright.whatif import on_machine
+
+    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
     run = simulation
-    for_program = {"--input": run.source, "--output": run.output, "--html": run.html, "--trace": run.trace}
-    for_program["--save"] = run.save
+    for_program = {
+        **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
+        "--what-if": run.what_if,
+    }
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
-        return run.run(load(path), path)
+        program = load(path)
+        return run.run(on_machine(program, overrides) if overrides else program, path)
     _refuse(for_program, "is for program files only, not for ELF files")
 
     from tilewright import targets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,35 @@ from tilewright.sim.steps import Trace, by_size, serial_total
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
+#: `WhatIf.program`: the run's own program on the changed machine, or the network compiled for that machine.
+SAME, RECOMPILED = "same", "recompiled"
+
+
+class LayerWhatIf(NamedTuple):
+    """A layer's cycles on a changed machine. `change` describes the change."""
+
+    change: str
+    cycles: int
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The cycles of a network on a changed machine, found by timing it there.
+
+    `change` describes the change. `set` are the configuration keys to change (as with --set), `timing` the numbers of
+    the timing model. `program` is SAME or RECOMPILED. `layers` are the cycles of each layer on the target, by name.
+    """
+
+    change: str
+    set: Mapping[str, int | str]
+    timing: Mapping[str, float]
+    cycles: int
+    program: str
+    layers: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        shown = {"change": self.change, "set": dict(self.set), "timing": dict(self.timing)}
+        return shown | {"cycles": self.cycles, "program": self.program}
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +57,9 @@ class Layer:
     `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
     is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
     cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
+    `bound` is the least number of cycles that the layer's work can take on this machine, in whatever order: the cycles
+    for which its busiest resource works (0: not known). It may be above `cycles`, which begin when the layer before it
+    ends: a part of the layer's work may be done by then. `whatifs` are the layer's cycles on changed machines.
     `trace` is the trace of a whole launch; only its first layer has it.
     """
 
@@ -46,12 +78,20 @@ class Layer:
     macs_per_cycle: int = 0
     reason: str = ""
     seconds: float = 0.0
+    bound: int = 0
+    whatifs: tuple[LayerWhatIf, ...] = ()
     trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of all fields except `trace`, in the order of the class."""
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
-        return shown | {"stalls": dict(self.stalls), "causes": dict(self.causes), "binds": self.binds}
+        changed = [whatif._asdict() for whatif in self.whatifs]
+        return shown | {
+            "stalls": dict(self.stalls),
+            "causes": dict(self.causes),
+            "whatifs": changed,
+            "binds": self.binds,
+        }
 
     @property
     def binds(self) -> str:
@@ -103,7 +143,8 @@ class Result:
 
     `matches_reference` is None if the outputs were not compared with the reference, or if the target computes real
     numbers in its own number format; then `deviations` has the deviation of each output. `seconds` is host wall time of
-    the whole run.
+    the whole run. `bound` is the least number of cycles that the work of the launches can take on this machine, one
+    launch after the other; it is never above `cycles`. `whatifs` are the cycles on changed machines, fewest first.
     """
 
     model: str
@@ -120,6 +161,20 @@ class Result:
     macs_per_cycle: int
     seconds: float
     deviations: Mapping[str, Deviation] = field(default_factory=dict)
+    bound: int = 0
+    whatifs: tuple[WhatIf, ...] = ()
+
+    def with_whatifs(self, found: Iterable[WhatIf]) -> Result:
+        """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""
+        whatifs = tuple(sorted(found, key=lambda whatif: whatif.cycles))
+        layers = [
+            replace(
+                layer,
+                whatifs=tuple(LayerWhatIf(w.change, w.layers[layer.name]) for w in whatifs if layer.name in w.layers),
+            )
+            for layer in self.layers
+        ]
+        return replace(self, whatifs=whatifs, layers=tuple(layers))
 
     @property
     def cycles(self) -> int:
@@ -188,6 +243,7 @@ class Result:
             "samples": self.samples,
             "cycles": self.cycles,
             "serial_cycles": self.serial_cycles,
+            "bound": self.bound,
             "causes": self.causes,
             "binds": next(iter(self.causes), ""),
             "macs": self.macs,
@@ -200,5 +256,6 @@ class Result:
             "deviation": {name: own.to_json() for name, own in self.deviations.items()},
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
+            "whatifs": [whatif.to_json() for whatif in self.whatifs],
             "layers": [layer.to_json() for layer in self.layers],
         }

@@ -12,13 +12,15 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
-from tilewright.report.metrics import HOST, Deviation, Layer, Result
+from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result, WhatIf
 
 CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: Predictions or findings that a report lists before it counts the rest; characters of a reason in the table.
 LISTED, REASON_WIDTH = 20, 80
+#: What-ifs that a report lists.
+BEST = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +148,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
         yield Fact("timing model", f"{result.timing}: {result.evidence}")
         peak = f"{percent(result.utilization)} of {_peak(result)}"
         yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
+        yield from (Fact("what-if", _what_if(whatif, result.cycles)) for whatif in better(result))
     if summary.predictions is not None:
         yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
     if summary.wrong is not None:
@@ -156,6 +159,16 @@ def facts(summary: Summary) -> Iterator[Fact]:
         yield Fact("import", str(summary.verification), bool(summary.verification.differences))
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
     yield Fact("hazards", hazards, bool(result.findings))
+
+
+def better(result: Result) -> list[WhatIf]:
+    """Return the what-ifs that take fewer cycles than the run: the best BEST of them, best first."""
+    return [whatif for whatif in result.whatifs if whatif.cycles < result.cycles][:BEST]
+
+
+def _what_if(whatif: WhatIf, cycles: int) -> str:
+    other = " (compiled again)" if whatif.program == RECOMPILED else ""
+    return f"{whatif.change}{other}: {whatif.cycles:,} cycles (-{share(cycles - whatif.cycles, cycles)})"
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:

@@ -22,7 +22,8 @@ from tilewright.sim.steps import Part, StepTable, Trace
 class RunOptions:
     """The passes that a run makes. `timing` names the timing model; None: no time pass.
 
-    `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`).
+    `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`). Without `serial`, a
+    target may leave out the time without overlap, as a what-if does.
     """
 
     timing: str | None = None
@@ -30,6 +31,7 @@ class RunOptions:
     values: bool = True
     order: str = "stream"
     seed: int = 0
+    serial: bool = True
 
     @property
     def timed(self) -> bool:
@@ -121,6 +123,11 @@ class LaunchResult:
     `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is the time without
     overlap: 0 if it is not known, None if the steps cannot run in stream order. A launch of several layers has the
     cycles, bytes and stalls of each layer in `parts`, and their multiply-accumulates in `macs_of`.
+
+    `bound` is the least number of cycles that the launch's work can take on this machine, in whatever order: the cycles
+    for which its busiest resource works (0: not known). A part has the bound of its own layer. A layer's cycles begin
+    when the layer before it ends, although its work may begin earlier. So a layer of a launch may take fewer cycles
+    than its bound; a whole launch may not.
     """
 
     values: Mapping[str, Array]
@@ -132,6 +139,7 @@ class LaunchResult:
     parts: tuple[Part, ...] = ()
     macs_of: tuple[int, ...] = ()
     macs_per_cycle: int = 0
+    bound: int = 0
 
     @classmethod
     def of(
@@ -143,6 +151,7 @@ class LaunchResult:
         executed_macs: int,
         parts: tuple[Part, ...] = (),
         macs_of: tuple[int, ...] = (),
+        bound: int = 0,
     ) -> LaunchResult:
         """Return the result of a launch that went through the shared passes.
 
@@ -150,4 +159,5 @@ class LaunchResult:
         """
         trace = passes.trace if options.timed else None
         serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
-        return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)
+        found = passes.findings(options)
+        return cls(values, found, trace, unit, executed_macs, serial, parts, macs_of, bound=bound)

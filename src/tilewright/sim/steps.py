@@ -184,7 +184,7 @@ class StepTable:
 class Part:
     """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
 
-    `serial_cycles` is None if the launch has no serial time (see `LaunchResult`).
+    `serial_cycles` is None if the launch has no serial time. `bound` is a lower bound (both: see `LaunchResult`).
     """
 
     cycles: int
@@ -193,6 +193,7 @@ class Part:
     bytes_written: int
     stalls: Mapping[str, int]
     causes: Mapping[str, int] = field(default_factory=dict)
+    bound: int = 0
 
 
 def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:

@@ -5,10 +5,10 @@ The command line tests for an optional protocol by `isinstance`, and refuses a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -21,12 +21,27 @@ __all__ = ["Config", "ConformCase", "LaunchResult", "Target", "TimingModel"]
 Config: TypeAlias = Configuration
 
 
+class Number(NamedTuple):
+    """A number of a timing model that a what-if may change, and its least value. An integer stays an integer."""
+
+    value: float
+    least: float
+
+
 @dataclass(frozen=True)
 class TimingModel:
-    """A named table of cycle counts, and the evidence for them."""
+    """A named table of cycle counts, and the evidence for them. `numbers` are those that a what-if may change.
+
+    A what-if has the name "NAME,KEY=VALUE,...": the model NAME with these numbers.
+    """
 
     name: str
     evidence: str
+    numbers: Mapping[str, Number] = field(default_factory=dict, compare=False)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {key: number.value for key, number in self.numbers.items()}
 
 
 @dataclass(frozen=True)
@@ -145,6 +160,34 @@ class Batches(Protocol):
 
     def samples_a_launch(self, program: Program) -> int:
         """Return how many samples a launch takes. With fewer, it is padded and takes as many cycles as a full one."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a machine that may save cycles; `text` describes it.
+
+    `set` are configuration keys to set, `timing` numbers of the timing model. With `recompile`, the network must be
+    compiled for the changed machine; otherwise all keys in `set` only change time.
+    """
+
+    text: str
+    set: Mapping[str, int | str] = field(default_factory=dict)
+    timing: Mapping[str, float] = field(default_factory=dict)
+    recompile: bool = False
+
+
+@runtime_checkable
+class Explores(Protocol):
+    """A target that offers changes of its machines, for what-ifs.
+
+    `time_needs_values` says whether a launch can only be timed together with its values. If it can be timed alone,
+    `launch` must accept `values` without tensors if `options.values` is false.
+    """
+
+    time_needs_values: bool
+
+    def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
+        """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
 
 
 @dataclass(frozen=True)

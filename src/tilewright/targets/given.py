@@ -5,30 +5,55 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, HazardError, ProgramError
+from tilewright.errors import ConfigError, HazardError, InputError, ProgramError
 from tilewright.files import regular
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import Config, ConformCase
+from tilewright.targets.base import Config, ConformCase, Number, TimingModel
 
 C = TypeVar("C", bound=Config)
 
 
-def number(default: int, low: int, high: int, power: bool = False) -> Any:
-    """Declare a MachineConfig key that is an integer in `low`..`high`, and a power of two if `power`."""
-    return field(default=default, metadata={"range": (low, high, power)})
+class HasSource(Protocol):
+    """A timing model as a target keeps it: with its name and evidence."""
+
+    @property
+    def source(self) -> TimingModel: ...
 
 
-def word(default: str, *words: str) -> Any:
-    """Declare a MachineConfig key that is one of `words`."""
-    return field(default=default, metadata={"words": words})
+M = TypeVar("M", bound=HasSource)
+
+
+#: Metadata of a configuration key that changes nothing of a compiled program but its time.
+ONLY_TIME = {"only_time": True}
+#: The largest number of a what-if of a timing model.
+LARGEST = 1 << 20
+
+
+def number(default: int, low: int, high: int, power: bool = False, only_time: bool = False) -> Any:
+    """Declare a MachineConfig key that is an integer in `low`..`high`, and a power of two if `power`.
+
+    `only_time`: on machines that differ in this key, a compiled program differs in nothing but its time.
+    """
+    return field(default=default, metadata={"range": (low, high, power), "only_time": only_time})
+
+
+def word(default: str, *words: str, only_time: bool = False) -> Any:
+    """Declare a MachineConfig key that is one of `words`; `only_time`: as in `number`."""
+    return field(default=default, metadata={"words": words, "only_time": only_time})
+
+
+def only_time(config: Config) -> list[str]:
+    """Return the keys of a configuration that change nothing of a compiled program but its time."""
+    return [key.name for key in fields(config) if key.metadata.get("only_time")] if is_dataclass(config) else []
 
 
 @dataclass(frozen=True)
@@ -106,6 +131,13 @@ def json_file(path: str | Path) -> dict[str, Any]:
     return data
 
 
+def only_time_differs(one: Config, other: Config) -> bool:
+    """Return whether two configurations differ in no key but those that only change time."""
+    keys = only_time(one)
+    found = [{key: value for key, value in each.to_dict().items() if key not in keys} for each in (one, other)]
+    return type(one) is type(other) and found[0] == found[1]
+
+
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
     """Check the keys of a configuration. Raises ConfigError if a key is not a field of the dataclass `kind`."""
     known = [field.name for field in fields(kind)]
@@ -127,6 +159,74 @@ def integer(where: str, key: str, text: str) -> int:
 def digest(keys: Mapping[str, Any]) -> str:
     """Return the SHA-256 (hex) of a configuration as canonical JSON. It ties a saved program to its machine."""
     return hashlib.sha256(json.dumps(keys, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def require_digest(program: Program, config: Config) -> None:
+    """Check that a program was compiled for `config`, its own configuration. Raises ProgramError if it was changed."""
+    if config.digest() != program.digest:
+        reason = "its configuration was changed: it does not match the saved digest"
+        raise ProgramError("program", reason, "compile it again")
+
+
+def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the target") -> TimingModel:
+    """Return the timing model called `name`: one of `models`, or "NAME,KEY=VALUE,..." for a what-if of one.
+
+    The result of a what-if has the whole text as its name, and the changed numbers. Raises InputError if there is no
+    such model or number, or if a value is illegal. `owner` is the subject of these messages.
+    """
+    known = {model.name: model for model in models}
+    name, *changes = text.split(",") if "," in (text := name) else [name]
+    if name not in known:
+        raise InputError("--timing", f"{owner} has no timing model '{name}'", f"choose one of {', '.join(known)}")
+    model, numbers = known[name], dict[str, Number]()
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key not in model.numbers:
+            remedy = f"its numbers are {', '.join(model.numbers)}" if model.numbers else f"give --timing {name}"
+            raise InputError("--timing", f"{name} has no number '{key}' that can be changed", remedy)
+        if key in numbers:
+            raise InputError("--timing", f"{key} is given twice", "give it once")
+        numbers[key] = model.numbers[key]._replace(value=_changed(key, value, model.numbers[key]))
+    if not changes:
+        return model
+    evidence = f"a what-if of {name} with {', '.join(changes)}; {name}: {model.evidence}"
+    return TimingModel(text, evidence, {**model.numbers, **numbers})
+
+
+def _changed(key: str, text: str, number: Number) -> float:
+    """Return the number in `text`, of the type of `number`. Raises InputError if it is illegal."""
+    kind = "an integer" if isinstance(number.value, int) else "a number"
+    try:
+        value = int(text, 0) if isinstance(number.value, int) else float(text)
+    except ValueError:
+        value = math.nan
+    if not number.least <= value <= LARGEST:
+        raise InputError("--timing", f"{key} is '{text}'", f"give {kind} in {number.least}..{LARGEST}")
+    return value
+
+
+class Models(dict[str, M]):
+    """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is a what-if: NAME with other numbers.
+
+    `numbers(model)` are the numbers that a what-if may change; `change(model, source)` is the model with those of
+    `source`, and with `source` as its own.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[M],
+        numbers: Callable[[M], Mapping[str, Number]],
+        change: Callable[[M, TimingModel], M],
+    ) -> None:
+        super().__init__({model.source.name: model for model in models})
+        self._change = change
+        self.sources = tuple(replace(model.source, numbers=numbers(model)) for model in self.values())
+
+    def __missing__(self, text: str) -> M:
+        name = text.partition(",")[0]
+        if name not in self:
+            raise KeyError(text)
+        return self._change(self[name], timing_model(self.sources, text))
 
 
 class Machine(Generic[C]):
@@ -151,9 +251,7 @@ class Machine(Generic[C]):
     def config_of(self, program: Program) -> C:
         """Return the configuration of a compiled program. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
-        if config.digest() != program.digest:
-            reason = "its configuration was changed: it does not match the saved digest"
-            raise ProgramError("program", reason, "compile it again")
+        require_digest(program, config)
         return config
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packe
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.functions import exponential, load_exponential, sigmoid
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.timing.estimate import ESTIMATE
+from tilewright.targets.bm1684x.timing.model import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, DType
 from tilewright.targets.bm1684x.values.elementwise import exponential as exact
 from tilewright.targets.bm1684x.values.elementwise import sigmoid as exact_sigmoid

@@ -17,7 +17,8 @@ from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
-from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, cycles, trace
+from tilewright.targets.bm1684x.timing.estimate import cycles, trace
+from tilewright.targets.bm1684x.timing.model import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import F32, U8
 
 

@@ -12,8 +12,9 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
+from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
+from tilewright.targets.bm1684x.timing.model import MODELS
 
 if TYPE_CHECKING:
     from tilewright.targets.base import LayoutRequest
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
 #: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
-ESTIMATE = TimingModel(
-    "estimate",
-    "the vendor's compiler's estimate: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
-)
 
 
 class Bm1684x(given.Machine[Config]):
@@ -33,8 +30,9 @@ class Bm1684x(given.Machine[Config]):
     name, kind = "bm1684x", Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
     presets = tuple(PRESETS)
-    timing_models = (ESTIMATE,)
+    timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
+    time_needs_values = False
     real_option = "--set precision=f16"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -57,6 +55,11 @@ class Bm1684x(given.Machine[Config]):
         from tilewright.targets.bm1684x.compiler import run
 
         return run.run(program, launch, values, options, self.config_of(program))
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        from tilewright.targets.bm1684x.changes import changes
+
+        return changes(self.own(config), timing)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
         from tilewright.targets.bm1684x.compiler import run
@@ -89,7 +92,7 @@ class Bm1684x(given.Machine[Config]):
     def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.bm1684x.compiler.listing import explain
 
-        return explain(program, self.config_of(program))
+        return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
         """Yield the result of every test case in one file of golden vectors (recorded from the vendor's model)."""

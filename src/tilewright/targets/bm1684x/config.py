@@ -31,7 +31,7 @@ class Config(MachineConfig):
     eu_bytes: int = number(64, 4, 64, power=True)  # per lane and cycle; also the alignment; sources: see lanes
     static_bytes: int = number(1 << 14, 64, 1 << 24)  # holds tables of mathematical functions; the vendor's debugger
     l2_bytes: int = number(0x1F_B000, 64, 0x20_0000)  # usable part of a 2 MiB window; the functional model
-    clock_mhz: int = number(1000, 1, 10_000)  # clock of the cycles in the vendor's estimate
+    clock_mhz: int = number(1000, 1, 10_000, only_time=True)  # clock of the cycles in the vendor's estimate
     batch: int = number(1, 1, 64)  # samples per launch of a compiled network: chosen
     precision: str = word("host", *PRECISIONS)  # element type for real numbers: chosen
 

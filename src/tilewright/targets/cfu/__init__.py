@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Execution, LaunchResult
+from tilewright.targets.base import Change, Execution, LaunchResult, TimingModel
 
 from .compiler.variants import check_machine, variant
 from .config import PRESETS, Config, bill
@@ -28,8 +28,9 @@ class CfuSystem(given.Machine[Config]):
     name, kind = "cfu", Config
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in MODELS.values())
+    timing_models = MODELS.sources
     passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
+    time_needs_values = True
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -67,6 +68,11 @@ class CfuSystem(given.Machine[Config]):
                 "give inputs",
             )
         return launch.run(program, launch_, values, self.config_of(program), options)
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        from .changes import changes
+
+        return changes(self.own(config), timing)
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
         from .runtime import execute

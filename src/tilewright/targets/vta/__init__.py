@@ -17,13 +17,14 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, CosimCase, LaunchResult
+from tilewright.targets.base import Change, ConformCase, CosimCase, LaunchResult, TimingModel
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
 from tilewright.targets.vta.timing.model import ports
 
 if TYPE_CHECKING:
+    from tilewright.program.launch_image import LaunchImage
     from tilewright.targets.vta.passes import Prepared
 
 #: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
@@ -36,12 +37,13 @@ class Vta(given.Machine[Config]):
     name, kind = "vta", Config
     title = "Versatile Tensor Accelerator: load / compute / store with token queues, GEMM core and tensor ALU"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in MODELS.values())
+    timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
+    time_needs_values = False
 
     def __init__(self) -> None:
         #: The data-independent results of each launch that is still in use, for later blocks of samples.
-        self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Launch, dict[tuple[Config, RunOptions], Prepared]] = WeakKeyDictionary()
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -84,10 +86,12 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = self.config_of(program), program.graph, image_of(launch)
+        if not options.values:
+            return _result(self._without_values(launch, image, config, options), launch, image, options, {})
         packed = _packed(program, launch, values)
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
-        known = self._known.setdefault(launch, {}).get(options)
+        known = self._known.setdefault(launch, {}).get((config, options))
         for start in range(0, samples, BLOCK):
             block = {name: data[start : start + BLOCK] for name, data in packed.items()}
             count = min(BLOCK, samples - start)
@@ -97,17 +101,32 @@ class Vta(given.Machine[Config]):
             for name, parts in outputs.items():
                 parts.append(dram[name])
         assert known is not None
-        self._known[launch][options] = known
+        self._known[launch][config, options] = known
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
             with given.untrusted(launch):
                 left = unpack(launch, graph, values, left, program.rounding)
         else:
             left = given.left_by(program, launch, left)
-        layer, macs, count = image.layer, known.macs, len(launch.nodes)
-        macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist()) if layer is not None else ()
-        divided = known.parts(layer, count)
-        return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
+        return _result(known, launch, image, options, left)
+
+    def _without_values(self, launch: Launch, image: LaunchImage, config: Config, options: RunOptions) -> Prepared:
+        """Return the results of a launch that need no data.
+
+        If those of a machine that differs only in time are known, the instructions are not elaborated again.
+        """
+        from tilewright.targets.vta.passes import prepare
+
+        for (machine, _), known in self._known.get(launch, {}).items():
+            if given.only_time_differs(machine, config):
+                return known.on(config, options)
+        with given.named(launch):
+            return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        from tilewright.targets.vta.changes import changes
+
+        return changes(self.own(config), timing)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
         from tilewright.targets.vta.passes import prepare
@@ -173,6 +192,19 @@ class Vta(given.Machine[Config]):
             from tilewright.targets.vta.gateware.cosim import waveform
 
         waveform(image_of(launch), self.config_of(program), _packed(program, launch, values), path, cycles)
+
+
+def _result(
+    known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions, left: Mapping[str, Array]
+) -> LaunchResult:
+    """Return the result of a launch; `left` are the values that it computed."""
+    from tilewright.targets.vta.timing.limits import summed
+
+    layer, macs, count = image.layer, known.macs, len(launch.nodes)
+    macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist()) if layer is not None else ()
+    parts, limits = known.parts(layer, count), known.limits(layer, count)
+    bound = summed(limits).bound if limits else 0
+    return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound)
 
 
 @contextmanager

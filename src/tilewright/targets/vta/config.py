@@ -7,7 +7,7 @@ unchanged. Upstream's legality checks are spread over several files; docs/vta.md
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,21 +118,31 @@ class Config:
     LOG_ACC_BUFF_SIZE: int  # bytes
     HW_VER: str = "0.0.2"  # all samples but zcu104's and intelfocl's; upstream does not require the key
     # Our own keys. Upstream files do not need them, and `to_dict` omits those at their defaults.
-    LOG_BUS_WIDTH: int | None = None  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
-    dram_latency: int = 16  # cycles; the delay counter of upstream's tsim memory model
-    queue_depth: int = 512  # instructions per unit; HLS and Chisel
-    token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
+    LOG_BUS_WIDTH: int | None = field(
+        default=None, metadata=given.ONLY_TIME
+    )  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
+    dram_latency: int = field(
+        default=16, metadata=given.ONLY_TIME
+    )  # cycles; the delay counter of upstream's tsim memory model
+    queue_depth: int = field(default=512, metadata=given.ONLY_TIME)  # instructions per unit; HLS and Chisel
+    token_depth: int = field(
+        default=1024, metadata=given.ONLY_TIME
+    )  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # the implementation to follow where upstream's differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
     acc_banks: int = 4  # four stages only: banks of acc, each used by one unit at a time
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes; four stages only: the ALU's micro-op memory
     alu: str = "upstream"  # "rounding" adds MULH and RSHR; "fused" adds REQ as well; "float" has REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes; ALUs with REQ only: its parameter memory
-    alu_lanes: int | None = None  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
-    inp_read_bits: int | None = None  # bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle
-    wgt_read_bits: int | None = None
-    acc_read_bits: int | None = None
-    acc_write_bits: int | None = None
+    alu_lanes: int | None = field(
+        default=None, metadata=given.ONLY_TIME
+    )  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
+    inp_read_bits: int | None = field(
+        default=None, metadata=given.ONLY_TIME
+    )  # bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle
+    wgt_read_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
+    acc_read_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
+    acc_write_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
     multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
 
     def __post_init__(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -13,13 +13,14 @@ from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
-from tilewright.sim.passes import Passes, RunOptions
+from tilewright.sim.passes import Passes, RunOptions, Times
 from tilewright.sim.steps import Part, Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.timing import DEFAULT, MODELS
+from tilewright.targets.vta.timing.limits import Limits, of_layers
 from tilewright.targets.vta.timing.model import expect
 from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
@@ -94,10 +95,25 @@ class Prepared:
 
         `layer` int64 [n]: the node of each instruction. Returns () if `layer` is None (one node) or nothing was timed.
         """
-        if not self.trace or not self.serial or layer is None:
+        if not self.trace or (self.options.serial and not self.serial) or layer is None:
             return ()
         divided = self.trace.parts(layer, self.serial, self.busiest)
-        return divided + (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
+        divided += (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
+        bounds = self.limits(layer, nodes)
+        return tuple(replace(part, bound=own.bound) for part, own in zip(divided, bounds, strict=True))
+
+    def limits(self, layer: Array | None, nodes: int) -> list[Limits]:
+        """Return the limits of each node of the launch; [] if nothing was timed. `layer`: as in `parts`."""
+        timing = self.options.timing
+        return of_layers(self.elaborated, layer, nodes, timing) if timing is not None else []
+
+    def on(self, config: Config, options: RunOptions) -> Prepared:
+        """Return the results of the same launch on a machine that differs only in time; nothing is elaborated again."""
+        line = config.pipeline
+        table = replace(self.elaborated.table, queues=line.queues(config.token_depth))
+        program = replace(self.elaborated, config=config, table=table)
+        passes = replace(self.passes, table=table, times=_times(program, self.order, options))
+        return Prepared(program, passes, self.stored_resets, options)
 
     @property
     def macs(self) -> Array:
@@ -143,12 +159,20 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     passes = Passes(
         program.table,
         relation,
-        partial(MODELS[options.timing or DEFAULT].traces, program, relation),
+        _times(program, relation, options),
         program.findings,
         outside,
         partial(unfinished, program, relation),
     )
     return Prepared(program, passes, stored, options)
+
+
+def _times(program: Elaborated, relation: Order, options: RunOptions) -> Callable[[], Times]:
+    """Return the time pass of a launch, for `Passes`."""
+    model = MODELS[options.timing or DEFAULT]
+    if options.serial:
+        return partial(model.traces, program, relation)
+    return lambda: (model.trace(program, relation), None)
 
 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:

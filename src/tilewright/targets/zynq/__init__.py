@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import LaunchResult
+from tilewright.targets.base import Change, LaunchResult, TimingModel
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.image import GRAMMAR, LayerImage, launch_of, text_of
 from tilewright.targets.zynq.isa.layer import Kind
@@ -28,6 +28,7 @@ class Zynq(given.Machine[Config]):
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())
     passes = frozenset({"time", "values"})
+    time_needs_values = False
     no_vectors = "there are no golden vectors, because the engine's design was never released"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -65,7 +66,14 @@ class Zynq(given.Machine[Config]):
         left = _values(program, launch, image, values) if options.values else {}
         unit, serial = service.UNITS[service.ENGINE], part.serial_cycles if part else 0
         parts = (part,) if part and program.graph else ()
-        return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, (layer.macs,) if parts else ())
+        bound = part.bound if part else 0
+        macs_of = (layer.macs,) if parts else ()
+        return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, macs_of, bound=bound)
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        from tilewright.targets.zynq.changes import changes
+
+        return changes(self.own(config))
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""

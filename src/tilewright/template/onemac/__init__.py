@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.array import Array
@@ -15,7 +15,7 @@ from tilewright.sim.order import order
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.timeline import times
 from tilewright.targets import base, given
-from tilewright.targets.base import LaunchResult
+from tilewright.targets.base import Change, LaunchResult, TimingModel
 
 from . import codegen, timing
 from .config import PRESETS, Config
@@ -29,8 +29,9 @@ class OneMac(given.Machine[Config]):
     name, kind = codegen.NAME, Config
     title = "OneMac: a DMA unit and one multiply-accumulate per cycle, synchronised by token queues"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in timing.MODELS.values())
+    timing_models = timing.MODELS.sources
     passes = frozenset({"order", "time", "values"})
+    time_needs_values = False
     no_vectors = "onemac has no golden vectors; implement `conform` to replay your own"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class OneMac(given.Machine[Config]):
         columns = ISA.decode(image.insns)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
         with given.untrusted(launch):
-            inputs = codegen.pack(site, values) if site else {}
+            inputs = codegen.pack(site, values) if site and options.values else {}
             samples = next((array.shape[0] for array in inputs.values()), 1)
             dram = image.dram(inputs, samples)
         known = _passes(image, config, dram, options)
@@ -62,14 +63,21 @@ class OneMac(given.Machine[Config]):
             known.refuse(options)
         if options.values:
             Machine(config, dram, samples).run(columns, known.sequence(options).tolist())
-        left = {name: dram[name] for name in image.outputs}
-        if site:
+        left = {name: dram[name] for name in image.outputs} if options.values else {}
+        if site and options.values:
             with given.untrusted(launch):
                 left = codegen.unpack(site, left, program.rounding)
         else:
             left = given.left_by(program, launch, left)
         macs = int((columns["length"] * columns["count"]).sum())
-        return LaunchResult.of(left, known, options, "mac", macs)
+        bound = timing.bound(columns, config, timing.MODELS[options.timing]) if options.timing else 0
+        return LaunchResult.of(left, known, options, "mac", macs, bound=bound)
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        machine = self.own(config)
+        yield Change("DRAM port twice as wide", {"bus_bits": 2 * machine.bus_bits})
+        yield Change("DRAM without latency", {"dram_latency": 0})
+        yield Change("buffer twice as large", {"buffer_bytes": 2 * machine.buffer_bytes}, recompile=True)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         options, image = RunOptions(timing=self.timing_models[0].name, values=False), image_of(launch)

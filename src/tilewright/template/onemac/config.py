@@ -16,11 +16,11 @@ class Config(MachineConfig):
 
     buffer_bytes: int = number(4096, 4, 1 << 16)  # buffer of inputs and weights; chosen; 16 address bits
     accumulators: int = number(32, 2, 1 << 16)  # number of int32 accumulators; chosen
-    bus_bits: int = number(32, 8, 1024)  # width of the DRAM port; chosen
-    dram_latency: int = number(20, 0, 1 << 20)  # cycles from a request to its first beat; assumed
-    clock_mhz: int = number(100, 1, 10_000)  # assumed
-    queue_depth: int = number(16, 1, 1 << 20)  # instructions that can wait at each unit; chosen
-    token_depth: int = number(16, 2, 1 << 20)  # tokens that each token queue can hold; chosen
+    bus_bits: int = number(32, 8, 1024, only_time=True)  # width of the DRAM port; chosen
+    dram_latency: int = number(20, 0, 1 << 20, only_time=True)  # cycles from a request to its first beat; assumed
+    clock_mhz: int = number(100, 1, 10_000, only_time=True)  # assumed
+    queue_depth: int = number(16, 1, 1 << 20, only_time=True)  # instructions that can wait at each unit; chosen
+    token_depth: int = number(16, 2, 1 << 20, only_time=True)  # tokens that each token queue can hold; chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()

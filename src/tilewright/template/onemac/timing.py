@@ -9,7 +9,8 @@ import numpy as np
 
 from tilewright.program.instruction import Column
 from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated
-from tilewright.targets.base import TimingModel
+from tilewright.targets import given
+from tilewright.targets.base import Number, TimingModel
 
 from .config import Config
 from .isa import LAYOUT, Opcode
@@ -27,14 +28,19 @@ class Timing:
     source: TimingModel
 
 
-MODELS = {
-    "guess": Timing(
-        dispatch=1,  # assumed: reading the command queue
-        mac=1,  # by design: MACS_PER_CYCLE
-        burst=256,  # AXI4
-        source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
-    )
-}
+GUESS = Timing(
+    dispatch=1,  # assumed: reading the command queue
+    mac=1,  # by design: MACS_PER_CYCLE
+    burst=256,  # AXI4
+    source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
+)
+#: The numbers that `--timing guess,KEY=VALUE` may change, and the least value of each.
+LEAST = {"dispatch": 0, "mac": 1, "burst": 1}
+MODELS = given.Models(
+    [GUESS],
+    lambda model: {key: Number(getattr(model, key), least) for key, least in LEAST.items()},
+    lambda model, source: Timing(**source.values, source=source),
+)
 
 
 def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Costs:
@@ -53,6 +59,13 @@ def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Cost
         row_bytes=row_bytes,
         writes=(opcode == Opcode.STORE).astype(np.int64),
     )
+
+
+def bound(columns: Mapping[str, Column], config: Config, timing: Timing) -> int:
+    """Return the least cycles that the instructions can take in any order: the work of the busier unit."""
+    own, dot = costs(columns, config, timing), columns["opcode"] == Opcode.DOT
+    beats = own.rows * -(-own.row_bytes // (config.bus_bits // 8))
+    return max(int((own.lead + own.busy)[dot].sum()), int((own.lead + beats)[~dot].sum()))
 
 
 def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:

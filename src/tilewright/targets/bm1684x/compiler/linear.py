@@ -25,7 +25,8 @@ from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.timing.estimate import PIXELS
+from tilewright.targets.bm1684x.timing.model import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 

@@ -130,20 +130,23 @@ def _launch(text: Text, config: Config) -> Launch:
     return made
 
 
-def explain(program: Program, config: Config) -> str:
-    """Return a text that sums up each launch of a program: memory, cycles, tensors, tiles and commands per layer."""
-    return "\n".join(line for launch in program.launches for line in _explained(launch, config)) + "\n"
+def explain(program: Program, config: Config, timing: str) -> str:
+    """Return a text that sums up each launch of a program: memory, cycles, tensors, tiles and commands per layer.
+
+    `timing`: the timing model for cycles.
+    """
+    return "\n".join(line for launch in program.launches for line in _explained(launch, config, timing)) + "\n"
 
 
-def _explained(launch: Launch, config: Config) -> Iterator[str]:
-    known = prepared(launch, config)
+def _explained(launch: Launch, config: Config, timing: str) -> Iterator[str]:
+    known = prepared(launch, config, timing)
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples per launch"
     yield f"  each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"
-    yield f"  {cycles} (timing model estimate); busy: {busy}"
+    yield f"  {cycles} (timing model {timing}); busy: {busy}"
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
             own = segment.stored

@@ -26,6 +26,7 @@ from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.layouts.layout import Operand, slots
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.timing import estimate
+from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
 
 #: Launches run together while their simulated local memories take at most this many bytes of the host.
 TOGETHER_BYTES = 1 << 26
@@ -152,10 +153,20 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The properties of a launch that do not depend on its input data. They are computed when they are needed."""
+    """The properties of a launch that do not depend on its input data. They are computed when they are needed.
+
+    `timing` names the timing model.
+    """
 
     image: QueueImage
     config: Config
+    timing: str
+
+    def on(self, config: Config, timing: str) -> Prepared:
+        """Return the properties of the launch on a machine that differs only in time; nothing is elaborated again."""
+        found = Prepared(self.image, config, timing)
+        found.__dict__["program"] = self.program
+        return found
 
     @cached_property
     def program(self) -> Elaborated:
@@ -181,7 +192,8 @@ class Prepared:
     @cached_property
     def passes(self) -> Passes:
         """The hazards, order and times of the commands, from the passes that all targets share (sim.passes)."""
-        trace = partial(estimate.trace, self.program, self.config)
+        model = MODELS[self.timing].timing
+        trace = partial(estimate.trace, self.program, self.config, timing=model)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
@@ -259,9 +271,26 @@ class Prepared:
         waits = np.bincount(self.layers[mine], trace.wait[mine], count)
         shares = [_shares(column, batch) for column in (cycles, alone, *moved, waits)]
         return tuple(
-            Part(own, serial, read, written, {"dma": wait} if wait else {}, causes)
-            for own, serial, read, written, wait, causes in zip(*shares, self._causes(mine), strict=True)
+            Part(own, serial, read, written, {"dma": wait} if wait else {}, causes, max(work))
+            for own, serial, read, written, wait, causes, work in zip(
+                *shares, self._causes(mine), self._work(), strict=True
+            )
         )
+
+    def _work(self) -> list[list[int]]:
+        """Return the cycles per sample that each layer's commands take on each engine."""
+        trace, count = self.trace, self.image.count
+        cells = self.layers * len(UNITS) + trace.table.unit
+        taken = np.bincount(cells, trace.end - trace.start, count * len(UNITS)).reshape(count, len(UNITS))
+        shared: list[list[int]] = np.array(
+            [_shares(column, self.image.batch) for column in taken.T], np.int64
+        ).T.tolist()
+        return shared
+
+    @property
+    def bound(self) -> int:
+        """The cycles per sample that the busiest engine works."""
+        return max(-(-cycles // self.image.batch) for cycles in self.trace.busy().values())
 
     def _causes(self, mine: Array) -> list[dict[str, int]]:
         """Return the causes of each layer's cycles per sample; `mine` are the steps of the compute engine."""
@@ -288,21 +317,23 @@ def _shares(column: Array, batch: int) -> list[int]:
     return [int(share) for share in np.diff(ends, prepend=0)]
 
 
+#: The properties of each launch, in one timing model of its target.
 _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 
-def prepared(launch: Launch, config: Config) -> Prepared:
+def prepared(launch: Launch, config: Config, timing: str = DEFAULT) -> Prepared:
     """Return the properties of a launch that do not depend on its inputs. They are cached while `launch` exists."""
-    if launch not in _KNOWN:
-        _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config)
-    return _KNOWN[launch]
+    known = _KNOWN.get(launch)
+    if known is None or not given.only_time_differs(known.config, config):
+        known = _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config, timing)
+    return known if (known.config, known.timing) == (config, timing) else known.on(config, timing)
 
 
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
 ) -> LaunchResult:
     """Run the passes that `options` asks for, and return the launch's results, findings, times and operation counts."""
-    known = prepared(launch, config)
+    known = prepared(launch, config, options.timing or DEFAULT)
     with given.named(launch):
         known.passes.refuse(options)
     findings = known.findings(options)
@@ -317,7 +348,8 @@ def run(
         return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak)
     parts = known.parts() if graph else ()
     serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
-    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak)
+    bound = known.bound if graph else max(known.trace.busy().values())
+    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak, bound)
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:

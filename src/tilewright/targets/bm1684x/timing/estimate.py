@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
@@ -44,58 +44,30 @@ MATRIX_COLUMNS = 4
 STREAMED = ("a", "b", "x", "acc")
 
 
-class Timing(NamedTuple):
-    """The constants of the cycle estimate, most of them fitted to the vendor compiler's timelines."""
-
-    #: Tensor transfers in bytes per cycle: into local memory (0.844 of 64), and out of it (0.64 of 64).
-    read_rate: float = 54.0167
-    write_rate: float = 40.9775
-    #: Matrix transfers and broadcasts in bytes per cycle; as exact as the timelines show.
-    matrix_read_rate: float = 58.0
-    matrix_write_rate: float = 44.0
-    #: A run of neighbouring elements costs at least this number of bytes.
-    shortest_run: int = 256
-    #: A tensor transfer of at least `full` units of `unit` bytes has the full rate; the rate of smaller ones is in
-    #: proportion to their size.
-    unit: int = 4096
-    full: int = 4
-    #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.
-    strided_pool: int = 3
-    #: Passes of a division over its operands per Newton step; one more pass comes on top.
-    division_step: int = 10
-    #: Passes of operations that the machine runs as a sequence: `runtime/functions.py`, as in compiled programs.
-    exponential: int = 22
-    sigmoid: int = 56
-    #: Elements per cycle in each of the ceil(log2 n) passes of a sort, and in the one pass of an NMS. A guess: no
-    #: timeline has them.
-    sort_rate: int = 1
-
-
-ESTIMATE = Timing()
-
-
-def cycles(command: Command, config: Config) -> int:
+def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     """Return the estimated cycles of one command, at least 1."""
     if command.operation.engine == HAU:
         length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
-        return _up(length * passes, ESTIMATE.sort_rate)
+        return _up(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
-        return max(1, _transfer(command, config))
+        return max(1, _transfer(command, config, timing))
     if command.operation.name in CONVOLUTIONS:
         return _conv(command, config)
     if command.operation.name in PRODUCTS:
         return _matmul(command, config)
-    return max(1, _elements(command, config) * _passes(command, config))
+    return max(1, _elements(command, config) * _passes(command, config, timing))
 
 
-def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
+def trace(
+    program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False, timing: Timing = ESTIMATE
+) -> Trace:
     """Return when each command runs: after the previous command of its engine, and after all commands that it needs.
 
     With `serial`, a command also waits for the one before it in the program. With `conflicts`, the model of bank
     conflicts is added. Raises HazardError if the commands deadlock.
     """
-    busy = np.array([cycles(command, config) for command in program.commands], np.int64)
+    busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
     if conflicts:
         uses = bank_uses(program.commands, config)
         compute = np.array([command.operation.engine == TIU for command in program.commands], np.bool_)
@@ -142,18 +114,18 @@ def _matmul(command: Command, config: Config) -> int:
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
 
 
-def _passes(command: Command, config: Config) -> int:
+def _passes(command: Command, config: Config, timing: Timing) -> int:
     """Return the passes over a command's result. An overwritten operand doubles their number, two strided ones also."""
     name, y = command.operation.name, command.results["y"]
     if name in POOLS:
         window = command.attributes["window"]
-        return prod(window.kernel) * (ESTIMATE.strided_pool if window.stride[1] > 1 else 1)
+        return prod(window.kernel) * (timing.strided_pool if window.stride[1] > 1 else 1)
     if name == "fp_taylor":
         return command.operands["coefficients"].shape[-1]
     if name == "fp_div":
-        return ESTIMATE.division_step * attribute(command.attributes, "steps") + 1
+        return timing.division_step * attribute(command.attributes, "steps") + 1
     if name in ("fp_exp", "fp_sigmoid"):
-        return ESTIMATE.exponential if name == "fp_exp" else ESTIMATE.sigmoid
+        return timing.exponential if name == "fp_exp" else timing.sigmoid
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     overwrites = isinstance(y, Tensor) and any(_overlap(y, other, config) for other in tensors if other.is_local)
     widest = max((operand.stride.w for operand in tensors), default=1)
@@ -202,7 +174,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
     return low < other_end and other_low < end
 
 
-def _transfer(command: Command, config: Config) -> int:
+def _transfer(command: Command, config: Config, timing: Timing) -> int:
     """Return the cycles of a transfer: its bytes over a rate. Short contiguous runs and small tensors are slower."""
     x, y = command.operands["x"], command.results["y"]
     out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
@@ -210,14 +182,14 @@ def _transfer(command: Command, config: Config) -> int:
     pairs, run = _runs(x, y)
     spread = isinstance(x, Matrix) or isinstance(y, Matrix) or command.operation.name == "dma_broadcast"
     if spread:
-        rate = ESTIMATE.matrix_write_rate if out else ESTIMATE.matrix_read_rate
+        rate = timing.matrix_write_rate if out else timing.matrix_read_rate
         moved = min(int(np.prod(operand.shape)) for operand in (x, y) if not isinstance(operand, Constant)) * size
-        return int(moved * max(1.0, ESTIMATE.shortest_run / (run * size)) / rate)
-    rate = ESTIMATE.write_rate if out else ESTIMATE.read_rate
-    units = pairs * run * size / ESTIMATE.unit
+        return int(moved * max(1.0, timing.shortest_run / (run * size)) / rate)
+    rate = timing.write_rate if out else timing.read_rate
+    units = pairs * run * size / timing.unit
     level = 2 ** round(math.log2(units)) if out else round(units)
-    slow = ESTIMATE.full / min(max(level, 1), ESTIMATE.full)
-    return int(pairs * max(ESTIMATE.shortest_run, run * size) * slow / rate)
+    slow = timing.full / min(max(level, 1), timing.full)
+    return int(pairs * max(timing.shortest_run, run * size) * slow / rate)
 
 
 def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:

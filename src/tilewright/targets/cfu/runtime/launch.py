@@ -96,12 +96,21 @@ def run(
     raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
     source = elf.Source(replace(program_of(launch.name, image), file=raw))
     timed = trace(first.cycles, operators, image.kinds, lambda: shares(source, first.machine.base, spent))
+    # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
+    instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle
+    bound = max(instructions, -(-sum(macs) // peak))
     if program.graph is None:
-        return LaunchResult(outputs, found, timed, "cpu", sum(macs))
+        return LaunchResult(outputs, found, timed, "cpu", sum(macs), bound=bound)
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {one.region: Part(one.cycles, 0, one.read, one.written, one.lost, causes(one)) for one in operators}
+    taken = {
+        one.region: Part(
+            *(one.cycles, 0, one.read, one.written, one.lost, causes(one)),
+            bound=max(one.instructions, -(-macs[one.region - 1] // peak)),
+        )
+        for one in operators
+    }
     parts = tuple(taken[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs)
+    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs, bound=bound)
 
 
 def causes(region: core.Region) -> dict[str, int]:

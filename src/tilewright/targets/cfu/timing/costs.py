@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilewright.targets.base import TimingModel
+from tilewright.targets import given
+from tilewright.targets.base import Number, TimingModel
 
 
 class Costs(NamedTuple):
@@ -49,16 +50,19 @@ class Timing:
     source: TimingModel
 
 
-MODELS = {
-    "sourced": Timing(
-        Costs(),
-        TimingModel("sourced", "CPU measured on its RTL; bus, caches and DRAM from LiteX and LiteDRAM; nothing fitted"),
+SOURCED = Timing(
+    Costs(),
+    TimingModel("sourced", "CPU measured on its RTL; bus, caches and DRAM from LiteX and LiteDRAM; nothing fitted"),
+)
+FITTED = Timing(
+    Costs(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
+    TimingModel(
+        "fitted",
+        "like sourced, except the DRAM's read latency, which is fitted to the seven published times of ResNet-8",
     ),
-    "fitted": Timing(
-        Costs(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
-        TimingModel(
-            "fitted",
-            "like sourced, except the DRAM's read latency, which is fitted to the seven published times of ResNet-8",
-        ),
-    ),
-}
+)
+MODELS = given.Models(
+    (SOURCED, FITTED),
+    lambda model: {key: Number(value, int(key == "write_slots")) for key, value in model.costs._asdict().items()},
+    lambda model, source: Timing(Costs(**source.values), source),
+)

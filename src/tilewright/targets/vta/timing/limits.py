@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
 from tilewright.targets.vta.isa.stream import decode, image_of
@@ -44,28 +45,31 @@ def limits(program: Program, timing: str) -> dict[str, Limits]:
     config = Config.from_json(program.config)
     found: dict[str, Limits] = {}
     for launch in program.launches:
-        found |= _launch(launch, config, timing)
+        image = image_of(launch)
+        elaborated = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
+        found |= dict(zip(launch.nodes, of_layers(elaborated, image.layer, len(launch.nodes), timing), strict=True))
     return found
 
 
-def total(parts: dict[str, Limits]) -> Limits:
+def total(parts: Mapping[str, Limits]) -> Limits:
     """Return the sum of the limits of all layers."""
-    gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts.values()), strict=True))
-    return Limits(gemm, alu, read, write, all(part.shared for part in parts.values()))
+    return summed(parts.values())
 
 
-def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
-    image = image_of(launch)
-    program = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
-    layer = np.zeros(len(program.stream), np.int64) if image.layer is None else image.layer
-    gemm, alu, read, write = (
-        np.bincount(layer, column, len(launch.nodes)).astype(int).tolist() for column in _columns(program, timing)
-    )
-    shared = config.pipeline.gemm == config.pipeline.alu
-    return {
-        name: Limits(gemm[index], alu[index], read[index], write[index], shared)
-        for index, name in enumerate(launch.nodes)
-    }
+def summed(parts: Collection[Limits]) -> Limits:
+    gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts), strict=True))
+    return Limits(gemm, alu, read, write, all(part.shared for part in parts))
+
+
+def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str) -> list[Limits]:
+    """Return the limits of the `count` layers of a launch in a timing model; if `count` is 0, of the whole launch.
+
+    `layer` int64 [n] is the layer of each instruction (None: there is one layer).
+    """
+    mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
+    columns = [np.bincount(mine, column, max(1, count)).astype(int).tolist() for column in _columns(program, timing)]
+    shared = program.config.pipeline.gemm == program.config.pipeline.alu
+    return [Limits(gemm, alu, read, write, shared) for gemm, alu, read, write in zip(*columns, strict=True)]
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
@@ -79,6 +83,6 @@ def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Arr
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
     write = np.where(stores(program), beats, 0)
     read = beats - write + INSN_BYTES / beat
-    if model.simulated(program, model).channel.burst == 0:
+    if model.channel(program.config).burst == 0:
         read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
     return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write

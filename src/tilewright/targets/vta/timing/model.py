@@ -18,7 +18,8 @@ from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.timeline import EVENT_US, Channel, Costs, Fetch, Simulated, Units, timeline, times
-from tilewright.targets.base import TimingModel
+from tilewright.targets import given
+from tilewright.targets.base import Number, TimingModel
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
@@ -192,7 +193,7 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
     kernel = program.kernel >= 0
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
     costs = Costs.of(
-        lead=lead.astype(np.int64),
+        lead=lead.astype(np.int64) + timing.dispatch,
         busy=np.where(kernel, np.maximum(_core(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
         rows=np.where(moved.transfers, moved.rows, 0),
         row_bytes=moved.row_bytes,
@@ -347,9 +348,9 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8
-    none, rows = np.zeros(len(program.stream), np.int64), np.where(moved.transfers, moved.rows, 0)
+    rows = np.where(moved.transfers, moved.rows, 0)
     costs = Costs.of(
-        lead=none,
+        lead=np.full(len(program.stream), timing.dispatch, np.int64),
         busy=compute(program, timing) + zeros(program) + rows * -(-moved.row_bytes // beat),
         rows=rows,
         row_bytes=moved.row_bytes,
@@ -375,5 +376,11 @@ IDEAL = Timing(
     tokens_wait=False,
 )
 
-MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, IDEAL)}
+#: The numbers that a what-if may change, and the least value of each.
+LEAST = {"gemm": 1, "alu": 1, "alu_immediate": 1, "requantise": 1, "dispatch": 0, "pipeline": 0}
+MODELS = given.Models(
+    (TILEWRIGHT, HLS, IDEAL),
+    lambda model: {key: Number(getattr(model, key), least) for key, least in LEAST.items()},
+    lambda model, source: replace(model, source=source, **source.values),
+)
 DEFAULT = TILEWRIGHT.source.name

@@ -174,7 +174,8 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
         f"{name} {'blocks' if name in STORES else 'by the PS'}": n // layer.samples
         for name, n in found.stalls().items()
     }
-    serial = found.engine + int((found.service.end - found.service.start).sum())
+    served = int((found.service.end - found.service.start).sum())
+    serial = found.engine + served
     part = Part(
         cycles=trace.cycles,
         serial_cycles=max(trace.cycles, -(-serial // layer.samples)),
@@ -182,6 +183,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
         bytes_written=int(trace.bytes_written.sum()),
         stalls=stalls,
         causes=with_rest("engine", trace.cycles, stalls),
+        bound=-(-max(found.engine, served) // layer.samples),
     )
     return trace, part
 

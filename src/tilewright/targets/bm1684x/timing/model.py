@@ -1,0 +1,57 @@
+"""The constants of the cycle estimate (estimate.py), and the timing model made of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.targets import given
+from tilewright.targets.base import Number, TimingModel
+
+
+class Timing(NamedTuple):
+    """The constants of the cycle estimate, most of them fitted to the vendor compiler's timelines."""
+
+    #: Tensor transfers in bytes per cycle: into local memory (0.844 of 64), and out of it (0.64 of 64).
+    read_rate: float = 54.0167
+    write_rate: float = 40.9775
+    #: Matrix transfers and broadcasts in bytes per cycle; as exact as the timelines show.
+    matrix_read_rate: float = 58.0
+    matrix_write_rate: float = 44.0
+    #: A run of neighbouring elements costs at least this number of bytes.
+    shortest_run: int = 256
+    #: A tensor transfer of at least `full` units of `unit` bytes has the full rate; the rate of smaller ones is in
+    #: proportion to their size.
+    unit: int = 4096
+    full: int = 4
+    #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.
+    strided_pool: int = 3
+    #: Passes of a division over its operands per Newton step; one more pass comes on top.
+    division_step: int = 10
+    #: Passes of operations that the machine runs as a sequence: `runtime/functions.py`, as in compiled programs.
+    exponential: int = 22
+    sigmoid: int = 56
+    #: Elements per cycle in each of the ceil(log2 n) passes of a sort, and in the one pass of an NMS. A guess: no
+    #: timeline has them.
+    sort_rate: int = 1
+
+
+ESTIMATE = Timing()
+
+
+class Model(NamedTuple):
+    """A timing model: its constants and their evidence."""
+
+    timing: Timing
+    source: TimingModel
+
+
+SOURCE = TimingModel(
+    "estimate",
+    "the vendor's compiler's estimate: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
+)
+MODELS = given.Models(
+    [Model(ESTIMATE, SOURCE)],
+    lambda model: {key: Number(value, 1) for key, value in model.timing._asdict().items()},
+    lambda model, source: Model(Timing(**source.values), source),
+)
+DEFAULT = SOURCE.name

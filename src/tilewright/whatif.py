@@ -1,0 +1,137 @@
+"""What-ifs: the cycles of a network on changed machines, each found by timing it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from tilewright import targets
+from tilewright.array import Array, one_thread
+from tilewright.errors import ConfigError, MachineError, TilewrightError
+from tilewright.program.program import Program
+from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
+from tilewright.run import run
+from tilewright.sim.passes import RunOptions
+from tilewright.targets import given
+from tilewright.targets.base import Change, Explores
+
+#: Called with the changed configuration keys, as text; returns the network compiled for the changed machine.
+Compile = Callable[[Mapping[str, str]], Program]
+
+
+def whatifs(
+    program: Program,
+    result: Result,
+    inputs: Array | Mapping[str, Array] | None = None,
+    *,
+    recompile: bool | Compile = False,
+) -> tuple[WhatIf, ...]:
+    """Return the cycles of a program on each changed machine that its target offers, fewest first.
+
+    `result` is the program's result, whose timing model is used. Machines that need another program are left out; with
+    `recompile`, the network is compiled for them (by a function, if one is given). A target whose time depends on
+    values runs the first sample of `inputs`; without inputs, its machines are left out. Also left out are changes that
+    make an illegal machine, one that cannot run the program, or one on which the host runs more of the network.
+    """
+    target = targets.get(program.target)
+    if not isinstance(target, Explores) or not result.cycles:
+        return ()
+    if target.time_needs_values and inputs is None:
+        return ()
+    compile_: Compile | None = None
+    if recompile and program.graph is not None:
+        compile_ = recompile if callable(recompile) else lambda overrides: _compiled(program, overrides, result.timing)
+    config = target.config(program.config, {})
+    model = given.timing_model(target.timing_models, result.timing, target.name)
+    found = []
+    for change in target.changes(config, model):
+        if change.recompile and compile_ is None:
+            continue
+        if made := _tried(program, result, change, inputs if target.time_needs_values else None, compile_):
+            found.append(made)
+    return tuple(sorted(found, key=lambda whatif: whatif.cycles))
+
+
+def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
+    """Return a program for a machine that differs from its own in `overrides`, configuration keys and their values.
+
+    Raises ConfigError if a key or value is illegal, or if a key can change more of a program than its time.
+    """
+    target = targets.get(program.target)
+    own = target.config(program.config, {})
+    given.require_digest(program, own)
+    changed, keys = target.config(own.to_dict(), overrides), given.only_time(own)
+    for key, value in overrides.items():
+        if key not in keys:
+            others = f"; the keys of {target.name} that only change time are {', '.join(keys)}" if keys else ""
+            remedy = f"compile the model again with --set {key}={value}{others}"
+            raise ConfigError("--set", f"a program compiled for another {key} may be another program", remedy)
+    return replace(program, config=changed.to_dict(), digest=changed.digest())
+
+
+def what_if_timing(timing: str, numbers: Mapping[str, float]) -> str:
+    """Return the name of a timing model with some numbers changed, such as "tilewright,alu=1"."""
+    name, *changes = timing.split(",")
+    known = dict(change.split("=", 1) for change in changes) | {key: repr(value) for key, value in numbers.items()}
+    return ",".join([name, *(f"{key}={value}" for key, value in known.items())])
+
+
+def _tried(
+    program: Program,
+    result: Result,
+    change: Change,
+    inputs: Array | Mapping[str, Array] | None,
+    compile_: Compile | None,
+) -> WhatIf | None:
+    """Return what a change does to a program; None if the changed machine is illegal or cannot run the network."""
+    overrides = {key: str(value) for key, value in change.set.items()}
+    timing = what_if_timing(result.timing, change.timing)
+    try:
+        if change.recompile:
+            assert compile_ is not None
+            other = compile_(overrides)
+            if not _nodes(program) <= _nodes(other):
+                return None  # fewer cycles only because the host does more
+        else:
+            other = on_machine(program, overrides)
+        layers = tuple(_timed(other, timing) if inputs is None else _run(other, inputs, timing))
+    except TilewrightError:
+        return None
+    how = RECOMPILED if change.recompile else SAME
+    return WhatIf(change.text, change.set, change.timing, sum(cycles for _, cycles in layers), how, dict(layers))
+
+
+def _timed(program: Program, timing: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and cycles of each layer on the machine, without computing values.
+
+    Raises MachineError if a launch cannot run to its end.
+    """
+    target, options = targets.get(program.target), RunOptions(timing, check=False, values=False, serial=False)
+    for launch in program.launches:
+        with one_thread():
+            found = target.launch(program, launch, {}, options)
+        if found.trace is None:
+            raise MachineError(f"launch '{launch.name}'", "cannot run to its end")
+        if found.parts:
+            yield from zip(launch.nodes, (part.cycles for part in found.parts), strict=True)
+        else:
+            yield launch.name, found.trace.cycles
+
+
+def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and cycles of each layer on the machine in a run of the first sample."""
+    first = {name: array[:1] for name, array in inputs.items()} if isinstance(inputs, Mapping) else inputs[:1]
+    result = run(program, first, timing=timing, check=False, compare=False)
+    yield from ((layer.name, layer.cycles) for layer in result.layers if layer.where == program.target)
+
+
+def _nodes(program: Program) -> set[str]:
+    """Return the nodes of the network that run on the machine."""
+    return {node for launch in program.launches for node in launch.nodes}
+
+
+def _compiled(program: Program, overrides: Mapping[str, str], timing: str) -> Program:
+    """Return a program's network compiled again, for its machine with some keys changed."""
+    assert program.graph is not None
+    target = targets.get(program.target)
+    return target.compile(program.graph, target.config(program.config, overrides), program.rounding, timing)
