@@ -168,10 +168,11 @@ class Simulation:
 
     def _run(self, program: Program, model: str | None) -> int:
         from tilewright import targets
+        from tilewright.cli import coverage
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import render, timeline
-        from tilewright.report.summary import Summary, predict
+        from tilewright.report.summary import HALF, Summary, predict
         from tilewright.run import run, run_bare
 
         if self.trace:
@@ -189,7 +190,8 @@ class Simulation:
         target = targets.get(program.target)
         clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
         predictions = predict(graph, result.outputs)
-        summary = Summary(result, origin, clock, self.check, predictions, labels, verification)
+        advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
+        summary = Summary(result, origin, clock, self.check, predictions, labels, verification, advice)
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html:

@@ -167,6 +167,13 @@ class Result:
         return all(layer.where != HOST for layer in self.layers)
 
     @property
+    def coverage(self) -> float:
+        """The share (0 to 1) of the multiply-accumulates that ran on the target; of the layers, if there are none."""
+        if self.macs:
+            return self.macs_on_target / self.macs
+        return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))
+
+    @property
     def peak_macs(self) -> int:
         """The most multiply-accumulates that the array could do in all cycles."""
         return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
