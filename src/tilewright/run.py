@@ -125,7 +125,8 @@ class _Job:
         self.began = perf_counter()
         self.program, self.target = program, targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
-        self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
+        about = self.target.describe(self.target.config(program.config, {}))
+        self.peak, self.clock = int(about["macs_per_cycle"]), float(about["clock_mhz"])
 
     def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
         """Run a launch. Return its entry in the report, as one Layer for the whole launch, and the target's result."""
@@ -172,6 +173,8 @@ class _Job:
             matches_reference=None,
             macs_per_cycle=self.peak,
             seconds=perf_counter() - self.began,
+            clock_mhz=self.clock,
+            checked=self.options.check,
         )
 
 

@@ -167,7 +167,6 @@ class Simulation:
             raise
 
     def _run(self, program: Program, model: str | None) -> int:
-        from tilewright import targets
         from tilewright.cli import coverage
         from tilewright.files import write_outputs
         from tilewright.model import verify
@@ -187,11 +186,9 @@ class Simulation:
             origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
                 result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
-        target = targets.get(program.target)
-        clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
         predictions = predict(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
-        summary = Summary(result, origin, clock, self.check, predictions, labels, verification, advice)
+        summary = Summary(result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice)
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html:

@@ -6,13 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace, by_size, serial_total
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tilewright.report.compare import Comparison
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
@@ -58,6 +63,11 @@ class Layer:
         """The cause of most of the cycles; "" on the host."""
         return next(iter(self.causes), "")
 
+    def __repr__(self) -> str:
+        from tilewright.report import notebook
+
+        return f"<Layer {notebook.layer_line(self)}>"
+
 
 class Deviation(NamedTuple):
     """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
@@ -96,6 +106,11 @@ class Deviation(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {"largest": self.largest, "snr_db": self.snr_db, "overflowed": self.overflowed}
 
+    def __repr__(self) -> str:
+        ratio = "" if self.snr_db is None else f", SNR {self.snr_db:.1f} dB"
+        over = f", {self.overflowed:,} values overflow" if self.overflowed else ""
+        return f"<Deviation up to {self.largest:.3g}{ratio}{over}>"
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -103,7 +118,8 @@ class Result:
 
     `matches_reference` is None if the outputs were not compared with the reference, or if the target computes real
     numbers in its own number format; then `deviations` has the deviation of each output. `seconds` is host wall time of
-    the whole run.
+    the whole run. `clock_mhz` is the machine's clock (0: not known), and `checked` says whether the run looked for
+    hazards.
     """
 
     model: str
@@ -120,6 +136,8 @@ class Result:
     macs_per_cycle: int
     seconds: float
     deviations: Mapping[str, Deviation] = field(default_factory=dict)
+    clock_mhz: float = 0.0
+    checked: bool = True
 
     @property
     def cycles(self) -> int:
@@ -203,9 +221,64 @@ class Result:
             "complete": self.complete,
             "utilization": self.utilization,
             "seconds": self.seconds,
+            "clock_mhz": self.clock_mhz,
             "matches_reference": self.matches_reference,
             "deviation": {name: own.to_json() for name, own in self.deviations.items()},
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
             "layers": [layer.to_json() for layer in self.layers],
         }
+
+    def __repr__(self) -> str:
+        from tilewright.report import notebook
+
+        return f"<Result {notebook.line(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return a short table of the layers; notebooks show it."""
+        from tilewright.report import notebook
+
+        return notebook.html(self)
+
+    def table(self) -> Any:
+        """Return one row per layer, as a pandas DataFrame, or as a list of dictionaries if pandas is not installed.
+
+        The columns are the keys of `Layer.to_json`, and "causes.X" for the cycles of each cause X.
+        """
+        from tilewright.report import notebook
+
+        return notebook.table(self)
+
+    def plot(self) -> Any:
+        """Return a matplotlib Figure with the cycles by layer and cause. Its method `savefig(path)` writes it.
+
+        Raises InputError if matplotlib is not installed, or if the run has no cycles.
+        """
+        from tilewright.report import notebook
+
+        return notebook.plot(self)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the report as one HTML file, as `--html` does. Raises InputError if the file cannot be written."""
+        from tilewright.report import notebook, render
+
+        render.write_html(notebook.summary(self), path)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write a timeline for ui.perfetto.dev, as `--trace` does: Chrome's format if the path ends in .json.
+
+        Raises InputError if the run has no cycles, if the package `perfetto` is missing, or if the file cannot be
+        written.
+        """
+        from tilewright.report import timeline
+
+        timeline.write(self, path)
+
+    def compare(self, other: Result) -> Comparison:
+        """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.
+
+        Layers are matched by name, so that the runs may be on different targets.
+        """
+        from tilewright.report.compare import compare
+
+        return compare(self.to_json(), other.to_json())

@@ -63,6 +63,9 @@ class Footprints:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def __repr__(self) -> str:
+        return f"<Footprints: {len(self):,}, of {len(self.rows):,} rows>"
+
     def extended(self, footprints: Sequence[Array]) -> Footprints:
         """Return these footprints with others appended, whose rows are exact."""
         more = Footprints.of(footprints)
@@ -138,6 +141,9 @@ class StepTable:
     describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
     works: tuple[str, ...] = ()
     work: Array | None = None
+
+    def __repr__(self) -> str:
+        return f"<StepTable: {len(self):,} steps on {', '.join(self.units)}>"
 
     @classmethod
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
@@ -229,6 +235,9 @@ class Trace:
     fetch_bytes: int
     cycles: int
     walk: Callable[[], Path] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self.table):,} steps on {', '.join(self.table.units)}: {self.cycles:,} cycles>"
 
     @cached_property
     def path(self) -> Path | None:
