@@ -14,7 +14,8 @@ from tilewright.errors import InputError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import RUNNER, HostStep, Launch, Program
-from tilewright.report.metrics import HOST, Deviation, Layer, Result
+from tilewright.report.metrics import HOST, Deviation, Layer
+from tilewright.report.result import RunResult
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
@@ -37,7 +38,7 @@ def run(
     order: str = "stream",
     seed: int = 0,
     progress: Progress | None = None,
-) -> Result:
+) -> RunResult:
     """Run S samples through a compiled network.
 
     `check` looks for hazards; `compare` compares outputs with `graph.reference`. `timing` names a timing model
@@ -83,7 +84,7 @@ def run(
 RUNNER[:] = [run]
 
 
-def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
+def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> RunResult:
     """Run each launch of a program without a network (such as assembled text) once, on the data in the program.
 
     The outputs are the values that the launches return. Raises MachineError if the program cannot run.
@@ -156,10 +157,10 @@ class _Job:
 
     def result(
         self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]
-    ) -> Result:
+    ) -> RunResult:
         """Return the result for one sample, not yet compared with the reference."""
         timing = self.options.timing
-        return Result(
+        return RunResult(
             model=model,
             target=self.program.target,
             config=self.program.config,

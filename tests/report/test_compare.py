@@ -16,7 +16,8 @@ from tilewright.errors import InputError
 from tilewright.graph.ir import Graph
 from tilewright.model import inputs
 from tilewright.report.compare import Comparison, compare
-from tilewright.report.metrics import Layer, Result
+from tilewright.report.metrics import Layer
+from tilewright.report.result import RunResult
 
 BEFORE = replace(LAUNCH, name="conv2d_3", cycles=400, causes={"GEMM": 300, "load bandwidth": 100})
 AFTER = replace(BEFORE, cycles=1220, causes={"load bandwidth": 800, "GEMM": 420})
@@ -68,7 +69,7 @@ def test_many_causes_are_summed_up() -> None:
     assert "c6 +6, c5 +5, c4 +4, c3 +3, 2 others +3" in compared((few,), (many,)).text
 
 
-def run(graph: Graph, target: str, **overrides: str) -> Result:
+def run(graph: Graph, target: str, **overrides: str) -> RunResult:
     return tw.compile(graph, target, overrides=overrides).run(inputs.random(graph).values)
 
 

@@ -39,7 +39,7 @@ def test_a_result_says_cycles_coverage_agreement_and_hazards() -> None:
 
 
 def test_layers_and_deviations_are_one_line() -> None:
-    assert repr(CONV) == "<Layer conv (conv2d) on fake: 50 cycles, 0.0% utilisation, GEMM 60%>"
+    assert repr(CONV) == "<Layer conv (conv2d) on fake: 50 cycles, utilisation 0.0 %, mostly GEMM>"
     assert repr(SOFTMAX) == "<Layer softmax (softmax) on host: no exponential>"
     assert repr(Deviation(0.0125, 1.0, 100.0, 3)) == "<Deviation up to 0.0125, SNR 20.0 dB, 3 values overflow>"
 

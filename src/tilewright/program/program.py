@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
-    from tilewright.report.metrics import Result
+    from tilewright.report.result import RunResult
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class HostStep:
 
 
 #: Holds `tilewright.run.run`. That module imports this one, so it registers itself here.
-RUNNER: list[Callable[..., Result]] = []
+RUNNER: list[Callable[..., RunResult]] = []
 
 
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
@@ -103,7 +103,7 @@ class Program:
         order: str = "stream",
         seed: int = 0,
         progress: Callable[[int, int, str], None] | None = None,
-    ) -> Result:
+    ) -> RunResult:
         """Run S samples through the program: an array (S, ...), or one array for each input of the network by name.
 
         `timing` names a timing model (None: the target's first). `check` looks for hazards. `compare` compares the

@@ -6,18 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace, by_size, serial_total
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tilewright.report.compare import Comparison
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
@@ -64,9 +59,12 @@ class Layer:
         return next(iter(self.causes), "")
 
     def __repr__(self) -> str:
-        from tilewright.report import notebook
-
-        return f"<Layer {notebook.layer_line(self)}>"
+        name = f"{self.name} ({self.op}) on {self.where}"
+        if self.where == HOST:
+            return f"<Layer {name}: {self.reason}>"
+        used = f", utilisation {100 * self.utilization:.1f} %" if self.executed_macs else ""
+        most = f", mostly {self.binds}" if self.binds else ""
+        return f"<Layer {name}: {self.cycles:,} cycles{used}{most}>"
 
 
 class Deviation(NamedTuple):
@@ -228,57 +226,3 @@ class Result:
             "findings": [finding.to_json() for finding in self.findings],
             "layers": [layer.to_json() for layer in self.layers],
         }
-
-    def __repr__(self) -> str:
-        from tilewright.report import notebook
-
-        return f"<Result {notebook.line(self)}>"
-
-    def _repr_html_(self) -> str:
-        """Return a short table of the layers; notebooks show it."""
-        from tilewright.report import notebook
-
-        return notebook.html(self)
-
-    def table(self) -> Any:
-        """Return one row per layer, as a pandas DataFrame, or as a list of dictionaries if pandas is not installed.
-
-        The columns are the keys of `Layer.to_json`, and "causes.X" for the cycles of each cause X.
-        """
-        from tilewright.report import notebook
-
-        return notebook.table(self)
-
-    def plot(self) -> Any:
-        """Return a matplotlib Figure with the cycles by layer and cause. Its method `savefig(path)` writes it.
-
-        Raises InputError if matplotlib is not installed, or if the run has no cycles.
-        """
-        from tilewright.report import notebook
-
-        return notebook.plot(self)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the report as one HTML file, as `--html` does. Raises InputError if the file cannot be written."""
-        from tilewright.report import notebook, render
-
-        render.write_html(notebook.summary(self), path)
-
-    def save_trace(self, path: str | Path) -> None:
-        """Write a timeline for ui.perfetto.dev, as `--trace` does: Chrome's format if the path ends in .json.
-
-        Raises InputError if the run has no cycles, if the package `perfetto` is missing, or if the file cannot be
-        written.
-        """
-        from tilewright.report import timeline
-
-        timeline.write(self, path)
-
-    def compare(self, other: Result) -> Comparison:
-        """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.
-
-        Layers are matched by name, so that the runs may be on different targets.
-        """
-        from tilewright.report.compare import compare
-
-        return compare(self.to_json(), other.to_json())

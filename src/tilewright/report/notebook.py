@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import InputError
 from tilewright.report import summary as summaries
-from tilewright.report.metrics import HOST, Layer, Result
+from tilewright.report.metrics import Result
 from tilewright.report.summary import CAUSE, NUMERIC, Summary
 
 #: Columns of the HTML table; causes that a picture shows before it sums up the rest.
@@ -59,15 +59,6 @@ def outcome(result: Result) -> str:
     if not result.checked and not result.findings:
         return f"{agreed}, hazards not checked"
     return f"{agreed}, {len(result.findings)} {'hazard' if len(result.findings) == 1 else 'hazards'}"
-
-
-def layer_line(layer: Layer) -> str:
-    """Return a layer as one line of text."""
-    name = f"{layer.name} ({layer.op}) on {layer.where}"
-    if layer.where == HOST:
-        return f"{name}: {layer.reason}"
-    used = f", {summaries.percent(layer.utilization)} utilisation" if layer.executed_macs else ""
-    return f"{name}: {layer.cycles:,} cycles{used}, {summaries.top_causes(layer.causes)}"
 
 
 def rows(result: Result) -> list[dict[str, Any]]:

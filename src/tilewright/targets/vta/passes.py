@@ -96,7 +96,7 @@ class Prepared:
         """
         if not self.trace or not self.serial or layer is None:
             return ()
-        divided = self.trace.parts(layer, self.serial, self.busiest)
+        divided = self.trace.parts(layer, self.serial, self.busiest, self.macs)
         return divided + (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
 
     @property
