@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 import tilewright as tw
+from tilewright.cli.coverage import best_offer
 from tilewright.model import inputs
 from tilewright.report import render
 from tilewright.report.summary import Summary, predict
@@ -25,7 +26,9 @@ def main() -> None:
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
     to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
     predictions = predict(program.graph, result.outputs)
-    render.show(Summary(result, samples.source, result.clock_mhz, True, predictions, samples.classes), to)
+    advice = str(best_offer(program) or "")
+    made = Summary(result, samples.source, result.clock_mhz, True, predictions, samples.classes, advice=advice)
+    render.show(made, to)
     picture = to.export_svg(title="tilewright", unique_id="run")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network
     (ROOT / "docs" / "run.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")
