@@ -98,6 +98,19 @@ def test_names_and_reasons_are_whole_at_every_width(width: int) -> None:
         assert "1,234,567" in table or ran is ONNX
 
 
+@pytest.mark.parametrize(
+    ("width", "text"), [(60, "host: as softmax_11"), (160, "softmax needs exponentials and a division")]
+)
+def test_a_reason_of_several_lines_is_printed_once(width: int, text: str) -> None:
+    again = replace(TFLITE.layers[-1], name="softmax_12")
+    other = replace(again, name="other_13", reason="no rule")
+    lines = printed(replace(TFLITE, layers=(*TFLITE.layers, again, other)), width).splitlines()
+    (line,) = [line for line in lines if "softmax_12 " in line]
+    assert line.endswith(f" {text}")
+    (line,) = [line for line in lines if "other_13 " in line]
+    assert line.endswith("no rule")
+
+
 def test_columns_go_by_priority_and_the_last_line_says_which() -> None:
     made = Grid(("name", "a", "b", "why"), {"a", "b"}, drop=("b", "a"), least={"why": 10})
     made.add_row("conv", "1,000", "2,000", "words that wrap")

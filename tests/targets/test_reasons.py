@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,13 @@ def test_advice_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "; make it int8" in said("-t", "vta")
     assert "; --set precision=f16 takes 1 more layer, or make it int8" in said("-t", "bm1684x")
     assert not said("-t", "bm1684x", "--set", "precision=f16")
+    assert main(["run", str(path), "-t", "bm1684x"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(
+        "net on bm1684x, rounding ort: only 0 % of the MACs ran on bm1684x; --set precision=f16 takes"
+    )
+    assert main(["run", str(path), "-t", "bm1684x", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["advice"].startswith("--set precision=f16 takes 1 more layer")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from tilewright.files import replacing
 from tilewright.report import summary as summaries
+from tilewright.report.metrics import HOST
 from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary, percent
 from tilewright.sim.findings import Finding
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tilewright.report.metrics import Result
-    from tilewright.report.table import Grid
+    from tilewright.report.table import Fit, Grid
 
 #: Characters a line of piped output, and of the narrowest terminal that tables are made for.
 PIPED, NARROWEST = 160, 40
@@ -67,8 +68,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
     coverage, *facts = summaries.facts(summary)
     _say_fact(to, coverage)
     if result.layers:
-        made = _layers(result, ())
-        to.print(_layers(result, made.fit(to.width).dropped))
+        to.print(_layers(result, _layers(result).fit(to.width)))
     for fact in facts:
         _say_fact(to, fact)
     for finding in result.findings[:LISTED]:
@@ -77,15 +77,22 @@ def show(summary: Summary, to: Console | None = None) -> None:
         to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
 
 
-def _layers(result: Result, dropped: Collection[str]) -> Grid:
-    """Return the table of layers. If it goes without the column `where`, the last column says what the host ran."""
+def _layers(result: Result, fit: Fit | None = None) -> Grid:
+    """Return the table of layers, as it is or as it fits: then the last column can take over the column `where`.
+
+    A reason that does not fit in one line is printed once. Later layers refer to the first with this reason.
+    """
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
     made = table(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
-    for row in rows:
-        on_host = row["where"] == "host"
-        if on_host and "where" in dropped:
-            row[CAUSE] = f"host: {row[CAUSE]}"
+    first: dict[str, str] = {}
+    for row, layer in zip(rows, result.layers, strict=True):
+        on_host = layer.where == HOST
+        if on_host and fit:
+            before = "host: " if "where" in fit.dropped else ""
+            named = first.setdefault(layer.reason, layer.name)
+            again = named != layer.name and len(before + layer.reason) > fit.widths[-1]
+            row[CAUSE] = before + (f"as {named}" if again else layer.reason)
         made.add_row(*(row[name] for name in COLUMNS), style="dim" if on_host else "")
     made.add_section()
     total = summaries.totals(result)
