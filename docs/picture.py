@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 import tilewright as tw
-from tilewright import targets
+from tilewright.cli.coverage import best_offer
 from tilewright.model import inputs
 from tilewright.report import render
 from tilewright.report.summary import Summary, predict
@@ -23,12 +23,12 @@ def main() -> None:
     assert program.graph is not None
     samples = inputs.read("examples/digits/samples.npz", program.graph)
     result = program.run(samples.values)
-    target = targets.get(program.target)
-    clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
     to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
     predictions = predict(program.graph, result.outputs)
-    render.show(Summary(result, samples.source, clock, True, predictions, samples.classes), to)
+    advice = str(best_offer(program) or "")
+    made = Summary(result, samples.source, result.clock_mhz, True, predictions, samples.classes, advice=advice)
+    render.show(made, to)
     picture = to.export_svg(title="tilewright", unique_id="run")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network
     (ROOT / "docs" / "run.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")

@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 
 from tilewright.targets.cfu.compiler import firmware
-from tilewright.targets.vta.compiler import search, tune
+from tilewright.targets.vta.compiler import compiler, search, tune
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -82,12 +82,15 @@ def brief_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if request.node.get_closest_marker("slow"):
         yield
         return
-    search._ranked.cache_clear()  # plans of other tests
+    caches = search._ranked, compiler._code
+    for cache in caches:
+        cache.cache_clear()  # plans of other tests
     for module, name, value in ((search, "EFFORT", 0), (search, "REFINING", 0), (search, "LEAST", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(tune, "EFFORT", 500)
     yield
-    search._ranked.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.fixture(scope="session")

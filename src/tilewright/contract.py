@@ -25,7 +25,7 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
 from tilewright.report.timeline import CAUSES, PATH, timeline
-from tilewright.targets.base import Target
+from tilewright.targets.base import Offers, Target
 from tilewright.whatif import on_machine, what_if_timing, whatifs
 
 Check = Callable[[Target], None]
@@ -209,6 +209,19 @@ def json_is_stable(target: Target) -> None:
         assert sum(each["causes"].values()) == each["cycles"], "each cycle needs exactly one cause"
 
 
+def offers_are_true(target: Target) -> None:
+    """Check that each offered option is a configuration, and that it takes each layer of which `takes` says so."""
+    if not isinstance(target, Offers):
+        return
+    for option in target.offers:
+        key, _, value = option.partition("=")
+        config = target.config(None, {key: value})
+        program = target.compile(network(), config, "tflm")
+        mine = {name for launch in program.launches for name in launch.nodes}
+        for site in network().sites():
+            assert site.node.name in mine or not target.takes(site, config, "tflm"), f"{option}: {site.node.name}"
+
+
 CHECKS: tuple[Check, ...] = (
     says_what_it_is,
     configurations_round_trip,
@@ -223,6 +236,7 @@ CHECKS: tuple[Check, ...] = (
     text_is_read_back_exactly,
     check_finds_nothing_in_compiled_programs,
     json_is_stable,
+    offers_are_true,
 )
 
 

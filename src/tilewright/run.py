@@ -14,7 +14,8 @@ from tilewright.errors import InputError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import RUNNER, HostStep, Launch, Program
-from tilewright.report.metrics import HOST, Deviation, Layer, Result
+from tilewright.report.metrics import HOST, Deviation, Layer
+from tilewright.report.result import RunResult
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
@@ -38,7 +39,7 @@ def run(
     order: str = "stream",
     seed: int = 0,
     progress: Progress | None = None,
-) -> Result:
+) -> RunResult:
     """Run S samples through a compiled network.
 
     `check` looks for hazards; `compare` compares outputs with `graph.reference`. `timing` names a timing model
@@ -84,7 +85,7 @@ def run(
 RUNNER[:] = [run]
 
 
-def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
+def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> RunResult:
     """Run each launch of a program without a network (such as assembled text) once, on the data in the program.
 
     The outputs are the values that the launches return. Raises MachineError if the program cannot run.
@@ -127,7 +128,8 @@ class _Job:
         self.program, self.target = program, targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
         self.bound = 0  # of the launches run so far
-        self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
+        about = self.target.describe(self.target.config(program.config, {}))
+        self.machine, self.peak = about, int(about["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
         """Run a launch. Return its entry in the report, as one Layer for the whole launch, and the target's result."""
@@ -159,10 +161,10 @@ class _Job:
 
     def result(
         self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]
-    ) -> Result:
+    ) -> RunResult:
         """Return the result for one sample, not yet compared with the reference."""
         timing = self.options.timing
-        return Result(
+        return RunResult(
             model=model,
             target=self.program.target,
             config=self.program.config,
@@ -177,6 +179,10 @@ class _Job:
             macs_per_cycle=self.peak,
             seconds=perf_counter() - self.began,
             bound=self.bound,
+            clock_mhz=float(self.machine["clock_mhz"]),
+            program=self.program,
+            machine=self.machine,
+            checked=self.options.check,
         )
 
 

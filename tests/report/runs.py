@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from tests.fake import trace
-from tilewright.report.metrics import Layer, Result
+from tilewright.report.metrics import Layer
+from tilewright.report.result import RunResult
 
 LAUNCH = Layer("conv", "conv2d", "fake", cycles=50, macs=64, stalls={"load->compute token": 10}, trace=trace())
 
@@ -15,8 +16,8 @@ LAUNCH = Layer("conv", "conv2d", "fake", cycles=50, macs=64, stalls={"load->comp
 SOFTMAX = Layer("softmax", "softmax", "host", reason="no exponential")
 
 
-def result(*layers: Layer) -> Result:
-    return Result(
+def result(*layers: Layer) -> RunResult:
+    return RunResult(
         model="net",
         target="fake",
         config={},

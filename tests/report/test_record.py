@@ -39,7 +39,7 @@ def equal(a: record.Record, b: record.Record) -> bool:
 def test_a_run_is_what_it_was(target: str, tmp_path: Path) -> None:
     program = tw.compile(DIGITS, target)
     result = program.run(inputs.random(tw.load(DIGITS)).values)
-    kept = record.of(Summary(result, "random", 100.0), program, {"macs_per_cycle": 1}, record.Origin("a", "b", "c"))
+    kept = record.of(Summary(result, "random", 100.0), record.Origin("a", "b", "c"))
     record.save(kept, tmp_path / "a.twr")
     assert equal(record.load(tmp_path / "a.twr"), kept)
     launches = kept.run["launches"]

@@ -33,11 +33,6 @@ def test_sizes(number: int, text: str) -> None:
     assert summary.size(number) == text
 
 
-def test_shorten_keeps_both_ends() -> None:
-    assert summary.shorten("average_pool_2d_6", 20) == "average_pool_2d_6"
-    assert summary.shorten("a_very_long_layer_name_12", 12) == "a_ver..me_12"
-
-
 def graph(inputs: tuple[int, ...], *outputs: tuple[int, ...]) -> Graph:
     tensors = {f"out{i}": Tensor(f"out{i}", shape, "int8") for i, shape in enumerate(outputs)}
     return Graph("g", {"in": Tensor("in", inputs, "int8"), **tensors}, (), ("in",), tuple(tensors))
@@ -135,9 +130,8 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
     assert next(iter(found)) == "MACs"
     assert found["MACs"] == "0 of 12.5 M MACs ran on fake (0 %)"
     assert "time" not in found
-    assert (
-        found["cycles"] == "50 per sample, of 1 layer on fake only; not the network's time: 12.5 M MACs ran on the host"
-    )
+    mine, left = "of 1 layer on fake only (0 % of the MACs)", "12.5 M MACs ran on the host"
+    assert found["cycles"] == f"50 per sample, {mine}; not the network's time: {left}"
     assert not any(" us" in text or "MHz" in text for text in found.values())
     page = page_of(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
     assert "0 of 12.5 M MACs ran on fake (0 %)" in page
@@ -148,15 +142,41 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
 def test_a_network_whose_macs_all_ran_on_the_machine_has_a_time() -> None:
     found = facts(replace(LAUNCH, executed_macs=64), SOFTMAX)
     assert found["MACs"] == "64 of 64 MACs ran on fake (100 %)"
-    assert found["time"] == "50 cycles per sample = 0.67 us at 75 MHz (host steps not counted)"
+    assert found["time"] == "50 cycles per sample = 0.67 us at 75 MHz, for 100 % of the MACs (host steps not counted)"
     assert "cycles" not in found
 
 
 def test_a_network_without_macs_is_judged_by_its_layers() -> None:
     pool = replace(LAUNCH, name="pool", op="max_pool_2d", macs=0)
     assert facts(pool)["MACs"] == "none to run; 1 of 1 layers ran on fake"
-    assert "time" in facts(pool)
+    assert facts(pool)["time"].endswith("at 75 MHz, for 1 of 1 layers")
     assert facts(pool, SOFTMAX)["cycles"].endswith("not the network's time: the host ran the other layers")
+
+
+def headline(*layers: Layer, advice: str = "") -> str:
+    return summary.headline(Summary(result(*layers), "1 sample", 75.0, advice=advice))
+
+
+def test_the_first_line_warns_of_a_network_that_mostly_ran_on_the_host() -> None:
+    """Half of the MACs is enough for a plain title."""
+    half = (replace(LAUNCH, macs=50), replace(HOST_CONV, macs=50))
+    assert headline(*half, advice="--set big=1 takes 1 more layer") == "net on fake, rounding tflm"
+    less = (replace(LAUNCH, macs=49), replace(HOST_CONV, macs=51))
+    said = "net on fake, rounding tflm: only 49.0 % of the MACs ran on fake"
+    assert headline(*less) == said
+    assert headline(*less, advice="--set big=1 takes 1 more layer") == f"{said}; --set big=1 takes 1 more layer"
+    pool = replace(LAUNCH, macs=0)
+    assert headline(pool, SOFTMAX) == "net on fake, rounding tflm"
+    assert "only 1 of 3 layers ran on fake" in headline(pool, SOFTMAX, SOFTMAX)
+    page = page_of(Summary(result(*less), "1 sample", 75.0, advice="--set big=1 takes 1 more layer"))
+    assert f"<h1>{said}; --set big=1 takes 1 more layer</h1>" in page
+
+
+def test_an_option_that_takes_more_layers_is_a_fact_if_most_ran_on_the_machine() -> None:
+    ran = Summary(result(LAUNCH, SOFTMAX), "1 sample", 75.0, advice="--set big=1 takes 1 more layer")
+    assert ("on the host", "1 layer; --set big=1 takes 1 more layer", False) in list(summary.facts(ran))
+    assert ran.to_json()["advice"] == "--set big=1 takes 1 more layer"
+    assert "advice" not in Summary(RUN, "1 sample", 75.0).to_json()
 
 
 @pytest.mark.parametrize(

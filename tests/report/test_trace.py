@@ -149,7 +149,9 @@ def test_a_trace_of_launches_alone_says_that_they_are_not_the_network() -> None:
     assert timeline(RUN).about["cycles"] == "100, for one sample"
     shown = timeline(result(replace(LAUNCH, macs=0), replace(SOFTMAX, macs=1000)))
     assert shown.about["MACs"] == "0 of 1.00 k MACs ran on fake (0 %)"
-    assert shown.about["cycles"].startswith("50 per sample, of 1 layer on fake only; not the network's time")
+    assert shown.about["cycles"].startswith(
+        "50 per sample, of 1 layer on fake only (0 % of the MACs); not the network's time"
+    )
 
 
 def test_a_run_without_cycles_has_no_trace(tmp_path: Path) -> None:

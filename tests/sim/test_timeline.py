@@ -155,3 +155,18 @@ def test_steps_that_need_a_later_one_have_no_serial_time() -> None:
     alone = times(fills, order(fills), Simulated(costs([5] * 4), PORT, FETCH))[1]
     assert alone is not None
     assert trace_of(waits, costs([5, 5])).parts(np.array([0, 1]), None, "load")[1].serial_cycles is None
+
+
+def test_a_part_has_the_cycles_in_which_its_multiply_accumulates_are_done() -> None:
+    """Steps on the middle unit multiply. Those of part 1 run while part 0 still stores, so part 0 ends before them."""
+    steps = steps_of([1, 2, 1, 2])
+    trace = trace_of(steps, costs([10, 100, 40, 5]))
+    part, macs = np.array([0, 0, 1, 1]), np.array([7, 0, 7, 0])
+    assert trace.end[1] > trace.end[2] > trace.start[2] > trace.end[0]
+    whole = [own.cycles for own in trace.parts(part, None, "compute")]
+    fair = [own.cycles for own in trace.parts(part, None, "compute", macs)]
+    assert whole == [trace.end[1], trace.cycles - trace.end[1]]
+    assert fair == [trace.start[2], trace.cycles - trace.start[2]]
+    assert [sum(own.causes.values()) for own in trace.parts(part, None, "compute", macs)] == fair
+    idle = trace.parts(np.array([0, 1, 2, 2]), None, "compute", macs)  # part 1 multiplies nothing
+    assert [own.cycles for own in idle] == [trace.end[0], trace.start[2] - trace.end[0], fair[1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.cli import main
+from tilewright.cli.coverage import best_offer
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep
 from tilewright.template import onemac
@@ -104,19 +106,53 @@ def test_real_networks_on_bm1684x_say_which_attribute(reason: str, tmp_path: Pat
 
 
 def test_advice_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """int8 is no advice for a network that runs in f16, and f16 is one where it does not."""
+    """int8 is no advice for a network that runs in f16, nor f16 for one that it would leave to the host."""
     next(iter(CASES.values()))(path := tmp_path / "net.onnx")
 
     def said(*options: str) -> str:
         assert main(["explain", str(path), *options]) == 0
         return capsys.readouterr().err
 
-    assert "make it int8" in said("-t", "vta")
-    assert "--set precision" not in said("-t", "vta")
-    assert "--set precision=f16 computes them on bm1684x, or make it int8" in said("-t", "bm1684x")
+    assert "; make it int8" in said("-t", "vta")
+    assert "; make it int8" in said("-t", "bm1684x")
     asked = said("-t", "bm1684x", "--set", "precision=f16")
-    assert "mostly because group=3 is not supported" in asked
+    assert "; mostly because group=3 is not supported" in asked
     assert "int8" not in asked
+    real(node("Conv", ["x", "w"], ["y"]), inputs=X, constants={"w": (6, 6, 3, 3)})(path)
+    assert "; make it int8" in said("-t", "vta")
+    assert "; --set precision=f16 takes 1 more layer, or make it int8" in said("-t", "bm1684x")
+    assert not said("-t", "bm1684x", "--set", "precision=f16")
+    assert main(["run", str(path), "-t", "bm1684x"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(
+        "net on bm1684x, rounding ort: only 0 % of the MACs ran on bm1684x; --set precision=f16 takes"
+    )
+    assert main(["run", str(path), "-t", "bm1684x", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["advice"].startswith("--set precision=f16 takes 1 more layer")
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        ("mlperf_tiny_qdq/resnet8_cifar10_int8_qdq", "vta"),
+        ("mlperf_tiny_qdq/dscnn_kws_int8_qdq", "vta"),
+        ("mnist8_cntk/model", "bm1684x"),
+        ("yunet_n_320/yunet_n_320_fp32", "bm1684x"),
+    ],
+)
+def test_an_offered_option_takes_at_least_as_many_layers_as_it_says(model: str, target: str, shared: Path) -> None:
+    """The compiler takes these layers, and those that only move data between them."""
+    graph = tw.load(shared / "onnx_models" / f"{model}.onnx")
+    program = tw.compile(graph, target, rounding="ort")
+    offer = best_offer(program)
+    assert offer is not None
+    key, _, value = offer.option.partition("=")
+    other = reasons(graph, target, **{key: value})
+    moved = reasons(graph, target).keys() - other.keys()
+    assert offer.layers <= len(moved)
+    left = [site for site in graph.sites() if site.node.name in moved and site.node.op.macs(site)]
+    assert offer.macs == sum(site.node.op.macs(site) for site in left)
+    assert best_offer(tw.compile(graph, target, overrides={key: value}, rounding="ort")) is None
 
 
 def test_the_report_names_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

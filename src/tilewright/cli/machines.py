@@ -234,7 +234,7 @@ def _show(about: dict[str, Any]) -> None:
     same = [key for key in sizes if len({str(preset.get(key)) for preset in presets.values()}) == 1]
     shown = (*columns, *(key for key in sizes if key not in same))
     titles = {key: key.replace("_", " ").replace("macs per", "MAC /").replace("mhz", "MHz") for key in shown}
-    made = table(to, ("preset", *titles.values()), set(titles.values()))
+    made = table(("preset", *titles.values()), set(titles.values()), tuple(reversed(titles.values())))
     for name, preset in presets.items():
         made.add_row(name, *(str(preset.get(key, "-")) for key in shown))
     to.print(made)

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tilewright.program.program import Program
     from tilewright.quantize.samples import Pixels
 
-#: Share of MACs on real numbers past which a network counts as not quantised, and the user is told to quantise it.
-MOSTLY = 0.5
-
 
 @click.command()
 @options.compilation
@@ -160,32 +157,16 @@ def quantize(
 def _compiled(asked: Compilation, timing: str | None = None) -> Program:
     """Compile a model. Print a line on stderr if it should be quantised first."""
     from tilewright import compile as compile_model
-    from tilewright.program.program import HostStep
-    from tilewright.report.summary import real_share, weightiest
+    from tilewright.cli.coverage import advice, on_host
+    from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides
     program = compile_model(asked.model, *target, asked.rounding, cache=not asked.no_cache, timing=timing)
-    on_host = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
-    share = real_share(program.graph, on_host) if program.graph else 0.0
-    if share > MOSTLY and program.graph:
-        advice = _advice(program, asked.model, weightiest(program.graph, on_host))
+    share = real_share(program.graph, on_host(program)) if program.graph else 0.0
+    if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
-        click.echo(f"tilewright: {asked.model}: {said}{advice}", err=True)
+        click.echo(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
     return program
-
-
-def _advice(program: Program, model: str, reason: str) -> str:
-    """Return advice for a network whose real numbers the host computes: use int8, or a machine for real numbers."""
-    from tilewright import targets
-    from tilewright.targets.base import Approximates
-
-    int8 = f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx"
-    target = targets.get(program.target)
-    if not isinstance(target, Approximates):
-        return f"; {int8}"
-    if target.takes_real(target.config(program.config, {})):
-        return f", mostly because {reason}"
-    return f"; {target.real_option} computes them on {program.target}, or {int8}"
 
 
 def _pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:

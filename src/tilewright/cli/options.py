@@ -183,11 +183,11 @@ class Simulation:
     def _run(
         self, program: Program, path: str, verified: bool, recompile: Callable[[Mapping[str, str]], Program] | None
     ) -> int:
-        from tilewright import targets
+        from tilewright.cli import coverage
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
-        from tilewright.report.summary import Summary, predict
+        from tilewright.report.summary import HALF, Summary, predict
         from tilewright.run import run, run_bare
         from tilewright.whatif import whatifs
 
@@ -206,11 +206,9 @@ class Simulation:
         thorough = self.html is not None if self.what_if is None else self.what_if
         values = samples.values if samples and thorough else None
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
-        target = targets.get(program.target)
-        machine = target.describe(target.config(program.config, {}))
-        clock = float(machine["clock_mhz"])
         predictions = predict(graph, result.outputs)
-        summary = Summary(result, origin, clock, self.check, predictions, labels, verification)
+        advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
+        summary = Summary(result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice)
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html or self.save:
@@ -223,13 +221,13 @@ class Simulation:
                 hashlib.sha256(Path(path).read_bytes()).hexdigest(),
                 f"Tilewright {__version__}",
             )
-            made = record.of(summary, program, machine, source)
+            made = record.of(summary, source)
             if self.html:
                 page.write(made, self.html)
             if self.save:
                 record.save(made, self.save)
         if self.trace:
-            perfetto.write(result, self.trace, clock)
+            perfetto.write(result, self.trace, result.clock_mhz)
         if self.as_json:
             click.echo(json.dumps(summary.to_json()))
         else:

@@ -70,12 +70,22 @@ class Tensor:
         """The per-tensor zero point. Raises ModelError if the tensor has no zero point, or one per channel."""
         return self._single().zero_point[0]
 
+    def __repr__(self) -> str:
+        scales = self.quant.scale if self.quant else ()
+        text = f"<Tensor {self.name}: {_type(self)}"
+        text += f", scale {scales[0]:.6g}" if len(scales) == 1 else f", {len(scales)} scales" if scales else ""
+        return f"{text}, constant>" if self.data is not None else f"{text}>"
+
     def _single(self) -> Quant:
         if self.quant is None:
             raise ModelError(f"tensor '{self.name}'", "has no quantisation parameters", "quantise the model to int8")
         if self.quant.per_channel:
             raise ModelError(f"tensor '{self.name}'", "is quantised per channel where one scale is required")
         return self.quant
+
+
+def _type(tensor: Tensor) -> str:
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
 
 
 class Named:
@@ -100,6 +110,9 @@ class Node(Named):
     op: Op
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}: {self.op.label}>"
 
 
 @dataclass(frozen=True)
@@ -149,6 +162,10 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     rounding: str = "tflm"
+
+    def __repr__(self) -> str:
+        given, made = ([_type(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
+        return f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(given)} -> {', '.join(made)}>"
 
     def site(self, node: Node) -> Site:
         return Site(

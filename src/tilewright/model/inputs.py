@@ -51,6 +51,9 @@ class Samples:
     labels: Array | None
     source: str
 
+    def __repr__(self) -> str:
+        return f"<Samples: {self.source}>"
+
     @property
     def classes(self) -> tuple[int, ...] | None:
         """The labels as Python integers; None if there are no labels."""

@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
-    from tilewright.report.metrics import Result
+    from tilewright.report.result import RunResult
 
 T = TypeVar("T")
 
@@ -29,6 +29,11 @@ class Launch:
     nodes: tuple[str, ...]
     meta: Mapping[str, Any]
     arrays: Mapping[str, Array]
+
+    def __repr__(self) -> str:
+        size = sum(array.nbytes for array in self.arrays.values())
+        nodes = f"{len(self.nodes)} {'node' if len(self.nodes) == 1 else 'nodes'}"
+        return f"<Launch {self.name}: {nodes}, {len(self.arrays)} arrays of {size:,} bytes>"
 
 
 class Configuration(Protocol):
@@ -53,7 +58,7 @@ class HostStep:
 
 
 #: Holds `tilewright.run.run`. That module imports this one, so it registers itself here.
-RUNNER: list[Callable[..., Result]] = []
+RUNNER: list[Callable[..., RunResult]] = []
 
 
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
@@ -88,9 +93,26 @@ class Program:
         """Return a program of launches without a network, as assembled from text."""
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
-    def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
-        """Run S samples through the program. Options, result and errors are the same as for `tilewright.run.run`."""
-        return RUNNER[0](self, inputs, **options)
+    def run(
+        self,
+        inputs: Array | Mapping[str, Array],
+        *,
+        timing: str | None = None,
+        check: bool = True,
+        compare: bool = True,
+        order: str = "stream",
+        seed: int = 0,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> RunResult:
+        """Run S samples through the program: an array (S, ...), or one array for each input of the network by name.
+
+        `timing` names a timing model (None: the target's first). `check` looks for hazards. `compare` compares the
+        outputs with the integer reference. `order` is the order in which the machine's values are computed: "stream",
+        "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
+        total and the step's name. Raises the errors of `tilewright.run.run`.
+        """
+        run = RUNNER[0]
+        return run(self, inputs, timing=timing, check=check, compare=compare, order=order, seed=seed, progress=progress)
 
     def outline(self) -> dict[str, Any]:
         """Return where each step runs, with the reason for each host step, as JSON values."""
@@ -106,3 +128,8 @@ class Program:
     @property
     def launches(self) -> tuple[Launch, ...]:
         return tuple(step for step in self.steps if isinstance(step, Launch))
+
+    def __repr__(self) -> str:
+        launches = self.launches
+        name = f"{self.graph.name} for {self.target}" if self.graph else f"for {self.target}, without a network"
+        return f"<Program {name}: {len(launches)} launches, {len(self.steps) - len(launches)} host steps>"

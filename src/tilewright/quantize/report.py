@@ -235,11 +235,11 @@ def show(report: Report) -> None:
 
     to = console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
-    made = table(to, columns, NUMERIC)
+    made = table(columns, NUMERIC, ("shift", "scale", "op"))
     for row in report.fidelity.layers:
         scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
         cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
-        made.add_row(*(Text(cell) for name, cell in cells if name in columns))
+        made.add_row(*(cell for name, cell in cells if name in columns))
     to.print(made)
     for topic, statement in _facts(report):
         to.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)

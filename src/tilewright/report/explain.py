@@ -64,16 +64,14 @@ def _bytes(tensor: Tensor) -> int:
 
 def show(program: Program, plans: str) -> None:
     """Print where each step runs, the analysis of each layer, the graph as text, and the target's text `plans`."""
-    from rich.text import Text
-
     to = console()
-    made = table(to, ("#", "step", "where", "nodes / why on host"), {"#"})
+    made = table(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
     for index, step in enumerate(program.steps):
         if isinstance(step, HostStep):
             row = (str(index), step.name, "host", step.reason)
         else:
             row = (str(index), step.name, program.target, ", ".join(step.nodes))
-        made.add_row(*(Text(cell) for cell in row), style="dim" if isinstance(step, HostStep) else "")
+        made.add_row(*row, style="dim" if isinstance(step, HostStep) else "")
     to.print(made)
     if program.graph is not None:
         _analysis(program.graph)
@@ -83,16 +81,14 @@ def show(program: Program, plans: str) -> None:
 
 def _analysis(graph: Graph) -> None:
     """Print a table of the multiply-accumulates and bytes of each layer."""
-    from rich.text import Text
-
     to = console()
     to.print("\n== analysis ==", style="bold")
     columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs per byte")
-    made = table(to, columns, set(columns[2:]))
+    drop = ("MACs per byte", "op", "outputs", "inputs", "weights")
+    made = table(columns, set(columns[2:]), drop)
     for row in rows(graph):
         volumes = (size(number) for number in (row.input_bytes, row.weight_bytes, row.output_bytes))
-        cells = (row.name, row.op, count(row.macs), *volumes, f"{row.intensity:.1f}")
-        made.add_row(*(Text(cell) for cell in cells))
+        made.add_row(row.name, row.op, count(row.macs), *volumes, f"{row.intensity:.1f}")
     to.print(made)
 
 

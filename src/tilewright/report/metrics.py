@@ -6,13 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace, by_size, serial_total
+
+if TYPE_CHECKING:
+    from tilewright.program.program import Program
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
@@ -98,6 +101,14 @@ class Layer:
         """The cause of most of the cycles; "" on the host."""
         return next(iter(self.causes), "")
 
+    def __repr__(self) -> str:
+        name = f"{self.name} ({self.op}) on {self.where}"
+        if self.where == HOST:
+            return f"<Layer {name}: {self.reason}>"
+        used = f", utilisation {100 * self.utilization:.1f} %" if self.executed_macs else ""
+        most = f", mostly {self.binds}" if self.binds else ""
+        return f"<Layer {name}: {self.cycles:,} cycles{used}{most}>"
+
 
 class Deviation(NamedTuple):
     """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
@@ -136,6 +147,11 @@ class Deviation(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {"largest": self.largest, "snr_db": self.snr_db, "overflowed": self.overflowed}
 
+    def __repr__(self) -> str:
+        ratio = "" if self.snr_db is None else f", SNR {self.snr_db:.1f} dB"
+        over = f", {self.overflowed:,} values overflow" if self.overflowed else ""
+        return f"<Deviation up to {self.largest:.3g}{ratio}{over}>"
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -145,6 +161,8 @@ class Result:
     numbers in its own number format; then `deviations` has the deviation of each output. `seconds` is host wall time of
     the whole run. `bound` is the least number of cycles that the work of the launches can take on this machine, one
     launch after the other; it is never above `cycles`. `whatifs` are the cycles on changed machines, fewest first.
+    `clock_mhz` is the machine's clock (0: not known), and `checked` says whether the run looked for hazards. `program`
+    is what ran, and `machine` is what `Target.describe` says of its configuration.
     """
 
     model: str
@@ -163,8 +181,12 @@ class Result:
     deviations: Mapping[str, Deviation] = field(default_factory=dict)
     bound: int = 0
     whatifs: tuple[WhatIf, ...] = ()
+    clock_mhz: float = 0.0
+    checked: bool = True
+    program: Program | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_whatifs(self, found: Iterable[WhatIf]) -> Result:
+    def with_whatifs(self, found: Iterable[WhatIf]) -> Self:
         """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""
         whatifs = tuple(sorted(found, key=lambda whatif: whatif.cycles))
         layers = [
@@ -222,6 +244,13 @@ class Result:
         return all(layer.where != HOST for layer in self.layers)
 
     @property
+    def coverage(self) -> float:
+        """The share (0 to 1) of the multiply-accumulates that ran on the target; of the layers, if there are none."""
+        if self.macs:
+            return self.macs_on_target / self.macs
+        return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))
+
+    @property
     def peak_macs(self) -> int:
         """The most multiply-accumulates that the array could do in all cycles."""
         return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
@@ -252,6 +281,7 @@ class Result:
             "complete": self.complete,
             "utilization": self.utilization,
             "seconds": self.seconds,
+            "clock_mhz": self.clock_mhz,
             "matches_reference": self.matches_reference,
             "deviation": {name: own.to_json() for name, own in self.deviations.items()},
             "hazards": len(self.findings),

@@ -21,7 +21,7 @@ from tilewright.program import archive
 from tilewright.program.program import HostStep, Program
 from tilewright.program.serial import record as checked
 from tilewright.report.series import series
-from tilewright.report.summary import Summary, facts, title
+from tilewright.report.summary import Summary, facts, headline, title
 from tilewright.sim.causes import NAMES
 from tilewright.sim.order import match_tokens
 from tilewright.sim.steps import StepTable, Trace
@@ -39,6 +39,7 @@ DESCRIBED = 200_000
 _RUN = {
     "summary": dict,
     "title": str,
+    "headline": str,
     "facts": tuple[tuple[str, str, bool], ...],
     "clock_mhz": float,
     "machine": dict,
@@ -84,18 +85,10 @@ class Record(NamedTuple):
     arrays: Mapping[str, Array]
 
 
-def of(
-    summary: Summary,
-    program: Program | None = None,
-    machine: Mapping[str, Any] | None = None,
-    origin: Origin = ANYWHERE,
-) -> Record:
-    """Return the record of a finished run.
-
-    `program` adds the graph of the network, and `machine` is what `Target.describe` says of its configuration.
-    """
+def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
+    """Return the record of a finished run."""
     arrays: dict[str, Array] = {}
-    launches = []
+    program, launches = summary.result.program, []
     for index, (first, count, trace) in enumerate(_launches(summary)):
         launch, own = _launch(trace)
         name = summary.result.layers[first].name
@@ -106,9 +99,10 @@ def of(
     run = {
         "summary": summary.to_json(),
         "title": title(summary.result),
+        "headline": headline(summary),
         "facts": [list(fact) for fact in facts(summary)],
         "clock_mhz": summary.clock_mhz,
-        "machine": dict(machine or {}),
+        "machine": dict(summary.result.machine),
         **origin._asdict(),
         "graph": _nodes(program.graph, program) if program and program.graph else [],
         "launches": launches,

@@ -1,23 +1,31 @@
-"""The report of a run on the terminal: a table of layers, then facts, in plain ASCII if the output is no terminal."""
+"""The report of a run on the terminal: the coverage, a table of layers, then facts.
+
+It is plain ASCII if the output is not a terminal.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 from tilewright.report import summary as summaries
-from tilewright.report.summary import CAUSE, LISTED, NUMERIC, Summary, shorten
+from tilewright.report.metrics import HOST
+from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary
 from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from tilewright.report.metrics import Result
+    from tilewright.report.table import Fit, Grid
 
-#: Characters of a layer's or operator's name; width below which a terminal is narrow; width of piped output.
-NAME_WIDTH, NARROW, PIPED = 24, 120, 160
+#: Characters a line of piped output, and of the narrowest terminal that tables are made for.
+PIPED, NARROWEST = 160, 40
+#: Columns that the table of layers can do without, the first to go first, and the width that its causes should have.
+DROPPED = ("where", "serial", "DRAM write", "DRAM read", "op", "MACs", "util", "#")
+CAUSE_WIDTH = 30
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -32,65 +40,76 @@ def console(file: IO[str] | None = None) -> Console:
 
     file = file or sys.stdout
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPED
-    return Piped(file=file, width=width, highlight=False, markup=False, emoji=False)
-
-
-def table(to: Console, columns: Sequence[str], numeric: set[str]) -> Table:
-    """Return an empty table in the style of all reports."""
-    from rich import box
-    from rich.table import Table
-
-    line = f" {'─' if to.is_terminal else '-'}" * 2
-    drawn = box.Box("\n".join(("    ", "    ", line, "    ", line, line, "    ", "    ", "")), ascii=not to.is_terminal)
-    made = Table(box=drawn, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
-    for name in columns:
-        number = name in numeric
-        made.add_column(
-            name.replace("DRAM ", "DRAM\n"),
-            justify="right" if number else "left",
-            no_wrap=number,
-            overflow="fold",
-            vertical="top",
-        )
+    made = Piped(file=file, width=width, highlight=False, markup=False, emoji=False)
+    made.width = max(made.width, NARROWEST)
     return made
 
 
+def table(
+    columns: Sequence[str], numeric: Collection[str], drop: Sequence[str] = (), least: Mapping[str, int] | None = None
+) -> Grid:
+    """Return an empty table in the style of all reports, for `Console.print`. `Grid` documents the arguments."""
+    from tilewright.report.table import Grid
+
+    return Grid(columns, numeric, drop, least)
+
+
 def show(summary: Summary, to: Console | None = None) -> None:
-    """Print the report of a run."""
-    from rich.table import Table
+    """Print the report of a run: its coverage first, then the table of layers, then the other facts."""
     from rich.text import Text
 
     to = to or console()
     result = summary.result
-    to.print(Text(summaries.title(result), style="bold"))
-    rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
-    named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
-    columns = list(summaries.COLUMNS)
-    if to.width < NARROW:
-        columns = [name for name in columns if name != "where" and not (name == "op" and named_by_op)]
-        for row in rows:
-            row[CAUSE] = f"host: {row[CAUSE]}" if row["where"] == "host" else row[CAUSE]
-    if rows:
-        made = table(to, columns, NUMERIC)
-        for row in rows:
-            style = "dim" if row["where"] == "host" else ""
-            made.add_row(*(Text(_fit(name, row[name])) for name in columns), style=style)
-        made.add_section()
-        total = summaries.totals(result)
-        made.add_row(*(Text(total.get(name, "")) for name in columns), style="bold")
-        to.print(made)
-    facts = Table.grid(padding=(0, 2))
-    for topic, statement, bad in summaries.facts(summary):
-        if to.is_terminal:
-            facts.add_row(Text(topic, style="bold"), Text(statement, style="red" if bad else ""))
-        else:
-            to.print(f"{topic:<13} {statement}", soft_wrap=True)
-    if to.is_terminal:
-        to.print(facts)
+    _say(to, "", summaries.headline(summary), "bold")
+    coverage, *facts = summaries.facts(summary)
+    _say_fact(to, coverage)
+    if result.layers:
+        to.print(_layers(result, _layers(result).fit(to.width)))
+    for fact in facts:
+        _say_fact(to, fact)
     for finding in result.findings[:LISTED]:
         to.print(Text(f"  {finding}"), soft_wrap=True)
     if len(result.findings) > LISTED:
         to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
+
+
+def _layers(result: Result, fit: Fit | None = None) -> Grid:
+    """Return the table of layers, as it is or as it fits: then the last column can take over the column `where`.
+
+    A reason that does not fit in one line is printed once. Later layers refer to the first with this reason.
+    """
+    rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
+    named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
+    made = table(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
+    first: dict[str, str] = {}
+    for row, layer in zip(rows, result.layers, strict=True):
+        on_host = layer.where == HOST
+        if on_host and fit:
+            before = "host: " if "where" in fit.dropped else ""
+            named = first.setdefault(layer.reason, layer.name)
+            again = named != layer.name and len(before + layer.reason) > fit.widths[-1]
+            row[CAUSE] = before + (f"as {named}" if again else layer.reason)
+        made.add_row(*(row[name] for name in COLUMNS), style="dim" if on_host else "")
+    made.add_section()
+    total = summaries.totals(result)
+    made.add_row(*(total.get(name, "") for name in COLUMNS), style="bold")
+    return made
+
+
+def _say_fact(to: Console, fact: summaries.Fact) -> None:
+    _say(to, f"{fact.topic:<13} ", fact.statement, "red" if fact.bad else "")
+
+
+def _say(to: Console, topic: str, statement: str, style: str) -> None:
+    """Print a statement: on one line, for other programs, or wrapped at words if the output is a terminal."""
+    from rich.text import Text
+
+    from tilewright.report.table import wrapped
+
+    lines = wrapped(statement, max(1, to.width - len(topic))) if to.is_terminal else [statement]
+    for index, line in enumerate(lines):
+        text = Text.assemble((" " * len(topic) if index else topic, "bold"), (line, style))
+        to.print(text, soft_wrap=True)
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
@@ -99,7 +118,3 @@ def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         to.print(str(finding), soft_wrap=True)
     to.print(f"hazards {len(findings)}", style="red" if findings else "green")
-
-
-def _fit(column: str, text: str) -> str:
-    return shorten(text, NAME_WIDTH) if column in ("layer", "op") else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,15 +16,19 @@ from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result
 CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
-#: Predictions or findings that a report lists before it counts the rest; characters of a reason in the table.
-LISTED, REASON_WIDTH = 20, 80
-#: What-ifs that a report lists.
-BEST = 5
+#: Predictions or findings that a report lists before it counts the rest; what-ifs that it lists.
+LISTED, BEST = 20, 5
+#: A report begins with a warning if a smaller share of the MACs ran on the machine. A network counts as not quantised
+#: if the host computes a larger share of its MACs on real numbers.
+HALF = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes."""
+    """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes.
+
+    `advice` says how more of the network would run on the machine; "" if there is no such way.
+    """
 
     result: Result
     source: str
@@ -34,6 +37,7 @@ class Summary:
     predictions: tuple[int, ...] | None = None
     labels: tuple[int, ...] | None = None
     verification: Verification | None = None
+    advice: str = ""
 
     @property
     def wrong(self) -> list[int] | None:
@@ -57,6 +61,8 @@ class Summary:
             found["correct"] = self.result.samples - len(self.wrong)
         if self.verification is not None:
             found["verification"] = self.verification.to_json()
+        if self.advice:
+            found["advice"] = self.advice
         return found
 
 
@@ -93,15 +99,11 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 percent(layer.utilization) if layer.cycles and (layer.macs or layer.executed_macs) else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
                 size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
-                _reason(layer) if on_host else top_causes(layer.causes),
+                layer.reason if on_host else top_causes(layer.causes),
             ),
             strict=True,
         )
     )
-
-
-def _reason(layer: Layer) -> str:
-    return textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..")
 
 
 def totals(result: Result) -> dict[str, str]:
@@ -123,6 +125,21 @@ def totals(result: Result) -> dict[str, str]:
 def title(result: Result) -> str:
     rounding = f", rounding {result.rounding}" if result.rounding else ""
     return f"{result.model} on {result.target}{rounding}"
+
+
+def headline(summary: Summary) -> str:
+    """Return the first line of the report. It is a warning if the machine ran less than half of the network."""
+    result = summary.result
+    if result.coverage >= HALF:
+        return title(result)
+    return "; ".join(filter(None, (f"{title(result)}: only {coverage(result)} ran on {result.target}", summary.advice)))
+
+
+def coverage(result: Result) -> str:
+    """Return text for the part of a network that ran on the machine: "41.3 % of the MACs" or "2 of 5 layers"."""
+    if result.macs:
+        return f"{share(result.macs_on_target, result.macs)} of the MACs"
+    return f"{sum(layer.where != HOST for layer in result.layers)} of {len(result.layers)} layers"
 
 
 class Fact(NamedTuple):
@@ -149,6 +166,9 @@ def facts(summary: Summary) -> Iterator[Fact]:
         peak = f"{percent(result.utilization)} of {_peak(result)}"
         yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
         yield from (Fact("what-if", _what_if(whatif, result.cycles)) for whatif in better(result))
+    if summary.advice and result.coverage >= HALF:  # else it is in the first line
+        left = sum(layer.where == HOST for layer in result.layers)
+        yield Fact("on the host", f"{_layers(left)}; {summary.advice}")
     if summary.predictions is not None:
         yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
     if summary.wrong is not None:
@@ -179,11 +199,10 @@ def real_share(graph: Graph, nodes: Collection[str]) -> float:
 
 
 def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
-    """Return the reason that keeps most multiply-accumulates of real numbers off the target; `reasons` are by node."""
+    """Return the reason that keeps most multiply-accumulates off the target; `reasons` are by node."""
     total: dict[str, int] = {}
     for site in graph.sites():
-        if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):
-            reason = reasons[site.node.name]
+        if reason := reasons.get(site.node.name):
             total[reason] = total.get(reason, 0) + site.node.op.macs(site)
     return max(total, key=lambda reason: total[reason], default="")
 
@@ -201,15 +220,19 @@ def machine_macs(result: Result) -> str:
 
 def cycles_of_launches(result: Result) -> str:
     """Return text for a run whose host computed a part of the network: its cycles, which are not the network's time."""
+    text = f"{result.cycles:,} per sample, {_only(result)}"
     if not result.macs:
-        return f"{result.cycles:,} per sample, {_only(result)}; not the network's time: the host ran the other layers"
+        return f"{text}; not the network's time: the host ran the other layers"
     left = f"{count(result.macs - result.macs_on_target)} MACs ran on the host"
-    return f"{result.cycles:,} per sample, {_only(result)}; not the network's time: {left}"
+    return f"{text} ({coverage(result)}); not the network's time: {left}"
 
 
 def _only(result: Result) -> str:
-    mine = sum(layer.where != HOST for layer in result.layers)
-    return f"of {mine} {'layer' if mine == 1 else 'layers'} on {result.target} only"
+    return f"of {_layers(sum(layer.where != HOST for layer in result.layers))} on {result.target} only"
+
+
+def _layers(number: int) -> str:
+    return f"{number} {'layer' if number == 1 else 'layers'}"
 
 
 def _peak(result: Result) -> str:
@@ -222,6 +245,7 @@ def _time(summary: Summary) -> str:
     text = f"{summary.result.cycles:,} cycles per sample"
     if summary.clock_mhz > 0:
         text += f" = {duration(summary.result.cycles, summary.clock_mhz)} at {summary.clock_mhz:g} MHz"
+    text += f", for {coverage(summary.result)}"
     return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
 
 
@@ -309,11 +333,3 @@ def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
         value, unit = value / base, unit + 1
     digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}{units[unit]}"
-
-
-def shorten(text: str, width: int) -> str:
-    """Shorten `text` to at most `width` characters by leaving out its middle."""
-    if len(text) <= width:
-        return text
-    head = (width - 2) // 2
-    return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"

@@ -74,6 +74,9 @@ class Path(NamedTuple):
     kind: Array
     end: Array
 
+    def __repr__(self) -> str:
+        return f"<Path of {len(self.step):,} stretches>"
+
     def charged(self, codes: Array, count: int, ends: Array) -> Array:
         """Return the cycles of each cause in each span of the launch, int64 [spans, count].
 

@@ -68,6 +68,9 @@ class Footprints:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def __repr__(self) -> str:
+        return f"<Footprints: {len(self):,}, of {len(self.rows):,} rows>"
+
     def extended(self, footprints: Sequence[Array]) -> Footprints:
         """Return these footprints with others appended, whose rows are exact."""
         more = Footprints.of(footprints)
@@ -143,6 +146,9 @@ class StepTable:
     describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
     works: tuple[str, ...] = ()
     work: Array | None = None
+
+    def __repr__(self) -> str:
+        return f"<StepTable: {len(self):,} steps on {', '.join(self.units)}>"
 
     @classmethod
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
@@ -238,6 +244,9 @@ class Trace:
     walk: Callable[[], Path] | None = None
     divide: Callable[[], Mapping[str, Sequence[Mapping[str, int]]]] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self.table):,} steps on {', '.join(self.table.units)}: {self.cycles:,} cycles>"
+
     @cached_property
     def path(self) -> Path | None:
         """The critical path; None if the machine's time pass does not record what steps wait for."""
@@ -276,21 +285,25 @@ class Trace:
         waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
-    def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
+    def parts(self, part: Array, serial: Trace | None, unit: str, macs: Array | None = None) -> tuple[Part, ...]:
         """Return one Part for each layer of the launch: its cycles, its bytes and the stalls of `unit`.
 
         `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
         None, the parts have no serial time. The cycles of a part run from the end of the previous part to its own end,
-        so that they add up to the cycles of the launch.
+        so that they add up to the cycles of the launch. A part ends when its last step ends, and no later than a step
+        of a later part starts that does multiply-accumulates (`macs` [n] is not 0): so all of a part's multiply-
+        accumulates are done in its own cycles.
         """
         found: list[Part] = []
         ends, before = list[int](), 0
         alone = None if serial is None else np.diff(serial.end, prepend=0)
         works = self.table.unit == self.table.units.index(unit)
         count = int(part.max(initial=0)) + 1
+        latest = self._latest(part, count, macs)
         for index in range(count):
             mine = part == index
-            end = max(before, int(self.end[mine].max(initial=0))) if index + 1 < count else self.cycles
+            end = min(latest[index], max(before, int(self.end[mine].max(initial=0))))
+            end = end if index + 1 < count else self.cycles
             read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
             ends.append(end)
             found.append(
@@ -305,6 +318,15 @@ class Trace:
             before = end
         each = self.causes(unit, ends) if self.path else [with_rest(unit, own.cycles, own.stalls) for own in found]
         return tuple(replace(part, causes=causes) for part, causes in zip(found, each, strict=True))
+
+    def _latest(self, part: Array, count: int, macs: Array | None) -> list[int]:
+        """Return when the first step of a later part starts that does multiply-accumulates, for each part."""
+        first = np.full(count + 1, self.cycles, np.int64)
+        if macs is not None:
+            working = np.flatnonzero(macs)
+            np.minimum.at(first, part[working], self.start[working])
+        found: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
+        return found
 
     def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
         """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.

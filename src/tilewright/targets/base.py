@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.array import Array
-from tilewright.graph.ir import Graph
+from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import Configuration, Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
@@ -140,18 +140,26 @@ class Layouts(Protocol):
 
 @runtime_checkable
 class Approximates(Protocol):
-    """A target that can compute real numbers in its own number format, which is not bit-exact to the reference.
-
-    `real_option` is the command-line option that makes the target compute real numbers.
-    """
-
-    real_option: str
+    """A target that can compute real numbers in its own number format, which is not bit-exact to the reference."""
 
     def takes_real(self, config: Config) -> bool:
         """Return whether a machine with this configuration computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
         """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """A target of which another configuration may take layers that the host computes otherwise.
+
+    `offers` are values of `--set` that may bring such layers, the smallest change of the machine first.
+    """
+
+    offers: tuple[str, ...]
+
+    def takes(self, site: Site, config: Config, rounding: str) -> bool:
+        """Return whether a machine with this configuration takes a node of a network, judged by the node alone."""
 
 
 @runtime_checkable

@@ -34,7 +34,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     strip, timeline, flame, roofline, network = (_figure(*figure) for figure in FIGURES)
     return "\n".join(
         (
-            f'<header><h1>{escape(run["title"])}</h1><button id="theme" title="dark or light">◐</button></header>',
+            f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
             f'<ul class="cards">{"".join(_card(*card) for card in _cards(run, summary))}</ul>',
             _findings(summary),
             f"<section><h2>Where the cycles go</h2>{_causes(summary, colours)}{_whatifs(summary)}</section>"

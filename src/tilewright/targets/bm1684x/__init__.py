@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.array import Array
-from tilewright.graph.ir import Graph
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -33,7 +34,7 @@ class Bm1684x(given.Machine[Config]):
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
     time_needs_values = False
-    real_option = "--set precision=f16"
+    offers = ("precision=f16",)
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -71,6 +72,11 @@ class Bm1684x(given.Machine[Config]):
 
     def takes_real(self, config: base.Config) -> bool:
         return self.own(config).precision != "host"
+
+    def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
+        from tilewright.targets.bm1684x.compiler.compile import lower
+
+        return not isinstance(lower(site, rounding_mode(rounding), self.own(config)), str)
 
     def approximates(self, program: Program) -> bool:
         """Return whether any launch computes float32 tensors, whose values may differ from onnxruntime's."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError
-from tilewright.graph.ir import Graph
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
@@ -40,6 +41,7 @@ class Vta(given.Machine[Config]):
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
     time_needs_values = False
+    offers = ("alu=rounding", "alu=fused", "alu=float")
 
     def __init__(self) -> None:
         #: The data-independent results of each launch that is still in use, for later blocks of samples.
@@ -78,6 +80,12 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
+
+    def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
+        from tilewright.targets.vta.compiler.lower import lower
+        from tilewright.targets.vta.compiler.lowered import Context
+
+        return not isinstance(lower(site, Context(self.own(config), rounding_mode(rounding), DEFAULT)), str)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions

@@ -97,7 +97,7 @@ class Prepared:
         """
         if not self.trace or (self.options.serial and not self.serial) or layer is None:
             return ()
-        divided = self.trace.parts(layer, self.serial, self.busiest)
+        divided = self.trace.parts(layer, self.serial, self.busiest, self.macs)
         divided += (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
         bounds = self.limits(layer, nodes)
         return tuple(replace(part, bound=own.bound) for part, own in zip(divided, bounds, strict=True))

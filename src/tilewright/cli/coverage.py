@@ -1,0 +1,65 @@
+"""Advice for a network of which the host computes a large part: how more of it would run on the machine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright import targets
+from tilewright.errors import ConfigError
+from tilewright.program.program import HostStep, Program
+from tilewright.report.summary import HALF, real_share, weightiest
+from tilewright.targets.base import Approximates, Offers
+
+
+class Offer(NamedTuple):
+    """A value of `--set`, and the layers and multiply-accumulates that it would move from the host to the machine."""
+
+    option: str
+    layers: int
+    macs: int
+
+    def __str__(self) -> str:
+        return f"--set {self.option} takes {self.layers} more {'layer' if self.layers == 1 else 'layers'}"
+
+
+def best_offer(program: Program) -> Offer | None:
+    """Return the option that brings the most multiply-accumulates, then the most layers, to the machine.
+
+    Each layer is judged alone, by the target's own rules. Among equals, it is the target's first. None: no option does.
+    """
+    target, graph, host = targets.get(program.target), program.graph, on_host(program)
+    if not isinstance(target, Offers) or graph is None:
+        return None
+    left = [site for site in graph.sites() if site.node.name in host]
+    found = []
+    for option in target.offers:
+        key, _, value = option.partition("=")
+        try:
+            config = target.config(program.config, {key: value})
+        except ConfigError:
+            continue  # this machine cannot be built with the option
+        taken = [site for site in left if target.takes(site, config, program.rounding)]
+        found.append(Offer(option, len(taken), sum(site.node.op.macs(site) for site in taken)))
+    best = max(found, key=lambda offer: (offer.macs, offer.layers), default=None)
+    return best if best and best.layers else None
+
+
+def advice(program: Program, model: str = "MODEL.onnx") -> str:
+    """Return how more of a network would run on the machine; if there is no way, the reason of most of the rest.
+
+    `model` is the network's file, for a command that quantises it.
+    """
+    reasons = on_host(program)
+    if program.graph is None or not reasons:
+        return ""
+    target, offer = targets.get(program.target), best_offer(program)
+    said = [str(offer)] if offer else []
+    computes = isinstance(target, Approximates) and target.takes_real(target.config(program.config, {}))
+    if real_share(program.graph, reasons) > HALF and not computes:
+        said.append(f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx")
+    return ", or ".join(said) or f"mostly because {weightiest(program.graph, reasons)}"
+
+
+def on_host(program: Program) -> dict[str, str]:
+    """Return the reason of each node that the host runs, by the node's name."""
+    return {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}

@@ -1,0 +1,175 @@
+"""The difference of two runs, in cycles by layer and by cause. Only their `--json` objects are needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewright.errors import InputError
+from tilewright.report.summary import share
+
+#: Causes that a line names before it sums up the rest, and layers that the short form names.
+NAMED, SHOWN = 4, 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """The cycles of one layer in two runs: `before` and `after`.
+
+    `causes` are the differences by cause, the largest first; they add up to `cycles`. `where` says where the layer ran
+    in each run: the target, "host", or "" if the run has no layer of this name.
+    """
+
+    name: str
+    before: int
+    after: int
+    causes: Mapping[str, int]
+    where: tuple[str, str]
+
+    @property
+    def cycles(self) -> int:
+        """The difference: positive if the second run takes longer."""
+        return self.after - self.before
+
+    @property
+    def moved(self) -> bool:
+        """Whether only one of the runs has the layer, or only one ran it on the host."""
+        return "" in self.where or (self.where[0] == "host") != (self.where[1] == "host")
+
+    def __str__(self) -> str:
+        text = f"{self.name} {self.cycles:+,}"
+        if self.moved:
+            text += f" ({' -> '.join(where or 'no such layer' for where in self.where)})"
+        return f"{text}: {_listed(self.causes)}" if self.causes else text
+
+    def __repr__(self) -> str:
+        return f"<Change {self}>"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two runs: second minus first, in cycles per sample.
+
+    `names` are the runs' titles, `cycles` their cycles, `causes` the differences by cause, the largest first. `layers`
+    has every layer of either run, in the order of the first. `macs` are each run's multiply-accumulates on the target,
+    for which its cycles stand, and all of them. `settings` has the settings that differ, with the values of both runs;
+    None stands for a default.
+    """
+
+    names: tuple[str, str]
+    cycles: tuple[int, int]
+    causes: Mapping[str, int]
+    layers: tuple[Change, ...]
+    macs: tuple[tuple[int, int], tuple[int, int]]
+    settings: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def difference(self) -> int:
+        """The cycles of the second run minus those of the first."""
+        return self.cycles[1] - self.cycles[0]
+
+    @property
+    def changed(self) -> list[Change]:
+        """The layers whose cycles or causes differ, or which moved to or from the host; most cycles first."""
+        found = [layer for layer in self.layers if layer.cycles or layer.causes or layer.moved]
+        return sorted(found, key=lambda layer: -abs(layer.cycles))
+
+    @property
+    def text(self) -> str:
+        """The comparison as lines of text."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.names[0]} -> {self.names[1]}"
+        if self.settings:
+            yield "settings: " + ", ".join(f"{key} {_set(a)} -> {_set(b)}" for key, (a, b) in self.settings.items())
+        (mine, macs), (theirs, other) = self.macs
+        shares = [share(part, whole) if whole else "all" for part, whole in self.macs]
+        same = (mine, macs) == (theirs, other)
+        stands = f"for {shares[0]} of the MACs" if same else f"for {shares[0]} -> {shares[1]} of the MACs"
+        ratio = f", {100 * self.difference / self.cycles[0]:+.1f} %" if self.cycles[0] else ""
+        causes = f": {_listed(self.causes)}" if self.causes else ""
+        yield f"cycles {self.cycles[0]:,} -> {self.cycles[1]:,} ({self.difference:+,}{ratio}), {stands}{causes}"
+        for layer in self.changed:
+            yield f"  {layer}"
+        if not self.changed:
+            yield "  no layer differs"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        layers = [asdict(layer) | {"cycles": layer.cycles, "where": list(layer.where)} for layer in self.layers]
+        macs = [{"macs_on_target": mine, "macs": whole} for mine, whole in self.macs]
+        runs = [{"run": n, "cycles": c, **m} for n, c, m in zip(self.names, self.cycles, macs, strict=True)]
+        return {
+            "runs": runs,
+            "cycles": self.difference,
+            "causes": dict(self.causes),
+            "settings": {key: list(pair) for key, pair in self.settings.items()},
+            "layers": layers,
+        }
+
+    def __repr__(self) -> str:
+        most = "; ".join(str(layer) for layer in self.changed[:SHOWN]) or "no layer differs"
+        return f"<Comparison {self.names[0]} -> {self.names[1]}: {self.difference:+,} cycles; {most}>"
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
+    """Compare two runs, each given as the object that `Result.to_json` returns and `--json` prints.
+
+    Layers are matched by name, so that runs on different targets can be compared. Raises InputError if one of the
+    objects is not of a run.
+    """
+    runs = (first, second)
+    for number, run in zip(("first", "second"), runs, strict=True):
+        if missing := {"model", "target", "cycles", "causes", "layers", "macs", "macs_on_target"} - run.keys():
+            reason = f"the {number} run has no {', '.join(sorted(missing))}"
+            raise InputError("compare", reason, "give the objects that `run --json` prints")
+    before, after = ({layer["name"]: layer for layer in run["layers"]} for run in runs)
+    names = [*before, *(name for name in after if name not in before)]
+    titles = [f"{run['model']} on {run['target']}" for run in runs]
+    macs = [(int(run["macs_on_target"]), int(run["macs"])) for run in runs]
+    return Comparison(
+        names=(titles[0], titles[1]),
+        cycles=(int(first["cycles"]), int(second["cycles"])),
+        causes=_difference(first["causes"], second["causes"]),
+        layers=tuple(_change(name, before.get(name, {}), after.get(name, {})) for name in names),
+        macs=(macs[0], macs[1]),
+        settings=_settings(first, second),
+    )
+
+
+def _change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+    causes = _difference(before.get("causes", {}), after.get("causes", {}))
+    where = before.get("where", ""), after.get("where", "")
+    return Change(name, int(before.get("cycles", 0)), int(after.get("cycles", 0)), causes, where)
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return the differences that are not zero, the largest first."""
+    total = Counter(after)
+    total.subtract(before)
+    return dict(sorted(((name, n) for name, n in total.items() if n), key=lambda item: -abs(item[1])))
+
+
+def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ. The configurations of different targets have nothing in common."""
+    keys = ("timing", "rounding", "clock_mhz")
+    found = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+    if first["target"] != second["target"]:
+        return found
+    mine, theirs = first.get("config", {}), second.get("config", {})
+    known = dict.fromkeys([*mine, *theirs])
+    return found | {key: (mine.get(key), theirs.get(key)) for key in known if mine.get(key) != theirs.get(key)}
+
+
+def _set(value: Any) -> str:
+    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(causes: Mapping[str, int]) -> str:
+    """Return the largest differences by cause as text, and the sum of the others."""
+    named = [f"{name} {cycles:+,}" for name, cycles in list(causes.items())[:NAMED]]
+    rest = list(causes.values())[NAMED:]
+    return ", ".join(named + ([f"{len(rest)} others {sum(rest):+,}"] if rest else []))

@@ -1,0 +1,109 @@
+"""A run in a notebook: as a short HTML table, as a table of data, and as a picture. Nothing here needs a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from tilewright.errors import InputError
+from tilewright.report import summary as summaries
+from tilewright.report.metrics import Result
+from tilewright.report.summary import CAUSE, NUMERIC, Summary
+
+#: Columns of the HTML table; causes that a picture shows before it sums up the rest.
+COLUMNS, NAMED = ("layer", "where", "cycles", "MACs", "util", CAUSE), 8
+#: Inches: the width of a picture, its height without bars, and the height of a bar.
+WIDTH, MARGIN, BAR = 9.0, 1.2, 0.28
+
+
+def summary(result: Result) -> Summary:
+    """Return the summary of a run whose samples came from Python."""
+    return Summary(result, f"{result.samples} given from Python", result.clock_mhz, result.checked)
+
+
+def html(result: Result) -> str:
+    """Return a table of the layers as an HTML fragment, with the coverage above and the outcome below."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+    rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
+    foot = f"<tr>{_cells(summaries.totals(result))}</tr>"
+    told = summary(result)
+    return (
+        f"<p><b>{escape(summaries.headline(told))}</b><br>{escape(summaries.machine_macs(result))}</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"
+        f"<p>{escape(outcome(result))}</p>"
+    )
+
+
+def _cells(row: dict[str, str]) -> str:
+    side = {True: "right", False: "left"}
+    return "".join(f'<td style="text-align:{side[c in NUMERIC]}">{escape(row.get(c, ""))}</td>' for c in COLUMNS)
+
+
+def line(result: Result) -> str:
+    """Return the run as one line of text: its cycles, the part of the network they stand for, and the outcome."""
+    cycles = f"{result.cycles:,} cycles" if result.cycles else "no cycles"
+    covered = summaries.coverage(result).replace(" the MACs", " MACs")
+    return f"{result.model} on {result.target}: {cycles}, {covered} on {result.target}, {outcome(result)}"
+
+
+def outcome(result: Result) -> str:
+    """Return text for the comparison with the reference, and for the findings."""
+    if result.deviations:
+        worst = max(own.largest for own in result.deviations.values())
+        agreed = f"differs from the reference by up to {worst:.3g}"
+    else:
+        said = {True: "matches the reference", False: "DIFFERS from the reference", None: "not compared"}
+        agreed = said[result.matches_reference]
+    if not result.checked and not result.findings:
+        return f"{agreed}, hazards not checked"
+    return f"{agreed}, {len(result.findings)} {'hazard' if len(result.findings) == 1 else 'hazards'}"
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    """Return one flat dictionary per layer, all with the same keys. The cycles of cause X have the key "causes.X"."""
+    found = []
+    for layer in result.layers:
+        row = {key: value for key, value in layer.to_json().items() if not isinstance(value, dict | list)}
+        found.append(row | {f"causes.{name}": layer.causes.get(name, 0) for name in result.causes})
+    return found
+
+
+def table(result: Result) -> Any:
+    """Return the layers as a pandas DataFrame, or as a list of dictionaries if pandas is not installed."""
+    try:
+        pandas = import_module("pandas")
+    except ModuleNotFoundError:
+        return rows(result)
+    return pandas.DataFrame(rows(result))
+
+
+def plot(result: Result) -> Any:
+    """Return a matplotlib figure: a bar for each layer on the target, divided by the causes of its cycles.
+
+    Raises InputError if matplotlib is not installed, or if the run has no cycles.
+    """
+    layers = [layer for layer in result.layers if layer.cycles]
+    if not layers:
+        raise InputError("plot", "this run has no cycles to show", "choose a timing model")
+    try:
+        pyplot = import_module("matplotlib.pyplot")
+    except ModuleNotFoundError:
+        raise InputError("plot", "matplotlib is not installed", "run `pip install matplotlib`") from None
+    named = list(result.causes)[:NAMED]
+    parts = {name: [layer.causes.get(name, 0) for layer in layers] for name in named}
+    rest = [layer.cycles - sum(bars) for layer, *bars in zip(layers, *parts.values(), strict=True)]
+    figure, axes = pyplot.subplots(figsize=(WIDTH, MARGIN + BAR * len(layers)), layout="constrained")
+    left = [0] * len(layers)
+    places = range(len(layers))
+    for name, cycles in [*parts.items(), *([("other causes", rest)] if any(rest) else [])]:
+        axes.barh(places, cycles, left=left, label=name)
+        left = [start + own for start, own in zip(left, cycles, strict=True)]
+    axes.set_yticks(places, [layer.name for layer in layers])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"cycles per sample, for {summaries.coverage(result)}")
+    axes.set_title(summaries.title(result))
+    axes.legend(title="cause")
+    pyplot.close(figure)  # else a notebook shows it twice
+    return figure

@@ -1,0 +1,53 @@
+"""The result of a run as Python and notebooks use it: the measurements, and how they are shown and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tilewright.report import notebook, page, perfetto, record
+from tilewright.report.compare import Comparison, compare
+from tilewright.report.metrics import Result
+
+
+class RunResult(Result):
+    """The result of a run. `Result` documents its fields; a notebook shows it as a table of its layers."""
+
+    def __repr__(self) -> str:
+        return f"<Result {notebook.line(self)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self)
+
+    def table(self) -> Any:
+        """Return one row per layer, as a pandas DataFrame, or as a list of dictionaries if pandas is not installed.
+
+        The columns are the keys of `Layer.to_json` that have one value, and "causes.X" for the cycles of each cause X.
+        """
+        return notebook.table(self)
+
+    def plot(self) -> Any:
+        """Return a matplotlib Figure of the cycles by layer and cause. Its method `savefig(path)` writes it.
+
+        Raises InputError if matplotlib is not installed, or if the run has no cycles.
+        """
+        return notebook.plot(self)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the page of the run as `--html` does. Raises InputError if the file cannot be written."""
+        page.write(record.of(notebook.summary(self)), path)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write a timeline for ui.perfetto.dev, as `--trace` does: Chrome's format if the path ends in .json.
+
+        Raises InputError if the run has no cycles, if the package `perfetto` is missing, or if the file cannot be
+        written.
+        """
+        perfetto.write(self, path, self.clock_mhz)
+
+    def compare(self, other: Result) -> Comparison:
+        """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.
+
+        Layers are matched by name, so that the runs may be on different targets.
+        """
+        return compare(self.to_json(), other.to_json())

@@ -1,0 +1,172 @@
+"""A table that fits its terminal: columns are left out by priority and text is wrapped, so that no letter is cut.
+
+`render` imports this module only when it prints a table, because it imports rich.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+#: A word of up to WHOLE characters is not broken, as long as the table has columns that it can drop instead.
+WHOLE = 24
+GAP = "  "
+#: A word that is too long is broken after one of these characters.
+_BREAKS = re.compile(r"(?<=[_/.:;,=\-])(?=.)")
+
+
+class Row(NamedTuple):
+    """The cells of a row, one per column, and the row's style."""
+
+    cells: tuple[str, ...]
+    style: str
+
+
+class Fit(NamedTuple):
+    """The columns that a table shows (indices), their widths in characters, and the names of the dropped columns."""
+
+    shown: tuple[int, ...]
+    widths: tuple[int, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass
+class Grid:
+    """A table for `Console.print`. Numbers stand on the right and are never wrapped.
+
+    `drop` names the columns that a narrow terminal can do without, the first to go first. `least` has the width that a
+    column of text keeps as long as others can be dropped. A line below the table names the dropped columns.
+    """
+
+    columns: Sequence[str]
+    numeric: Collection[str] = ()
+    drop: Sequence[str] = ()
+    least: Mapping[str, int] | None = None
+    elsewhere: str = "--json has all"
+
+    def __post_init__(self) -> None:
+        self.rows: list[Row | None] = []
+
+    def add_row(self, *cells: object, style: str = "") -> None:
+        """Add a row of one cell per column."""
+        self.rows.append(Row(tuple(str(cell) for cell in cells), style))
+
+    def add_section(self) -> None:
+        """Add a line across the table."""
+        self.rows.append(None)
+
+    def fit(self, width: int) -> Fit:
+        """Return the columns and their widths for a terminal with `width` characters a line."""
+        spans = [self._span(index) for index in range(len(self.columns))]
+        shown = list(range(len(self.columns)))
+        for name in self.drop:
+            if sum(spans[index][0] for index in shown) + len(GAP) * (len(shown) - 1) <= width:
+                break
+            shown = [index for index in shown if self.columns[index] != name]
+        room = width - len(GAP) * (len(shown) - 1)
+        least, most = zip(*(spans[index] for index in shown), strict=True)
+        if sum(least) > room:
+            least, most = (1,) * len(shown), least
+        widths = _shared(least, most, room)
+        return Fit(tuple(shown), widths, tuple(name for i, name in enumerate(self.columns) if i not in shown))
+
+    def _span(self, index: int) -> tuple[int, int]:
+        """Return the smallest width that breaks no word, and the width at which nothing wraps, of one column."""
+        name = self.columns[index]
+        head = _words(name)
+        cells = [row.cells[index] for row in self.rows if row]
+        longest = max((cell_len(cell) for cell in cells), default=0)
+        if name in self.numeric:
+            return max(longest, head), max(longest, *(cell_len(line) for line in _heading(name)))
+        floor = min((self.least or {}).get(name, 0), longest)
+        return max(head, floor, *map(_words, cells), 1), max(longest, cell_len(name), 1)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        fit = self.fit(options.max_width)
+        heads = [_heading(name) if name in self.numeric else (name,) for name in self.columns]
+        line = "-" if not console.is_terminal or options.ascii_only else "─"
+        rule = GAP.join(line * width for width in fit.widths)
+        top = [
+            [text for part in heads[i] for text in wrapped(part, w)] for i, w in zip(fit.shown, fit.widths, strict=True)
+        ]
+        deep = max(map(len, top))
+        yield from self._lines([[""] * (deep - len(lines)) + lines for lines in top], fit, "bold")
+        yield _line(rule, "")
+        for row in self.rows:
+            if row is None:
+                yield _line(rule, "")
+            else:
+                cells = [wrapped(row.cells[i], w) for i, w in zip(fit.shown, fit.widths, strict=True)]
+                yield from self._lines(cells, fit, row.style)
+        if fit.dropped:
+            said = f"dropped for {options.max_width} columns: {', '.join(fit.dropped)}; {self.elsewhere}"
+            for text in wrapped(said, options.max_width):
+                yield _line(text, "dim")
+
+    def _lines(self, cells: Sequence[list[str]], fit: Fit, style: str) -> Iterator[Text]:
+        """Yield the lines of one row, whose cells have been wrapped."""
+        for parts in zip_longest(*cells, fillvalue=""):
+            each = zip(parts, fit.shown, fit.widths, strict=True)
+            yield _line(GAP.join(_aligned(part, w, self.columns[i] in self.numeric) for part, i, w in each), style)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return `text` in lines of up to `width` characters. A word is broken only if it is longer, best after a `_`."""
+    lines, line = list[str](), ""
+    for word in text.split():
+        if line and cell_len(line) + 1 + cell_len(word) <= width:
+            line += f" {word}"
+            continue
+        lines += [line] if line else []
+        line = ""
+        for piece in [word] if cell_len(word) <= width else _BREAKS.split(word):
+            if cell_len(line) + cell_len(piece) <= width:
+                line += piece
+                continue
+            *whole, last = chop_cells(piece, width) if cell_len(piece) > width else [piece]
+            lines += [line, *whole] if line else whole
+            line = last
+    return [*lines, line] if line or not lines else lines
+
+
+def _words(text: str) -> int:
+    """Return the width that a column needs so that no word of `text` is broken, or at least no part of it."""
+    needed = 0
+    for word in text.split():
+        if cell_len(word) > WHOLE:
+            needed = max(needed, min(WHOLE, max(map(cell_len, _BREAKS.split(word)))))
+        else:
+            needed = max(needed, cell_len(word))
+    return needed
+
+
+def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, ...]:
+    """Return a width for each column: between its least and its most, together at most `room`, as even as possible."""
+    best = tuple(least)
+    for level in range(1, max(most) + 1):
+        widths = tuple(min(max(level, low), high) for low, high in zip(least, most, strict=True))
+        if sum(widths) > room:
+            break
+        best = widths
+    return best
+
+
+def _heading(name: str) -> tuple[str, ...]:
+    """Return the lines of a heading over numbers. That of a column of volumes is broken: it is wider than they are."""
+    return tuple(name.replace("DRAM ", "DRAM\n").split("\n"))
+
+
+def _aligned(text: str, width: int, right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(text.rstrip(), style, no_wrap=True, overflow="ignore")
