@@ -14,8 +14,14 @@ from tilewright.cli import main
 
 DIGITS = "examples/digits"
 GALLERY = ROOT / "docs" / "gallery"
-#: Pages of which the README shows a picture, and the place to which they are scrolled.
-PICTURES = {"vta": "#strip", "cfu": "header"}
+#: Pages of which the README shows a picture: the place to which they are scrolled, and what a user did before.
+ZOOMED = """() => {
+  const { timed, view } = tilewright, place = timed.layers.find((each) => each.layer.name === "conv2d_5");
+  view.show(place.from + 0.4 * (place.to - place.from), place.to);
+  const launch = timed.launchAt(place.from), stores = launch.tracks[launch.units.indexOf("store")].steps;
+  view.select({ launch, step: stores[1] });
+}"""
+PICTURES = {"vta": ("#strip", ZOOMED), "cfu": ("header", "() => 0")}
 #: Pixels of a picture.
 WIDTH, HEIGHT = 1280, 800
 
@@ -35,10 +41,11 @@ def pictures() -> None:
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        for target, place in PICTURES.items():
+        for target, (place, done) in PICTURES.items():
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
             page.goto((GALLERY / f"{target}.html").as_uri())
             page.wait_for_function("document.documentElement.dataset.ready")
+            page.evaluate(done)
             page.locator(place).evaluate("(element) => element.scrollIntoView()")
             page.screenshot(path=GALLERY / f"{target}.png")
         browser.close()

@@ -1,4 +1,4 @@
-"""Commands that take saved runs: report."""
+"""Commands that take saved runs: report, compare."""
 
 from __future__ import annotations
 
@@ -20,4 +20,25 @@ def report(path: str, output: Path) -> None:
     click.echo(f"{output}: the page of {path}")
 
 
-COMMANDS: tuple[click.Command, ...] = (report,)
+@click.command()
+@click.argument("before", metavar="A.twr")
+@click.argument("after", metavar="B.twr")
+@options.new_file("--html", metavar="FILE", about="Write the differences as a page, one HTML file.")
+@options.as_json
+def compare(before: str, after: str, html: Path | None, as_json: bool) -> None:
+    """Show what takes more or fewer cycles in run B than in run A, by layer and by cause.
+
+    The runs may be on different machines. Layers are matched by name.
+    """
+    from tilewright.report import compare as differences
+    from tilewright.report import record
+    from tilewright.report.page import difference
+
+    runs = record.load(before), record.load(after)
+    found = differences.compare(*(run.run["summary"] for run in runs))
+    if html:
+        difference.write(*runs, html)
+    options.answer(as_json, found.to_json(), found.text)
+
+
+COMMANDS: tuple[click.Command, ...] = (report, compare)

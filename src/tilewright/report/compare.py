@@ -84,7 +84,9 @@ class Comparison:
     def _lines(self) -> Iterator[str]:
         yield f"{self.names[0]} -> {self.names[1]}"
         if self.settings:
-            yield "settings: " + ", ".join(f"{key} {_set(a)} -> {_set(b)}" for key, (a, b) in self.settings.items())
+            yield "settings: " + ", ".join(
+                f"{key} {setting(a)} -> {setting(b)}" for key, (a, b) in self.settings.items()
+            )
         (mine, macs), (theirs, other) = self.macs
         shares = [share(part, whole) if whole else "all" for part, whole in self.macs]
         same = (mine, macs) == (theirs, other)
@@ -164,7 +166,8 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     return found | {key: (mine.get(key), theirs.get(key)) for key in known if mine.get(key) != theirs.get(key)}
 
 
-def _set(value: Any) -> str:
+def setting(value: Any) -> str:
+    """Return the value of a setting as text."""
     return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -32,6 +32,9 @@ SCRIPTS = (
     "main",
 )
 _HERE = Path(__file__).parent
+STYLE = _HERE / "page.css"
+#: A browser's rules for a page: no address may be loaded, whatever the data say.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
 def write(record: Record, path: str | Path) -> None:
@@ -45,13 +48,11 @@ def page(record: Record) -> str:
     manifest, blob = packed(record.arrays)
     colours = palette(record)
     data = {"run": record.run, "palette": colours, "arrays": manifest}
-    style = (_HERE / "page.css").read_text("utf-8")
+    style = STYLE.read_text("utf-8")
     script = "\n".join((_HERE / "js" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    # Without network: no address may be loaded, whatever the data say.
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <title>{escape(str(record.run["title"]))}</title>
 <style>
 {style}</style></head>

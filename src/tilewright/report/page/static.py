@@ -35,11 +35,9 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     return "\n".join(
         (
             f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
-            f'<ul class="cards">{"".join(_card(*card) for card in _cards(run, summary))}</ul>',
+            f'<ul class="cards">{"".join(card(*each) for each in _cards(run, summary))}</ul>',
             _findings(summary),
-            f"<section><h2>Where the cycles go</h2>{_causes(summary, colours)}{_whatifs(summary)}</section>"
-            if summary["cycles"]
-            else "",
+            _causes(summary, colours) if summary["cycles"] else "",
             strip + timeline if run["launches"] else "",
             flame if any(launch["shares"] for launch in run["launches"]) else "",
             _table(summary, colours),
@@ -79,7 +77,8 @@ def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
     return [*cards, ("hazards", known, "" if checked else "not checked", hazards > 0)]
 
 
-def _card(topic: str, value: str, remark: str, bad: bool) -> str:
+def card(topic: str, value: str, remark: str, bad: bool) -> str:
+    """Return a card of the header; `bad` marks bad news."""
     style = " class=bad" if bad else ""
     return f"<li{style}><span>{escape(topic)}</span><b>{escape(value)}</b><small>{escape(remark)}</small></li>"
 
@@ -88,7 +87,7 @@ def _figure(name: str, heading: str) -> str:
     return f'<section id="{name}"><h2>{heading}</h2><div class="figure"></div></section>'
 
 
-def _bar(causes: Mapping[str, int], colours: Mapping[str, str]) -> str:
+def bar(causes: Mapping[str, int], colours: Mapping[str, str]) -> str:
     """Return a stacked bar of causes that fills its place."""
     total = sum(causes.values())
     parts = "".join(
@@ -99,14 +98,20 @@ def _bar(causes: Mapping[str, int], colours: Mapping[str, str]) -> str:
     return f'<span class="bar">{parts}</span>'
 
 
-def _causes(summary: Json, colours: Mapping[str, str]) -> str:
-    causes, cycles = summary["causes"], summary["cycles"]
-    legend = "".join(
+def legend(causes: Mapping[str, int], cycles: int, colours: Mapping[str, str]) -> str:
+    """Return the colour, share and cycles of each cause."""
+    items = "".join(
         f'<li><i style="background:{colours.get(name, "#888")}"></i>{escape(name)} <b>{percent(part / cycles)}</b>'
         f" <small>{part:,}</small></li>"
         for name, part in causes.items()
     )
-    return f'<div class="causes">{_bar(causes, colours)}</div><ul class="legend">{legend}</ul>'
+    return f'<ul class="legend">{items}</ul>'
+
+
+def _causes(summary: Json, colours: Mapping[str, str]) -> str:
+    causes = summary["causes"]
+    shown = f'<div class="causes">{bar(causes, colours)}</div>{legend(causes, summary["cycles"], colours)}'
+    return f"<section><h2>Where the cycles go</h2>{shown}{_whatifs(summary)}</section>"
 
 
 def _whatifs(summary: Json) -> str:
@@ -143,7 +148,7 @@ def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
     host, cycles = layer["where"] == "host", layer["cycles"]
     bound = layer.get("bound", 0)
     why = (
-        escape(layer["reason"]) if host else _bar(layer["causes"], colours) + f"<small>{escape(layer['binds'])}</small>"
+        escape(layer["reason"]) if host else bar(layer["causes"], colours) + f"<small>{escape(layer['binds'])}</small>"
     )
     utilised = percent(layer["utilization"]) if cycles and (layer["macs"] or layer["executed_macs"]) else ""
     cells = (

@@ -93,7 +93,8 @@ class Timeline {
       }
       const wait = launch.of("wait", step);
       if (wait > 0) {
-        const idle = Math.max(LEFT, x(offset + starts[i] - wait));
+        const since = Math.max(starts[i] - wait, i ? ends[i - 1] : 0); // its unit may have been free before the slice ended
+        const idle = Math.max(LEFT, x(offset + since));
         if (left - idle > 2) pen.hatch(idle, y, left - idle, ROW, themed("--muted"));
         pen.text(launch.waits[launch.of("waitFor", step)], idle + 3, y + ROW / 2, themed("--ink"), { room: left - idle - 4 });
       }

@@ -101,8 +101,8 @@ class Timed {
     this.curves = [...new Set(this.launches.flatMap((launch) => [...launch.curves.keys()]))].map((name) => {
       const all = this.launches.map((launch) => launch.curves.get(name)).filter(Boolean);
       const peak = all.reduce((most, curve) => curve.value.reduce((a, b) => Math.max(a, b), most), 0);
-      return { name, unit: all[0].unit, most: Math.max(...all.map((curve) => curve.most)), peak };
-    });
+      return { name, unit: all[0].unit, order: ["bytes/cycle", "tokens"].indexOf(all[0].unit) + 1 || 9, most: Math.max(...all.map((curve) => curve.most)), peak };
+    }).sort((a, b) => a.order - b.order);
   }
   launchAt(cycle) {
     return this.launches.findLast((launch) => launch.offset <= cycle) || this.launches[0];

@@ -1,0 +1,105 @@
+"""The page of two runs: what takes more or fewer cycles in the second one, by layer and by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+from tilewright.files import replacing
+from tilewright.report.compare import Change, Comparison, compare, setting
+from tilewright.report.page import POLICY, STYLE
+from tilewright.report.page.colours import palette
+from tilewright.report.page.static import bar, card, legend
+from tilewright.report.record import Record
+
+
+def write(before: Record, after: Record, path: str | Path) -> None:
+    """Write the page of two runs, whole or not at all."""
+    with replacing(path) as file:
+        file.write(page(before, after).encode())
+
+
+def page(before: Record, after: Record) -> str:
+    """Return the page of two runs as an HTML document."""
+    runs = before.run["summary"], after.run["summary"]
+    found = compare(*runs)
+    colours = palette(before) | palette(after)
+    bars = "".join(
+        f"<h3>{escape(name)}: {cycles:,} cycles</h3>"
+        f'<div class="causes" style="width:{_share(cycles, found):.2f}%">{bar(run["causes"], colours)}</div>'
+        f"{legend(run['causes'], cycles, colours)}"
+        for name, cycles, run in zip(found.names, found.cycles, runs, strict=True)
+    )
+    layers = [{layer["name"]: layer["causes"] for layer in run["layers"]} for run in runs]
+    rows = "".join(_row(layer, layers, colours) for layer in found.layers)
+    title = f"{found.names[0]} → {found.names[1]}"
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{escape(title)}</title>
+<style>
+{STYLE.read_text("utf-8")}</style></head>
+<body>
+<header><h1>{escape(title)}</h1></header>
+<ul class="cards">{_cards(found)}</ul>
+<section><h2>Where the cycles go</h2>{bars}</section>
+<section id="layers"><h2>Layers</h2><div class="wide"><table>
+<thead><tr><th>layer</th><th>where</th><th class=n>before</th><th class=n>after</th><th class=n>change</th>
+<th>before and after</th><th>why</th></tr></thead>
+<tbody>
+{rows}</tbody></table></div></section>
+{_settings(found)}
+</body></html>
+"""
+
+
+def _cards(found: Comparison) -> str:
+    first, second = found.cycles
+    ratio = f"{100 * found.difference / first:+.1f} %" if first else ""
+    largest = next(iter(found.causes.items()), ("none", 0))
+    cards = [
+        ("cycles before", f"{first:,}", _macs(found, 0), False),
+        ("cycles after", f"{second:,}", _macs(found, 1), False),
+        ("difference", f"{found.difference:+,}", ratio, found.difference > 0),
+        ("largest cause", largest[0], f"{largest[1]:+,} cycles", False),
+        ("layers that differ", f"{len(found.changed)}", f"of {len(found.layers)}", False),
+    ]
+    return "".join(card(*each) for each in cards)
+
+
+def _macs(found: Comparison, run: int) -> str:
+    mine, whole = found.macs[run]
+    return f"for {100 * mine / whole:.4g} % of the MACs" if whole else ""
+
+
+def _share(cycles: int, found: Comparison) -> float:
+    """Return a number of cycles in percent of the longer run."""
+    return 100 * cycles / max(1, *found.cycles)
+
+
+def _row(layer: Change, causes: list[dict[str, Mapping[str, int]]], colours: Mapping[str, str]) -> str:
+    most = max(1, layer.before, layer.after)
+    bars = "".join(
+        f'<div style="width:{100 * cycles / most:.1f}%">{bar(own.get(layer.name, {}), colours)}</div>'
+        for cycles, own in zip((layer.before, layer.after), causes, strict=True)
+        if cycles
+    )
+    where = " → ".join(dict.fromkeys(place or "not there" for place in layer.where))
+    why = ", ".join(f"{name} {cycles:+,}" for name, cycles in layer.causes.items())
+    style = " class=bad" if layer.cycles > 0 else ""
+    return (
+        f"<tr><td>{escape(layer.name)}</td><td>{escape(where)}</td><td class=n>{layer.before:,}</td>"
+        f"<td class=n>{layer.after:,}</td><td class=n><span{style}>{layer.cycles:+,}</span></td>"
+        f"<td>{bars}</td><td><small>{escape(why)}</small></td></tr>\n"
+    )
+
+
+def _settings(found: Comparison) -> str:
+    if not found.settings:
+        return ""
+    rows = "".join(
+        f"<dt>{escape(key)}</dt><dd>{escape(setting(before))} → {escape(setting(after))}</dd>"
+        for key, (before, after) in found.settings.items()
+    )
+    return f"<section><h2>Settings that differ</h2><dl>{rows}</dl></section>"
