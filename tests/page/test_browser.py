@@ -70,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         path = tmp_path_factory.mktemp("pages") / f"{target}.html"
         command = ["run", str(DIGITS / "digits.tflite"), "-t", target, "-i", str(DIGITS / "samples.npz")]
         with redirect_stdout(StringIO()) as printed:
-            assert main([*command, "--html", str(path), "--json"]) == 0
+            assert main([*command, "--html", str(path), "--json", "--no-what-if"]) == 0
         return path, json.loads(printed.getvalue())
 
     return once
