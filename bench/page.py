@@ -71,7 +71,7 @@ def main() -> None:
             page.write(record.of(summary), path)
             wrote = perf_counter() - began
             opened = browser.new_page(viewport={"width": 1600, "height": 1000})
-            opened.goto(path.as_uri(), wait_until="commit")
+            opened.goto(path.as_uri())
             opened.wait_for_function("document.documentElement.dataset.ready", timeout=120_000)
             paint = opened.evaluate("performance.getEntriesByType('paint').at(-1)?.startTime ?? NaN")
             ready = opened.evaluate("performance.now()")
