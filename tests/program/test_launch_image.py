@@ -35,10 +35,20 @@ def test_memory_before_a_launch() -> None:
     dram = LaunchImage.of(launch(), 8, BASES).dram({"x": np.full((3, 2), 7, np.uint8)}, 3)
     assert [(segment.data.shape[0], segment.initialised, segment.shared) for segment in dram.segments] == [
         (1, True, True),
-        (3, True, False),
+        (3, True, True),
         (1, True, True),
     ]
     assert dram["x"].tolist() == [[7, 7]] * 3
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_launch_that_writes_its_input_leaves_the_callers_alone(writable: bool) -> None:
+    """A damaged program may do so; the arrays of a caller may be read-only."""
+    given = np.full((3, 2), 7, np.uint8)
+    given.flags.writeable = writable
+    dram = LaunchImage.of(launch(), 8, BASES).dram({"x": given}, 3)
+    dram.writable(3, 8, 1, 2, 2, "a store")[:] = 9
+    assert (given.tolist(), dram["x"].tolist()) == ([[7, 7]] * 3, [[9, 9]] * 3)
 
 
 def segment(**changes: Any) -> dict[str, Any]:

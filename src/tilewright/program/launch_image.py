@@ -163,14 +163,14 @@ class LaunchImage:
         """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
         segments = []
         for segment in self.segments:
-            shared = segment.kind in CARRIED
-            if shared:
+            carried = segment.kind in CARRIED
+            if carried:
                 content = self.data[segment.name].reshape(1, segment.size)
             elif segment.name in inputs:
                 content = np.ascontiguousarray(inputs[segment.name]).reshape(samples, segment.size)
             else:
                 content = np.zeros((samples, segment.size), np.uint8)
-            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, shared))
+            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, carried or segment.name in inputs))
         return Dram(segments)
 
     @property
@@ -187,7 +187,7 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
-    shared: bool = False  # a constant that other launches and runs use as well: a write makes a copy
+    shared: bool = False  # others use `data` as well (a constant, or an input of the caller): a write makes a copy
 
     @property
     def end(self) -> int:
@@ -266,7 +266,7 @@ class Dram:
 
 def _own(segment: Segment, samples: int) -> None:
     if segment.shared:
-        segment.data, segment.shared = np.repeat(segment.data, samples, axis=0), False
+        segment.data, segment.shared = np.repeat(segment.data, samples // len(segment.data), axis=0), False
 
 
 def _view(segment: Segment, address: int, extent: tuple[int, int], stride: int) -> Array:
