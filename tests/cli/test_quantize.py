@@ -164,7 +164,10 @@ def test_without_the_packages_it_says_what_to_install(
 
 
 def check_damaged(trials: range, folder: Path, capfd: Capture) -> Counter[int]:
-    """Exit 0 or 2 and at most one line of error, from onnxruntime's own log too, for float models damaged at random."""
+    """Float models damaged at random: at exit 2 one line of error, else at most one, from onnxruntime's own log too.
+
+    Exit 1: scales of 2^120, which damage makes, are no longer exact.
+    """
     model, data = save(folder, residual(1), samples(3))
     content, path, found = Path(model).read_bytes(), folder / "damaged.onnx", Counter[int]()
     for trial in trials:
@@ -175,7 +178,9 @@ def check_damaged(trials: range, folder: Path, capfd: Capture) -> Counter[int]:
         capfd.readouterr()
         status = main([*command, "--json"])
         lines = capfd.readouterr().err.count("\n")
-        assert (status, lines) in ((0, 0), (0, 1), (2, 1)), f"seed {SEED}, trial {trial}: {status}, {lines} lines"
+        assert (status, lines) in ((0, 0), (0, 1), (1, 0), (2, 1)), (
+            f"seed {SEED}, trial {trial}: {status}, {lines} lines"
+        )
         found[status] += 1
     return found
 
