@@ -170,7 +170,8 @@ class LaunchImage:
                 content = np.ascontiguousarray(inputs[segment.name]).reshape(samples, segment.size)
             else:
                 content = np.zeros((samples, segment.size), np.uint8)
-            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, carried or segment.name in inputs))
+            shared = carried or segment.name in inputs
+            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, shared))
         return Dram(segments)
 
     @property
