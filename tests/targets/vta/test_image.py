@@ -19,5 +19,5 @@ def test_kinds() -> None:
     assert image.outputs == ("output", "inout")
     found = {segment.name: segment for segment in image.dram({"input": np.full((2, 16), 3, np.uint8)}, 2).segments}
     assert {name for name, segment in found.items() if segment.initialised} == {"const", "input", "inout"}
-    assert {name for name, segment in found.items() if segment.shared} == {"const", "inout"}
+    assert {name for name, segment in found.items() if segment.shared} == {"const", "input", "inout"}
     assert [len(found[kind].data) for kind in KINDS] == [1 if kind in ("const", "inout") else 2 for kind in KINDS]
