@@ -214,3 +214,33 @@ def test_figures_are_saved(digits: Opened) -> None:
             text = Path(waiting.value.path()).read_text(encoding="utf-8")
             assert text.startswith("<svg ") if waiting.value.suggested_filename.endswith("svg") else "," in text
     digits.said.clear()  # downloads are requests of blob: addresses
+
+
+def test_a_race_is_shown_with_both_instructions(browser: Browser, tmp_path: Path) -> None:
+    """One token less in the digits: the page names both instructions, and a click shows one in the timeline."""
+    program, text, page = tmp_path / "a.twp", tmp_path / "a.txt", tmp_path / "a.html"
+    with redirect_stdout(StringIO()) as printed:
+        assert main(["compile", str(DIGITS / "digits.tflite"), "-t", "vta", "-o", str(program)]) == 0
+        printed.truncate(0)
+        assert main(["disasm", str(program)]) == 0
+        lines = printed.getvalue().lstrip("\0").splitlines()
+        pushes = [i for i, line in enumerate(lines) if line.startswith("load inp") and "push:compute" in line]
+        pops = [i for i, line in enumerate(lines) if line.startswith("gemm") and "pop:load" in line and i > pushes[0]]
+        lines[pushes[0]] = lines[pushes[0]].replace(" push:compute", "")
+        lines[pops[1]] = lines[pops[1]].replace(" pop:load", "")
+        text.write_text("\n".join(lines) + "\n")
+        assert main(["asm", str(text), "-o", str(program)]) == 0
+        assert main(["exec", str(program), "--html", str(page), "--no-what-if"]) == 1
+    opened = Opened(browser, page)
+    first, second = opened.value("RUN.summary.findings[0].steps.slice(0, 2)".replace("RUN", "tilewright.RUN"))
+    hazard = opened.page.locator("#hazards .hazard").first
+    assert f"#{first} " in hazard.inner_text() and f"#{second} " in hazard.inner_text()
+    assert opened.value("tilewright.timed.unordered.length") >= 1
+    hazard.locator("button.here").nth(1).click()
+    assert opened.settled("tilewright.view.selected.step") == second
+    start = opened.value("tilewright.view.selected.launch.of('start', tilewright.view.selected.step)")
+    offset = opened.value("tilewright.view.selected.launch.offset")
+    low, high = opened.value("[tilewright.view.from, tilewright.view.to]")
+    assert low <= start + offset <= high < opened.value("tilewright.view.whole")
+    assert not opened.said
+    opened.page.close()

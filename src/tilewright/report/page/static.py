@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from tilewright.report.record import Record
-from tilewright.report.summary import count, duration, percent, share, size
+from tilewright.report.summary import LISTED, count, duration, percent, share, size
 
 Json = Mapping[str, Any]
 
@@ -132,7 +132,13 @@ def _whatifs(summary: Json) -> str:
 
 
 def _findings(summary: Json) -> str:
-    return '<section id="hazards"><h2>Hazards</h2><div class="figure"></div></section>' if summary["findings"] else ""
+    if not summary["findings"]:
+        return ""
+    listed = "".join(
+        f"<li>{escape(finding['kind'])} in {escape(finding['launch'])}: {escape(finding['message'])}</li>"
+        for finding in summary["findings"][:LISTED]
+    )
+    return f'<section id="hazards"><h2>Hazards</h2><div class="figure"><ul class="bad">{listed}</ul></div></section>'
 
 
 def _table(summary: Json, colours: Mapping[str, str]) -> str:

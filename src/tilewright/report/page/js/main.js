@@ -1,14 +1,20 @@
 // Put the figures into their places, once the arrays are unpacked.
 const figureOf = (id) => document.querySelector(`#${id} .figure`);
 
-function hazards(figure, timed) {
+function hazards(figure, timed, timeline) {
+  const show = (launch, step) => {
+    timed.view.select({ launch, step });
+    timeline.focus();
+    document.getElementById("timeline").scrollIntoView({ block: "nearest" });
+  };
+  figure.replaceChildren(); // which has the findings without their instructions
   for (const finding of SUMMARY.findings.slice(0, 20)) {
-    const launch = timed?.launches.find((each) => each.name === finding.launch) || timed?.launches[0];
+    const launch = timed.launches.find((each) => each.name === finding.launch) || timed.launches[0];
     const box = element("div", { class: "hazard" }, element("p", {}, element("b", {}, finding.kind), ` ${finding.launch ? `in ${finding.launch}` : ""}: ${finding.message}`));
-    if (launch) finding.steps.slice(0, 2).forEach((step, place) => {
-      if (place) box.append(element("div", { class: "missing" }, "⇣ no token orders these two"));
+    finding.steps.slice(0, 2).forEach((step, place) => {
+      if (place && finding.kind === "race") box.append(element("div", { class: "missing" }, "⇣ no token orders these two"));
       for (let near = Math.max(0, step - 1); near <= Math.min(launch.count - 1, step + 1); near++)
-        box.append(element("button", { class: near === step ? "link here" : "link", onclick: () => timed.view.select({ launch, step: near }) }, `${launch.units[launch.of("unit", near)]} #${near}  ${launch.text(near)}`));
+        box.append(element("button", { class: near === step ? "link here" : "link", onclick: () => show(launch, near) }, `${launch.units[launch.of("unit", near)]} #${near}  ${launch.text(near)}`));
     });
     figure.append(box);
   }
@@ -30,10 +36,10 @@ unpack().then((found) => {
   };
   if (timed.launches.length) {
     strip = new Strip(figureOf("strip"), timed, view);
-    new Timeline(figureOf("timeline"), timed, view, new Detail(view));
+    const timeline = new Timeline(figureOf("timeline"), timed, view, new Detail(view));
+    if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed, timeline);
   }
   const flame = figureOf("flame") && new Flame(figureOf("flame"), timed);
-  if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed);
   tableOfLayers(document.getElementById("layers"), zoomTo);
   const roofline = figureOf("roofline") && new Roofline(figureOf("roofline"), zoomTo);
   if (figureOf("network")) new Network(figureOf("network"), zoomTo);

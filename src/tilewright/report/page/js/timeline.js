@@ -130,6 +130,8 @@ class Timeline {
         if (taken >= view.from && given <= view.to) draw(launch, edge, themed("--muted"), 0.8);
       }
     }
+    for (const { launch, from, to } of this.timed.unordered)
+      pen.arrow(x(launch.offset + launch.of("end", from)), this.middle(launch, from), x(launch.offset + launch.of("start", to)), this.middle(launch, to), themed("--bad"), 2, [4, 3]);
     for (const one of [view.hovered, view.selected]) if (one) {
       const { into, out } = one.launch.edges();
       for (const edge of [...(into.get(one.step) || []), ...(out.get(one.step) || [])]) draw(one.launch, edge, themed("--ink"), 1.6);

@@ -97,6 +97,11 @@ class Timed {
         return placed;
       });
     });
+    // Pairs of instructions that a hazard names, with no order between them.
+    this.unordered = SUMMARY.findings.filter(({ kind, steps }) => kind === "race" && steps.length > 1).flatMap(({ launch, steps: [from, to] }) => {
+      const home = this.launches.find((each) => each.name === launch);
+      return home ? [{ launch: home, from, to }] : [];
+    });
     this.units = [...new Set(this.launches.flatMap((launch) => launch.units))];
     this.curves = [...new Set(this.launches.flatMap((launch) => [...launch.curves.keys()]))].map((name) => {
       const all = this.launches.map((launch) => launch.curves.get(name)).filter(Boolean);
