@@ -169,9 +169,8 @@ def test_a_layer_zooms_and_an_instruction_is_told(digits: Opened) -> None:
     text = digits.value(f"{launch}.text({step})")
     x = digits.value(
         f"(() => {{ const l = {launch}, v = tilewright.view, c = document.querySelector('#timeline canvas');"
-        f"const left = Math.min(150, 60 + innerWidth / 16);"
         f"const mid = (l.of('start', {step}) + l.of('until', {step})) / 2 + l.offset;"
-        "return left + (mid - v.from) / (v.to - v.from) * (c.clientWidth - left); })()"
+        "const left = tilewright.LEFT; return left + (mid - v.from) / (v.to - v.from) * (c.clientWidth - left); })()"
     )
     page.locator("#timeline canvas").hover(position={"x": x, "y": 22 + 30 + 12})
     assert text in page.locator("#timeline .tip").inner_text()

@@ -48,5 +48,5 @@ unpack().then((found) => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", window.redraw);
   window.redraw();
   document.documentElement.dataset.ready = "yes";
-  window.tilewright = { RUN, timed, view }; // for tests and for the console
+  window.tilewright = { RUN, LEFT, timed, view }; // for tests and for the console
 });

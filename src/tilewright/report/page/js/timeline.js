@@ -1,5 +1,5 @@
 // The timeline: a track per unit down to one instruction, the critical path, waits, tokens.
-const ROW = 24, GAP = 6, TOP = 22, LEFT = Math.min(150, 60 + innerWidth / 16); // pixels
+const ROW = 24, GAP = 6, TOP = 22, LEFT = Math.min(160, 76 + innerWidth / 14); // pixels
 const FEW = 60; // slices of a track up to which all tokens are drawn
 
 class Timeline {
