@@ -93,7 +93,8 @@ def test_squeezenet_equals_onnxruntime(models: Path, codes: str, golden: str) ->
 
 
 @pytest.mark.usefixtures("brief_search")
-@pytest.mark.parametrize("keys", [{}, pytest.param({"alu": "float"}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{}, {"alu": "float"}], ids=str)
 def test_squeezenet_on_vta_equals_onnxruntime(models: Path, keys: dict[str, str]) -> None:
     """The photos, on stock VTA with the host finishing and with REQ in float32: the float model's classes."""
     folder = models / "squeezenet1.0"
