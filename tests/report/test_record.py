@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,11 @@ def put(array: Any, place: tuple[int, int], value: int) -> None:
         (lambda run, arrays: run.pop("title"), "run: lacks 'title'"),
         (lambda run, arrays: run.update(clock_mhz="fast"), "run.clock_mhz: is 'fast', not float"),
         (lambda run, arrays: run["summary"].update(layers=3), "summary.layers: is not a list of objects"),
+        (lambda run, arrays: run["summary"].pop("cycles"), "summary: lacks 'cycles'"),
+        (lambda run, arrays: run["summary"].update(causes=[]), "summary.causes: is a list, not dict"),
+        (lambda run, arrays: run["summary"]["layers"][0].update(macs=-4), r"summary.layers\[0\].macs: is -4"),
+        (lambda run, arrays: run["summary"]["layers"][0].update(causes={"a": 0}), r"summary.layers\[0\].causes: has a"),
+        (lambda run, arrays: run["summary"].update(whatifs=[{"change": 1}]), r"summary.whatifs\[0\]: lacks 'cycles'"),
         (lambda run, arrays: run["launches"][0].update(layers=9), r"launches\[0\]: names layers that are not among"),
         (lambda run, arrays: run["launches"][0].pop("texts"), r"launches\[0\]: lacks 'texts'"),
         (lambda run, arrays: arrays.pop("path/0"), "path/0: is missing"),
@@ -122,3 +127,31 @@ def test_many_steps_are_told_by_their_kind(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(record, "DESCRIBED", 1)
     kept = record.of(Summary(result(replace(LAUNCH, name="many")), "1 sample", 100.0))
     assert kept.run["launches"][0]["texts"] == list(LAUNCH.trace.kinds()[0] if LAUNCH.trace else ())
+
+
+def test_odd_values_of_a_saved_run_give_one_line_or_a_page(
+    made: record.Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any one value of the JSON object replaced: `report` and `compare` write their page or one line of error."""
+    saved, page, good = str(tmp_path / "a.twr"), str(tmp_path / "a.html"), str(tmp_path / "good.twr")
+    record.save(made, good)
+    odds: tuple[Any, ...] = (None, -1, "<b>", [], {}, 1 << 70)
+    for number, way in enumerate(ways(made.run)):
+        for odd in odds[number % 3 :: 3]:
+            run = json.loads(json.dumps(made.run))
+            place = run
+            for key in way[:-1]:
+                place = place[key]
+            place[way[-1]] = odd
+            record.save(record.Record(run, made.arrays), saved)
+            for command in (["report", saved, "-o", page], ["compare", good, saved, "--html", page]):
+                status, said = main(command), capsys.readouterr().err
+                assert (status, said.count("\n")) in ((0, 0), (2, 1)), f"{way} = {odd!r}: {said}"
+
+
+def ways(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a JSON object, in lists to the first two."""
+    items = data.items() if isinstance(data, dict) else enumerate(data[:2]) if isinstance(data, list) else ()
+    for key, value in items:
+        yield (*way, key)
+        yield from ways(value, (*way, key))

@@ -66,6 +66,22 @@ _LAUNCH = {
 }
 
 
+#: Keys of the summary, of its layers, findings and what-ifs that the page and `compare` use. Others may stand beside.
+_CAUSES = {"causes": dict, "binds": str, "cycles": int}
+_SUMMARY = {
+    **_CAUSES,
+    **{"model": str, "target": str, "config": dict, "complete": bool, "utilization": float, "samples": int},
+    **{"macs": int, "macs_on_target": int, "matches_reference": bool | None, "checked": bool, "hazards": int},
+}
+_LAYER = {
+    **_CAUSES,
+    **{"name": str, "op": str, "where": str, "reason": str, "macs": int, "executed_macs": int, "utilization": float},
+    **{"bound": int, "macs_per_cycle": int, "dram_read_bytes": int, "dram_write_bytes": int},
+}
+_FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[int, ...]}
+_WHATIF = {"change": str, "cycles": int, "program": str}
+
+
 class Origin(NamedTuple):
     """Where a run comes from: the command line, the file that ran, its SHA-256 (hex), and the version of Tilewright."""
 
@@ -209,10 +225,32 @@ _ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3}
 
 def _layers(summary: Mapping[str, Any]) -> int:
     """Return the number of layers of a run. Raises ProgramError if it is not an object such as --json prints."""
-    layers = summary.get("layers")
-    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
-        raise ProgramError("summary.layers", "is not a list of objects")
-    return len(layers)
+    _measured(_SUMMARY, summary, "summary")
+    if "correct" in summary:
+        _has({"correct": int}, summary, "summary")
+    for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):
+        items = summary.get(name)
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise ProgramError(f"summary.{name}", "is not a list of objects")
+        for index, item in enumerate(items):
+            check = _measured if name == "layers" else _has
+            check(hints, item, f"summary.{name}[{index}]")
+    return len(summary["layers"])
+
+
+def _has(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
+    """Check some keys of a JSON object. Raises ProgramError if one is missing, of another type, or negative."""
+    found = checked(hints, {key: values[key] for key in hints if key in values}, where)
+    for key, value in found.items():
+        if isinstance(value, int | float) and value < 0:
+            raise ProgramError(f"{where}.{key}", f"is {value}, which is negative")
+
+
+def _measured(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
+    """Check the keys of a run or layer as `_has` does, and that its causes are positive numbers of cycles."""
+    _has(hints, values, where)
+    if not all(type(cycles) is int and cycles > 0 for cycles in values["causes"].values()):
+        raise ProgramError(f"{where}.causes", "has a cause without a positive number of cycles")
 
 
 def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:

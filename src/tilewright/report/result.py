@@ -1,22 +1,30 @@
-"""The result of a run as Python and notebooks use it: the measurements, and how they are shown and written."""
+"""The result of a run as Python and notebooks use it: the measurements, and how they are shown and written.
+
+Methods import what they need, so that `import tilewright` stays quick.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.report import notebook, page, perfetto, record
-from tilewright.report.compare import Comparison, compare
 from tilewright.report.metrics import Result
+
+if TYPE_CHECKING:
+    from tilewright.report.compare import Comparison
 
 
 class RunResult(Result):
     """The result of a run. `Result` documents its fields; a notebook shows it as a table of its layers."""
 
     def __repr__(self) -> str:
+        from tilewright.report import notebook
+
         return f"<Result {notebook.line(self)}>"
 
     def _repr_html_(self) -> str:
+        from tilewright.report import notebook
+
         return notebook.html(self)
 
     def table(self) -> Any:
@@ -24,6 +32,8 @@ class RunResult(Result):
 
         The columns are the keys of `Layer.to_json` that have one value, and "causes.X" for the cycles of each cause X.
         """
+        from tilewright.report import notebook
+
         return notebook.table(self)
 
     def plot(self) -> Any:
@@ -31,10 +41,14 @@ class RunResult(Result):
 
         Raises InputError if matplotlib is not installed, or if the run has no cycles.
         """
+        from tilewright.report import notebook
+
         return notebook.plot(self)
 
     def to_html(self, path: str | Path) -> None:
         """Write the page of the run as `--html` does. Raises InputError if the file cannot be written."""
+        from tilewright.report import notebook, page, record
+
         page.write(record.of(notebook.summary(self)), path)
 
     def save_trace(self, path: str | Path) -> None:
@@ -43,6 +57,8 @@ class RunResult(Result):
         Raises InputError if the run has no cycles, if the package `perfetto` is missing, or if the file cannot be
         written.
         """
+        from tilewright.report import perfetto
+
         perfetto.write(self, path, self.clock_mhz)
 
     def compare(self, other: Result) -> Comparison:
@@ -50,4 +66,6 @@ class RunResult(Result):
 
         Layers are matched by name, so that the runs may be on different targets.
         """
+        from tilewright.report.compare import compare
+
         return compare(self.to_json(), other.to_json())

@@ -14,7 +14,8 @@ from tilewright.files import replacing
 from tilewright.report.page.colours import palette
 from tilewright.report.page.pack import packed
 from tilewright.report.page.static import body
-from tilewright.report.record import Record
+from tilewright.report.record import COLUMNS, Record
+from tilewright.report.summary import LISTED
 
 #: The scripts in the order in which they run, as one.
 SCRIPTS = (
@@ -47,7 +48,7 @@ def page(record: Record) -> str:
     """Return the page of a run as an HTML document."""
     manifest, blob = packed(record.arrays)
     colours = palette(record)
-    data = {"run": record.run, "palette": colours, "arrays": manifest}
+    data = {"run": record.run, "palette": colours, "columns": COLUMNS, "listed": LISTED, "arrays": manifest}
     style = STYLE.read_text("utf-8")
     script = "\n".join((_HERE / "js" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
     return f"""<!doctype html>

@@ -18,19 +18,19 @@ WIDTHS = ((np.int8, "Int8Array", 1 << 7), (np.int16, "Int16Array", 1 << 15), (np
 def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
     """Return a manifest of the rows of int64 or float64 arrays [rows, n], and all rows as text.
 
-    A row in the manifest has its array's `key`, its typed array `type`, its `length`, and `delta`: whether the values
-    are differences from the value before. Rows with wide values come first, so that each is aligned.
+    A row in the manifest has its array's `key`, its index `row` in it, its typed array `type`, its `length`, and
+    `delta`: whether the values are differences from the value before. Wide values come first, so that each row is
+    aligned.
     """
     rows: list[tuple[int, dict[str, Any], bytes]] = []
     for key in sorted(arrays):
-        for row in arrays[key]:
+        for index, row in enumerate(arrays[key]):
             plain, steps = _fitted(row), _fitted(np.diff(row, prepend=0))
             (width, kind, content), delta = min((plain, False), (steps, True), key=lambda item: item[0][0])
-            rows.append((-width, {"key": key, "type": kind, "length": len(row), "delta": delta}, content))
-    ordered = sorted(enumerate(rows), key=lambda item: item[1][0])
-    manifest = [{**about, "row": index} for index, (_, about, _) in ordered]
-    blob = zlib.compress(b"".join(content for _, (_, _, content) in ordered), 9)
-    return manifest, base64.b64encode(blob).decode("ascii")
+            rows.append((width, {"key": key, "row": index, "type": kind, "length": len(row), "delta": delta}, content))
+    rows.sort(key=lambda row: -row[0])
+    blob = zlib.compress(b"".join(content for _, _, content in rows), 9)
+    return [about for _, about, _ in rows], base64.b64encode(blob).decode("ascii")
 
 
 def _fitted(row: Array) -> tuple[int, str, bytes]:

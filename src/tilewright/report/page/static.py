@@ -17,7 +17,7 @@ COLUMNS = (
     *(("cycles / bound", True), ("MACs", True), ("util", True), ("DRAM read", True), ("DRAM write", True)),
 )
 FILTER = '<input type="search" placeholder="filter: conv, host, GEMM ..." aria-label="filter layers">'
-#: Sections of the page: id and heading. A script shows those that have something to show.
+#: Sections of the page that scripts fill: id and heading.
 FIGURES = (
     ("strip", "Layers in time"),
     ("timeline", "Timeline"),

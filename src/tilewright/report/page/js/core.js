@@ -2,7 +2,7 @@
 "use strict";
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const RUN = DATA.run, SUMMARY = RUN.summary, LAYERS = SUMMARY.layers;
-const COLUMN = Object.fromEntries(["unit", "kind", "start", "until", "end", "wait", "waitFor", "text", "read", "written"].map((name, row) => [name, row]));
+const COLUMN = Object.fromEntries(DATA.columns.map((name, row) => [name, row]));
 
 const colourOf = (name) => DATA.palette[name] || "#8a8f98";
 // Black or white, whichever is read better on a colour #rrggbb.
@@ -41,25 +41,16 @@ async function unpack() {
   const buffer = await new Response(stream).arrayBuffer();
   const arrays = {};
   let offset = 0;
-  DATA.arrays.forEach(({ key, type, length, delta }) => {
+  DATA.arrays.forEach(({ key, row, type, length, delta }) => {
     let values = new globalThis[type](buffer, offset, length);
     offset += values.byteLength;
     if (delta) {
       let sum = 0;
       values = Float64Array.from(values, (step) => (sum += step));
     }
-    (arrays[key] ||= []).push(values);
+    (arrays[key] ||= [])[row] = values;
   });
   return arrays;
-}
-
-// Rows of an array come in another order than in the run: this restores it.
-function inOrder(arrays) {
-  const seen = {};
-  const rows = DATA.arrays.map(({ key, row }) => ({ key, row, at: (seen[key] = (seen[key] ?? -1) + 1) }));
-  const ordered = {};
-  for (const { key, at } of rows.sort((a, b) => a.row - b.row)) (ordered[key] ||= []).push(arrays[key][at]);
-  return ordered;
 }
 
 function save(name, type, text) {

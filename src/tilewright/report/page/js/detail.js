@@ -17,7 +17,7 @@ class Detail {
     if (of("wait") > 0) {
       const giver = launch.waitedFor(step);
       const by = giver < 0 ? "" : `, which ${launch.units[launch.of("unit", giver)]} #${giver} (${launch.text(giver)}) gave`;
-      found.push(`waited ${number(of("wait"))} cycles for ${launch.waits[of("waitFor")] || "its unit"}${by}`);
+      found.push(`waited ${number(of("wait"))} cycles for ${launch.waits[of("wait_for")] || "its unit"}${by}`);
     }
     if (of("read")) found.push(`reads ${bytes(of("read"))} of DRAM`);
     if (of("written")) found.push(`writes ${bytes(of("written"))} of DRAM`);

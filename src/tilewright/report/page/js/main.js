@@ -8,7 +8,7 @@ function hazards(figure, timed, timeline) {
     document.getElementById("timeline").scrollIntoView({ block: "nearest" });
   };
   figure.replaceChildren(); // which has the findings without their instructions
-  for (const finding of SUMMARY.findings.slice(0, 20)) {
+  for (const finding of SUMMARY.findings.slice(0, DATA.listed)) {
     const launch = timed.launches.find((each) => each.name === finding.launch) || timed.launches[0];
     const box = element("div", { class: "hazard" }, element("p", {}, element("b", {}, finding.kind), ` ${finding.launch ? `in ${finding.launch}` : ""}: ${finding.message}`));
     finding.steps.slice(0, 2).forEach((step, place) => {
@@ -27,8 +27,8 @@ document.getElementById("theme").addEventListener("click", () => {
   window.redraw?.();
 });
 
-unpack().then((found) => {
-  const arrays = inOrder(found), timed = new Timed(arrays), view = (timed.view = new View(timed.cycles));
+unpack().then((arrays) => {
+  const timed = new Timed(arrays), view = (timed.view = new View(timed.cycles));
   let strip = null;
   const zoomTo = (index) => {
     const place = timed.layers.find((each) => each.index === index);

@@ -96,7 +96,7 @@ class Timeline {
         const since = Math.max(starts[i] - wait, i ? ends[i - 1] : 0); // its unit may have been free before the slice ended
         const idle = Math.max(LEFT, x(offset + since));
         if (left - idle > 2) pen.hatch(idle, y, left - idle, ROW, themed("--muted"));
-        pen.text(launch.waits[launch.of("waitFor", step)], idle + 3, y + ROW / 2, themed("--ink"), { room: left - idle - 4 });
+        pen.text(launch.waits[launch.of("wait_for", step)], idle + 3, y + ROW / 2, themed("--ink"), { room: left - idle - 4 });
       }
       pen.text(launch.text(step), left + 3, y + ROW / 2, inkOn(colour), { room: wide - 4 });
       if (step === chosen) pen.frame(left, y - 1, Math.max(2, wide), ROW + 2, themed("--ink"), 2);
@@ -196,7 +196,7 @@ class Timeline {
     const rows = [["launch", "instruction", "unit", "text", "start", "end", "wait", "waited for", "bytes read", "bytes written"]];
     for (const launch of this.timed.launches) for (let step = 0; step < launch.count; step++) rows.push([
       launch.name, step, launch.units[launch.of("unit", step)], launch.text(step), launch.offset + launch.of("start", step), launch.offset + launch.of("end", step),
-      launch.of("wait", step), launch.waits[launch.of("waitFor", step)] || "", launch.of("read", step), launch.of("written", step)]);
+      launch.of("wait", step), launch.waits[launch.of("wait_for", step)] || "", launch.of("read", step), launch.of("written", step)]);
     return rows;
   }
 }

@@ -66,7 +66,7 @@ class Launch {
   }
   // The step whose token a waiting step got last: what it waited for. -1: it waited for no step.
   waitedFor(step) {
-    const wanted = this.waits[this.of("waitFor", step)];
+    const wanted = this.waits[this.of("wait_for", step)];
     let best = -1;
     for (const edge of this.edges().into.get(step) || []) {
       const giver = this.tokens[0][edge];
