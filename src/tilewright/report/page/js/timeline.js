@@ -58,7 +58,7 @@ class Timeline {
     if (this.arrows) this.tokens(pen, x);
     pen.rect(0, 0, LEFT, this.height, themed("--page"));
     this.rows.forEach((row, index) => pen.text(row.name, LEFT - 6, this.y(index) + ROW / 2, ink, { align: "right", room: LEFT }));
-    this.where.textContent = `${number(view.from)} – ${number(view.to)} of ${number(view.whole)} cycles  ${time(view.to - view.from)}`;
+    this.where.textContent = `${number(view.from)} – ${number(view.to)} of ${number(view.whole)} cycles  ${SUMMARY.complete ? time(view.to - view.from) : ""}`;
   }
   // Draw the slices of a track, or shares of each pixel where there are more slices than pixels.
   slices(pen, launch, track, y, x, path) {
