@@ -343,6 +343,8 @@ def _used(
         reads = (Memory.INP, where.inp, item.inp), (Memory.WGT, where.wgt, item.wgt)
     elif step.parameters:
         reads = ((parameters, where.par, item.par),)
+    elif step.above:
+        reads = ((Memory.ACC, where.acc, item.above),)
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
     writes = tuple((memory, where.acc, item.acc) for memory in results)
     return tuple(
@@ -356,7 +358,7 @@ def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
-    par = where.par.at(item.par) if step.parameters else acc
+    par = where.par.at(item.par) if step.parameters else where.acc.at(item.above) if step.above else acc
     return _listed(step.kernel, acc, par, par if step.op == AluOp.REQ else None)
 
 

@@ -90,6 +90,9 @@ class Layer:
     A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
     two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
 
+    If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see pooling.py);
+    `grid` are then (rows, columns) of the sums, and `out` those of the results.
+
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
@@ -112,6 +115,8 @@ class Layer:
     fold: int = 1
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
+    pool: Window | None = None
+    grid: tuple[int, int] = (0, 0)
 
     @cached_property
     def canonical(self) -> Layer:
@@ -167,6 +172,11 @@ class Layer:
     def out_pixels(self) -> int:
         return self.out[0] * self.out[1]
 
+    @property
+    def sums(self) -> tuple[int, int]:
+        """The rows and columns of sums: those of the output tiles unless a pool follows."""
+        return self.grid if self.pool else self.out
+
     def valid_taps(self) -> int:
         """Return the number of (output pixel, tap) pairs whose input lies inside the image."""
         total = 1
@@ -174,7 +184,7 @@ class Layer:
             w = self.window
             positions = (
                 out * w.stride[axis] + tap * w.dilation[axis] - w.padding[2 * axis]
-                for out in range(self.out[axis])
+                for out in range(self.sums[axis])
                 for tap in range(w.kernel[axis])
             )
             total *= sum(0 <= position < self.size[axis] for position in positions)
@@ -207,7 +217,8 @@ class Taps(NamedTuple):
 class Span(NamedTuple):
     """An image tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
 
-    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`.
+    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`. If a pool
+    follows the sums, outputs are its results, `pooled` has the sums, and `offset` and `taps` are empty.
     """
 
     start: int
@@ -216,11 +227,40 @@ class Span(NamedTuple):
     size: int
     offset: int
     taps: tuple[Taps, ...]
+    pooled: Pooled | None = None
 
     @property
-    def shape(self) -> tuple[int, int, int, tuple[Taps, ...]]:
+    def shape(self) -> tuple[int, int, int, tuple[Taps, ...], Pooled | None]:
         """The fields on which instructions depend: equal for tiles that differ only in their position."""
-        return self.extent, self.size, self.offset, self.taps
+        return self.extent, self.size, self.offset, self.taps, self.pooled
+
+    @property
+    def held(self) -> int:
+        """The number of sums along this axis."""
+        return sum(phase.span.extent for phase in self.pooled.phases) if self.pooled else self.extent
+
+
+class Phase(NamedTuple):
+    """The sums of a tile, along one axis, that are the first taps of a pool's windows at `tap`, or also second ones.
+
+    Sum i of the phase is tap `tap` of output `first + i`, and tap `tap + stride` of output `first + i - 1` if that is a
+    tap (`twice`). `span`: these sums, each an output of the layer's window, whose stride is `stride` times larger.
+    """
+
+    tap: int
+    twice: bool
+    first: int
+    span: Span
+
+
+class Pooled(NamedTuple):
+    """The phases of the sums of a tile along one axis; maxima are left in the first phase, which no two outputs share.
+
+    `kept`: the sums that the tile's first output shares with the previous tile are there, and not computed again.
+    """
+
+    phases: tuple[Phase, ...]
+    kept: bool
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
@@ -246,6 +286,8 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
     """Return the tile of outputs from `start`. If inputs repeat f times, output r reads input `(r + offset) // f`."""
     w, times = layer.window, layer.repeat[axis]
+    if layer.pool:
+        return pooled_span(layer, axis, start, extent, kept=False)
     if times > 1:
         first = start // times
         return Span(start, extent, first, (start + extent - 1) // times + 1 - first, start - first * times, ())
@@ -270,6 +312,45 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
         else:
             groups.append(Taps(tap, 1, low, high))
     return Span(start, extent, first, max(1, last - first), origin - first, tuple(groups))
+
+
+def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
+    """Return the tap of a pool that every output has, and shares with no other output; None if there is none.
+
+    `grid`: the number of sums along the axis, `out`: of outputs.
+    """
+    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    single = range(max(kernel - stride, before, 0), min(kernel, stride))
+    inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
+    return next(inside, None) if kernel <= 2 * stride and before <= stride and pool.dilation[axis] == 1 else None
+
+
+@lru_cache(maxsize=4096)
+def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) -> Span:
+    """Return the tile of pool results from `start`; `kept`: the sums shared with the previous tile are kept there."""
+    w, pool, grid = layer.window, layer.pool, layer.grid[axis]
+    assert pool
+    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    result = result_phase(pool, axis, grid, layer.out[axis])
+    assert result is not None
+    found: list[Phase] = []
+    for tap in (result, *(tap for tap in range(min(kernel, stride)) if tap != result)):
+        twice, base = tap + stride < kernel, start * stride + tap - before
+        low = max(int(kept and twice), -(base // stride))
+        high = min(extent + twice, (grid - 1 - base) // stride + 1)
+        origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
+        geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
+        if low < high:
+            found.append(Phase(tap, twice, low, _span(*geometry, 0, high - low)))
+    first = min(phase.span.first for phase in found)
+    last = max(phase.span.first + phase.span.size for phase in found)
+    phases = tuple(
+        phase._replace(
+            span=phase.span._replace(first=0, size=last - first, offset=phase.span.offset + phase.span.first - first)
+        )
+        for phase in found
+    )
+    return Span(start, extent, first, last - first, 0, (), Pooled(phases, kept))
 
 
 class Transfer(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, spans, transfers
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, pooled_span, spans, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -52,6 +52,11 @@ class Group(NamedTuple):
         """The number of output tiles of the group, which are stored together."""
         return self.outs.size * self.pixels
 
+    @property
+    def sums(self) -> int:
+        """The number of the group's sums, in tiles."""
+        return self.outs.size * self.rows.held * self.columns.held
+
     def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
         """Return the transfers that load the input channel tiles `inputs` of the group."""
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
@@ -86,7 +91,14 @@ class Plan:
     @property
     def tapers(self) -> bool:
         """Whether groups are large enough for `head` and `tail` to cut them."""
-        return (self.columns if self.layer.matrix else self.rows) > 2
+        return self.layer.pool is None and (self.columns if self.layer.matrix else self.rows) > 2
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the sums that a pool's windows share with the rows above are kept in the previous group's slot."""
+        pool = self.layer.pool
+        inside = self.outside == "channels" or self.outs >= self.layer.out_tiles
+        return pool is not None and pool.kernel[0] > pool.stride[0] and self.acc > 1 and inside
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
@@ -113,7 +125,8 @@ class Plan:
     def groups(self) -> Iterator[Group]:
         """Yield the groups in execution order; inner loops alternate in direction, to reuse the last loads."""
         layer = self.layer
-        tiles = [(r, c) for r in spans(layer, 0, self.rows) for c in spans(layer, 1, self.columns)]
+        rows, columns = self._rows(), spans(layer, 1, self.columns)
+        tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
         channels = ranges(layer.out_tiles, self.outs)
         chunks = [self._chunks(index, outs) for index, outs in enumerate(channels)]
         pairs: list[tuple[int, int]] = []
@@ -122,7 +135,7 @@ class Plan:
                 pairs += [(s, o) for o in to_and_fro(len(channels), s)]
         else:
             for o in range(len(channels)):
-                pairs += [(s, o) for s in to_and_fro(len(tiles), o)]
+                pairs += [(s, o) for s in (range(len(tiles)) if self.keeps else to_and_fro(len(tiles), o))]
         for turn, (s, o) in enumerate(pairs):
             group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
             if turn == 0 and self.head:
@@ -131,6 +144,12 @@ class Plan:
                 yield from self._cut(group, growing=False)
             else:
                 yield group
+
+    def _rows(self) -> list[Span]:
+        rows = spans(self.layer, 0, self.rows)
+        if self.keeps:
+            return [pooled_span(self.layer, 0, row.start, row.extent, kept=row.start > 0) for row in rows]
+        return rows
 
     @property
     def period(self) -> int:
@@ -171,9 +190,9 @@ class Plan:
 
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""
-        layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
+        layer, rows, columns = self.layer, self._rows(), spans(self.layer, 1, self.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
-        pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
+        pixels = max(row.held for row in rows) * max(column.held for column in columns)
         carried = self.outs if layer.link == "diagonal" else self.sums
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
@@ -185,10 +204,18 @@ class Plan:
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
-            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}\n"
+            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}"
+            f"{self._pool()}\n"
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
+
+    def _pool(self) -> str:
+        pool = self.layer.pool
+        if pool is None:
+            return ""
+        shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
+        return f"; largest of {pool.kernel[0]}x{pool.kernel[1]} sums, then requantised{shared}"
 
 
 class Region(NamedTuple):

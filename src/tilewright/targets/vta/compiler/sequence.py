@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.layer import Span, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.work import (
     Compute,
@@ -183,8 +183,9 @@ class Walk:
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
         planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
         known: dict[Hashable, tuple[Run, ...]] = {}
+        above: Span | None = None
         for group in groups:
-            acc = len(self._cleared) % stage.plan.acc
+            acc, before = (number % stage.plan.acc for number in (len(self._cleared), len(self._cleared) - 1))
             self._put(planes.before(acc))
             self._put(planes.placed(runs(opening(layer, group)), acc))
             self._cleared.append(len(self.work))
@@ -197,8 +198,11 @@ class Walk:
                 self._put(planes.placed(known[key], acc, inp, wgt))
                 self._use("inp", inp)
                 self._use("wgt", wgt)
-            last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
-            self._put(Compute(run, acc, par=par) for run in runs(last, apart))
+            last = closing(layer, group, above, listed, copies=self.line.gemm != self.line.alu)
+            self._put(
+                Compute(run, acc, par=par, above=before if run.steps[0].above else -1) for run in runs(last, apart)
+            )
+            above = group.rows
             if par >= 0:
                 self._use("par", par)
             self._put(planes.stored(group, acc, last))

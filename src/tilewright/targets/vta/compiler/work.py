@@ -23,8 +23,9 @@ from tilewright.targets.vta.compiler.kernels import (
     rectangles,
     sum_kernels,
 )
-from tilewright.targets.vta.compiler.layer import Layer, Transfer
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
+from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Intervals, Timing
@@ -57,13 +58,17 @@ class LoadWeights(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none)."""
+    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
+
+    `above`: the accumulator slot of the previous group.
+    """
 
     run: Run
     acc: int
     inp: int = -1
     wgt: int = -1
     par: int = -1
+    above: int = -1
 
 
 class Store(NamedTuple):
@@ -97,7 +102,7 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
     """Return the GEMM step (1-tuple) that clears a group's output tiles, and the tiles for codes to compare or add."""
-    tiles = group.tiles
+    tiles = group.sums
     if layer.kind == "max":
         tiles += _compared(group)
     elif layer.kind == "add" and not layer.shifts:
@@ -112,6 +117,8 @@ def _compared(group: Group) -> int:
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
     """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
     layer = plan.layer
+    if layer.pool:
+        return tuple(Step(k) for k in sum_parts(layer, group.rows, group.columns, plan.block(group, chunk), limit))
     if layer.kind == "sum":
         kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
         return tuple(Step(kernel) for kernel in kernels)
@@ -143,15 +150,17 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
     return kernels
 
 
-def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
+def closing(layer: Layer, group: Group, above: Span | None, limit: int, copies: bool) -> tuple[Step, ...]:
     """Return the ALU steps between a group's sums and its store.
 
-    `copies`: whether the ALU, without other steps, must copy the lowest byte of the sums to the out memory.
+    `above`: the rows of the previous group. `copies`: whether the ALU, without other steps, must copy the lowest byte
+    of the sums to the out memory.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
+    pooled = maxima(group.rows, group.columns, group.outs.size, above, limit) if layer.pool else ()
     if layer.codes:
-        return epilogue(layer, group, limit)
+        return (*pooled, *epilogue(layer, group, limit))
     return (copy(group.tiles),) if copies else ()
 
 
