@@ -14,6 +14,7 @@ from tilewright.graph.ops import Conv2D, DepthwiseConv2D, MaxPool2D
 from tilewright.targets.vta.compiler.layer import result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
+from tilewright.targets.vta.compiler.start import started
 
 
 def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
@@ -45,7 +46,7 @@ def lower_all(sites: tuple[Site, ...], context: Context) -> Lowered | str:
         if isinstance(found, str):
             break
         found = _pooled(found, sites[0], site, context)
-    return found
+    return found if isinstance(found, str) else started(found, context.config)
 
 
 def _fits(sites: tuple[Site, ...]) -> bool:

@@ -23,6 +23,8 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 LARGEST_SHIFT = 15
 #: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
+#: What the accumulators of a group start with: zeros, by GEMM; the biases, or one constant, by the ALU.
+Start = Literal["zero", "bias", "constant"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
 
@@ -34,12 +36,14 @@ class Codes:
     The bias of an output tile depends on its class: the set of taps that lie inside the image. `rows` and `columns`:
     the class of each row and each column of output tiles. A channel tile has one bias tile per pair of classes, then
     `factors` tiles of factors. `immediates`: the constants in ALU instructions if the ALU lacks the operation REQ.
+    `start`: how the accumulators of a group start (see start.py).
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     immediates: Immediates | None
     factors: int = FACTOR_TILES
+    start: Start = "zero"
 
     @cached_property
     def classes(self) -> tuple[int, int]:
@@ -58,15 +62,16 @@ class Codes:
     @cached_property
     def words(self) -> Words:
         """What ALU instructions depend on besides the classes of rows and columns: a small key for caches."""
-        return Words(self.biases, self.tiles, self.immediates)
+        return Words(self.biases, self.tiles, self.immediates, self.start)
 
 
 class Words(NamedTuple):
-    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and the immediates."""
+    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and immediates."""
 
     biases: int
     tiles: int
     immediates: Immediates | None
+    start: Start
 
 
 class Immediates(NamedTuple):
@@ -145,6 +150,10 @@ class Layer:
     def shifts(self) -> bool:
         """Whether right shifts alone turn sums into codes, which the ALU of the upstream VTA design can do."""
         return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
+
+    @property
+    def start(self) -> Start:
+        return self.codes.start if self.codes else "zero"
 
     @property
     def parameters(self) -> int:

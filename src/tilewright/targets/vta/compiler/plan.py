@@ -235,7 +235,10 @@ class Region(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory."""
+    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory.
+
+    With `in_slots`, the tiles of `par` are counted from the start of a slot of `acc`.
+    """
 
     inp: Region
     wgt: Region
@@ -244,15 +247,22 @@ class Regions(NamedTuple):
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return how many tiles of acc may hold sums. Without a parameter memory, parameters take a quarter of acc."""
-    taken = layer.parameters > 0 and not config.has_parameters
+    """Return how many tiles of acc its slots have. Parameters outside of slots, without own memory, take a quarter."""
+    taken = layer.parameters > 0 and not config.has_parameters and not in_slots(config)
     return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
+
+
+def in_slots(config: Config) -> bool:
+    """Return whether parameters lie in the slots of acc, after the sums, because each unit has banks of its own."""
+    return config.stages == 4 and not config.has_parameters
 
 
 def parameter_memory(config: Config) -> tuple[Memory, int, int]:
     """Return the memory that holds parameters, its first tile for them, and the number of those tiles."""
     if config.has_parameters:
         return Memory.PAR, 0, config.par.depth
+    if in_slots(config):
+        return Memory.ACC, 0, config.acc.depth
     size = config.acc.depth // 4
     return Memory.ACC, config.acc.depth - size, size
 
@@ -272,14 +282,18 @@ class Places:
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = Region(0, 0, 0)
-        if needs.par:
+        acc = accumulator_tiles(config, plan.layer) // plan.acc
+        if needs.par and in_slots(config):
+            sets = -(-plan.layer.out_tiles // plan.outs)
+            par = Region(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
+        elif needs.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
             fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
             par = self._region("par", depth, needs.par, min(sets, fit))
         return Regions(
             self._region("inp", config.inp.depth, needs.inp, plan.inp),
             self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
-            Region(0, accumulator_tiles(config, plan.layer) // plan.acc, plan.acc),
+            Region(0, acc, plan.acc),
             par._replace(base=first + par.base),
         )
 

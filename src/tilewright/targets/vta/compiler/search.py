@@ -19,7 +19,7 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
-from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.sequence import sampled
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -210,6 +210,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
     inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
+    acc = acc - (layer.parameters * outs if in_slots(config) else 0)
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 
@@ -234,7 +235,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     cleared = (
         outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
     )
-    gemm = (macs * layer.operands + cleared) * own.gemm * again
+    gemm = (macs * layer.operands + cleared * (layer.start == "zero")) * own.gemm * again
     alu = outputs * _alu_cycles(layer, own)
     compute = (gemm + alu if config.stages == 3 else np.maximum(gemm, alu)) + instructions * model.dispatch
     # The first loads and the last stores overlap with no other work.
@@ -312,6 +313,8 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
         cycles += int(own.alu * ((tall - 1) * columns + wide - 1))
     if layer.shifts:
         return cycles + 3 * own.alu_immediate + (own.alu_immediate if layer.kind == "add" else own.alu)
+    if layer.start == "constant":
+        cycles += own.alu_immediate
     if layer.codes:
         once = own.requantise
         if layer.codes.immediates:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.schedule import Range
-from tilewright.targets.vta.compiler.epilogue import epilogue
+from tilewright.targets.vta.compiler.epilogue import beginning, epilogue
 from tilewright.targets.vta.compiler.kernels import (
     ONE,
     Dim,
@@ -43,10 +43,14 @@ class LoadInputs(NamedTuple):
 
 
 class LoadParameters(NamedTuple):
-    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py)."""
+    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py).
+
+    `acc`: the accumulator slot that contains the parameter slot (-1: none).
+    """
 
     slot: int
     outs: Range
+    acc: int = -1
 
 
 class LoadWeights(NamedTuple):
@@ -100,14 +104,17 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """Return the GEMM step (1-tuple) that clears a group's output tiles, and the tiles for codes to compare or add."""
-    tiles = group.sums
+def opening(layer: Layer, group: Group, bounded: bool, limit: int) -> tuple[Step, ...]:
+    """Return the steps that set a group's output tiles to what they start with, and clear those for codes to compare.
+
+    `bounded`: whether all these tiles hold at least FLOOR.
+    """
+    tiles, started = group.sums, beginning(layer, group, limit)
     if layer.kind == "max":
         tiles += _compared(group)
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    return (clear(tiles),)
+    return started if started and bounded else (clear(tiles), *started)
 
 
 def _compared(group: Group) -> int:
