@@ -222,9 +222,9 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     starts = np.zeros(len(work), np.int64)
     own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
     starts[draft.item[own]] = trace.start[own]
-    loads = [index for index, (_, item) in enumerate(draft.listing.items) if isinstance(item, LoadParameters)]
-    last = np.searchsorted(draft.item, loads, side="right") - 1
-    starts[loads] = trace.start[last]
+    parameters = [index for index, (_, item) in enumerate(draft.listing.items) if isinstance(item, LoadParameters)]
+    last = np.searchsorted(draft.item, parameters, side="right") - 1
+    starts[parameters] = trace.start[last]
     mine = np.flatnonzero(work >= 0)
     order = work[mine[np.argsort(starts[mine], kind="stable")]]
     place = np.empty_like(order)
