@@ -15,6 +15,7 @@ from tilewright.array import Array
 from tilewright.schedule import combinations, extents, finalists
 from tilewright.sim.order import order
 from tilewright.sim.steps import Footprints, StepTable, Trace
+from tilewright.targets.vta.compiler import residual
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
@@ -134,8 +135,9 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     sets = 1 if layer.kind == "add" else grid["outs"]
+    lifts = int(layer.residual is not None)  # one tile of weights
     fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST_SIZE)
+        weights <= np.minimum((config.wgt.depth - lifts) // grid["wgt"], LARGEST_SIZE)
     )
     fits &= layer.parameters * sets <= parameter_memory(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
@@ -166,7 +168,8 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     height, width = _input(layer, grid)
     pixels = grid["rows"] * grid["columns"]
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
-    inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
+    added = pixels * outs if layer.residual is not None else 0
+    inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
@@ -185,12 +188,15 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     inp, wgt, out = _transfers(layer, config, timing, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
-    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes)
+    if layer.residual is not None:
+        load = load + groups * out  # a residual has the layout of a result
+    added = residual.steps(layer.residual, 1) if layer.residual is not None else ()
+    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
     cleared = outputs * (1 if layer.shifts else layer.operands)
-    gemm = (macs * layer.operands + cleared) * own.gemm
-    alu = outputs * _alu_cycles(layer, own)
+    gemm = (macs * layer.operands + cleared + outputs * bool(added)) * own.gemm
+    alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
     compute = (gemm + alu if config.stages == 3 else max(gemm, alu)) + instructions * model.dispatch
     # The first loads and the last stores overlap with no other work.
     port = model.channel(config)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
+from tilewright.targets.vta.compiler import residual
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
@@ -25,6 +26,7 @@ from tilewright.targets.vta.compiler.work import (
     Item,
     LoadInputs,
     LoadParameters,
+    LoadResidual,
     LoadWeights,
     Store,
     closing,
@@ -38,10 +40,14 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel."""
+    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
+
+    `residual`: the same for the residual; () if the host writes it, or there is none.
+    """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
+    residual: tuple[int, ...] = ()
 
 
 class Load(NamedTuple):
@@ -178,6 +184,9 @@ class Walk:
         layer, config = stage.plan.layer, self._config
         self._held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
         self._sources = [np.concatenate([self._stored[index] for index in made]) for made in stage.reads]
+        added = [self._stored[index] for index in stage.residual]
+        self._residual = np.concatenate(added) if added else None
+        self._lifts = False  # whether the tile of weights for residuals is loaded
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
@@ -188,6 +197,8 @@ class Walk:
             self._put(planes.before(acc))
             self._put(planes.placed(runs(opening(layer, group)), acc))
             self._cleared.append(len(self.work))
+            if layer.residual is not None:
+                self._add_residual(group, layer.residual, acc, planes)
             par = self._parameters(group)
             for chunk in group.chunks:
                 inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
@@ -222,6 +233,22 @@ class Walk:
             slot = self._held["wgt"].take(chunk)
             self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._plan.weight_tiles(chunk))))
         return slot
+
+    def _add_residual(self, group: Group, lift: int, acc: int, planes: Planes) -> None:
+        """Append the loads and runs that add a group's residual, shifted left by `lift` bits, to its cleared tiles."""
+        inp, wgt = self._where.inp.slots, self._where.wgt.slots
+        source = -1
+        if self._residual is not None:
+            source = max(int(self._residual[covered(part)].max()) for part in group.stores(self._plan.layer))
+        if not self._lifts:
+            self._load("wgt", wgt, LoadWeights(wgt, len(self._plan.weight_chunks), Range(0, 1)))
+        self._lifts = True
+        self._load("inp", inp, LoadResidual(inp, group), source)
+        first, *rest = runs(residual.steps(lift, group.tiles))
+        self._put(planes.placed((first,), acc, inp, wgt))
+        self._use("inp", inp)
+        self._use("wgt", wgt)
+        self._put(Compute(run, acc) for run in rest)
 
     def _parameters(self, group: Group) -> int:
         """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed."""
@@ -284,6 +311,8 @@ class Walk:
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
         if isinstance(item, LoadWeights):
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
+        if isinstance(item, LoadResidual):
+            return self.costs.box(item.group.stores(layer), config.inp)
         assert isinstance(item, LoadParameters)
         chip = config.sram(parameter_memory(config)[0])
         return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)
