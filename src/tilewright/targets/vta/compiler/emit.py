@@ -12,11 +12,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
-from tilewright.targets.vta.compiler import residual
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import Transfer, covered
 from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.work import (
     Compute,
@@ -409,5 +409,5 @@ def weight_image(plan: Plan, tiles: Array) -> Array:
         for outs, sums in plan.weight_chunks
     ]
     if plan.layer.residual is not None:
-        parts = [*parts, residual.weights(plan.layer.residual, tiles.shape[-1]).reshape(-1)]
+        parts = [*parts, residual_weights(plan.layer.residual, tiles.shape[-1]).reshape(-1)]
     return np.concatenate(parts).view(np.uint8)

@@ -21,8 +21,6 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: Largest immediate of SHR: the HLS design reads it as five signed bits.
 LARGEST_SHIFT = 15
-#: log2 of the largest power of two that int8 holds.
-LARGEST_WEIGHT = 6
 #: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
@@ -85,6 +83,17 @@ class Immediates(NamedTuple):
     shift: int | None = None
 
 
+class Residual(NamedTuple):
+    """How codes are added to a layer's sums: multiplied by 2**weight, then shifted left by `left` bits on the ALU.
+
+    `late`: they are added to the shifted sums, before these are clamped; else to the cleared accumulators.
+    """
+
+    weight: int
+    left: int
+    late: bool
+
+
 @dataclass(frozen=True)
 class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
@@ -96,7 +105,7 @@ class Layer:
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
     `out` and `window` count folded columns. `packing`: the layout as text for the report. `residual`: if given, a
-    tensor of codes in the layout of the output is added to the sums, shifted left by this many bits.
+    tensor of codes in the layout of the output is added to the sums.
     """
 
     kind: Literal["sum", "max", "add", "repeat"]
@@ -115,7 +124,7 @@ class Layer:
     fold: int = 1
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
-    residual: int | None = None
+    residual: Residual | None = None
 
     @cached_property
     def canonical(self) -> Layer:
@@ -123,9 +132,10 @@ class Layer:
 
         Layers that are equal in this form get the same plan, found by one search.
         """
-        if self.residual not in (None, 0, LARGEST_WEIGHT + 1):  # all that matters is whether it takes the ALU
-            lift = LARGEST_WEIGHT + 1 if self.residual > LARGEST_WEIGHT else 0
-            return replace(self, residual=lift).canonical
+        if self.residual is not None and self.residual != (
+            alike := Residual(0, self.residual.left and 1, self.residual.late)
+        ):
+            return replace(self, residual=alike).canonical
         if self.codes is None or self.codes.immediates is None:
             return self if self.clamp is None else replace(self, clamp=(0, 0))
         known = self.codes.immediates

@@ -191,7 +191,7 @@ class Plan:
             f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}\n"
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
-            f"{'' if layer.residual is None else f'; residual added to the sums, shifted left by {layer.residual}'}"
+            f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
 
 

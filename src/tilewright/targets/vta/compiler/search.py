@@ -15,11 +15,11 @@ from tilewright.array import Array
 from tilewright.schedule import combinations, extents, finalists
 from tilewright.sim.order import order
 from tilewright.sim.steps import Footprints, StepTable, Trace
-from tilewright.targets.vta.compiler import residual
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_steps
 from tilewright.targets.vta.compiler.sequence import sampled
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -190,7 +190,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
     if layer.residual is not None:
         load = load + groups * out  # a residual has the layout of a result
-    added = residual.steps(layer.residual, 1) if layer.residual is not None else ()
+    added = residual_steps(layer.residual, 1) if layer.residual else ()
     instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles

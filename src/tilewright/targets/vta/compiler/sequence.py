@@ -16,10 +16,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
-from tilewright.targets.vta.compiler import residual
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.layer import Residual, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_steps, unshifted
 from tilewright.targets.vta.compiler.work import (
     Compute,
     Costs,
@@ -197,7 +197,7 @@ class Walk:
             self._put(planes.before(acc))
             self._put(planes.placed(runs(opening(layer, group)), acc))
             self._cleared.append(len(self.work))
-            if layer.residual is not None:
+            if layer.residual and not layer.residual.late:
                 self._add_residual(group, layer.residual, acc, planes)
             par = self._parameters(group)
             for chunk in group.chunks:
@@ -209,7 +209,11 @@ class Walk:
                 self._use("inp", inp)
                 self._use("wgt", wgt)
             last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
-            self._put(Compute(run, acc, par=par) for run in runs(last, apart))
+            split = unshifted(last) if layer.residual and layer.residual.late else len(last)
+            self._put(Compute(run, acc, par=par) for run in runs(last[:split], apart))
+            if layer.residual and layer.residual.late:
+                self._add_residual(group, layer.residual, acc, planes)
+                self._put(Compute(run, acc, par=par) for run in runs(last[split:], apart))
             if par >= 0:
                 self._use("par", par)
             self._put(planes.stored(group, acc, last))
@@ -234,8 +238,8 @@ class Walk:
             self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._plan.weight_tiles(chunk))))
         return slot
 
-    def _add_residual(self, group: Group, lift: int, acc: int, planes: Planes) -> None:
-        """Append the loads and runs that add a group's residual, shifted left by `lift` bits, to its cleared tiles."""
+    def _add_residual(self, group: Group, residual: Residual, acc: int, planes: Planes) -> None:
+        """Append the loads and runs that add a group's residual to its accumulators."""
         inp, wgt = self._where.inp.slots, self._where.wgt.slots
         source = -1
         if self._residual is not None:
@@ -244,7 +248,7 @@ class Walk:
             self._load("wgt", wgt, LoadWeights(wgt, len(self._plan.weight_chunks), Range(0, 1)))
         self._lifts = True
         self._load("inp", inp, LoadResidual(inp, group), source)
-        first, *rest = runs(residual.steps(lift, group.tiles))
+        first, *rest = runs(residual_steps(residual, group.tiles))
         self._put(planes.placed((first,), acc, inp, wgt))
         self._use("inp", inp)
         self._use("wgt", wgt)
