@@ -56,11 +56,11 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     if not context.codes:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     width = _width(site, context)
-    if rounding.elementwise == "pow2" and not config.has_parameters:
-        shifted = parameters.of_add_shift(site, op, width)
+    if rounding.elementwise == "pow2":
+        shifted = parameters.of_add_shift(site, op, width, config)
         if shifted is None:
             return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
-        made = Parameters(None, shifted)
+        made = shifted
     elif config.alu == "float":
         parts = proven_sum(site, op, rounding)
         if parts is None:
