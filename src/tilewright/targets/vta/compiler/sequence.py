@@ -192,15 +192,16 @@ class Walk:
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
         planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
         known: dict[Hashable, tuple[Run, ...]] = {}
-        for group in groups:
-            acc = len(self._cleared) % stage.plan.acc
-            self._put(planes.before(acc))
-            self._put(planes.placed(runs(opening(layer, group)), acc))
-            self._cleared.append(len(self.work))
-            if layer.residual and not layer.residual.late:
-                self._add_residual(group, layer.residual, acc, planes)
+        # Another unit shifts a residual left: it does so for the next group while the sums of this one go on.
+        ahead = self.line.gemm != self.line.alu and bool(layer.residual and layer.residual.left) and stage.plan.acc > 1
+        opened: deque[int] = deque()  # accumulator slots
+        every = tuple(groups)
+        for number, group in enumerate(every):
+            acc = opened.popleft() if opened else self._open(group, planes)
             par = self._parameters(group)
-            for chunk in group.chunks:
+            for place, chunk in enumerate(group.chunks, 1):
+                if ahead and place == len(group.chunks) and group is not every[-1]:
+                    opened.append(self._open(every[number + 1], planes))
                 inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                 if key not in known:
@@ -219,6 +220,16 @@ class Walk:
             self._put(planes.stored(group, acc, last))
             self._note_stored(group)
         self._put(planes.rest())
+
+    def _open(self, group: Group, planes: Planes) -> int:
+        """Append what precedes a group's products; return the accumulator slot of the group."""
+        acc, residual = len(self._cleared) % self._plan.acc, self._plan.layer.residual
+        self._put(planes.before(acc))
+        self._put(planes.placed(runs(opening(self._plan.layer, group)), acc))
+        self._cleared.append(len(self.work))
+        if residual and not residual.late:
+            self._add_residual(group, residual, acc, planes)
+        return acc
 
     def _put(self, items: Iterable[Item]) -> None:
         self.work.extend((self._now, item) for item in items)
