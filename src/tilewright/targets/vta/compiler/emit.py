@@ -140,7 +140,7 @@ def draft(
         if known is None:
             movers[layer].move(item)
         else:
-            runs.emit(known)
+            runs.emit(layer, known)
         ends.append(len(builder))
     builder.finish()
     ends[-1:] = [len(builder)]
@@ -286,11 +286,14 @@ class _Runs:
         self.step_of: dict[int, int] = {}  # by instruction
         self._caches: dict[Memory, UopCache] = {}
         self._known: dict[tuple[int, Compute], _Known] = {}
+        self._used: dict[tuple[Memory, int], set[int]] = {}  # the lists of each layer
+        self._layer = 0
 
     def of(self, layer: int, item: Compute) -> _Known:
         """Return the run of an item, on the item's slots. The first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
+            self._used.setdefault((known.memory, layer), set()).update(known.lists)
         return known
 
     def _of(self, where: Regions, item: Compute) -> _Known:
@@ -316,14 +319,29 @@ class _Runs:
         """Create empty micro-op caches. The micro-op lists lie in DRAM from micro-op `start` on."""
         for memory, lists in self.lists.items():
             load = partial(self._load, memory, start)
-            self._caches[memory] = UopCache(lists.offsets, self._builder.config.sram(memory).depth, load, ahead)
+            depth = self._builder.config.sram(memory).depth
+            self._caches[memory] = UopCache(lists.offsets, depth, load, partial(self._ahead, memory))
             start += lists.offsets[-1]
+
+    def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
+        """Return one past the last micro-op list to fetch: that of `ahead`, or the last that is used soon.
+
+        Layers share lists, so those that follow a missing one may belong to layers that are done. To fetch them would
+        evict lists that are in use.
+        """
+        last = ahead(offsets, index, depth)
+        if offsets[-1] > depth:
+            soon = [self._used.get((memory, layer), set()) for layer in (self._layer, self._layer + 1)]
+            while last > index + 1 and not any(last - 1 in lists for lists in soon):
+                last -= 1
+        return last
 
     def _load(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
         self._builder.load_uops(memory, base, start + at, count)
 
-    def emit(self, known: _Known) -> None:
+    def emit(self, layer: int, known: _Known) -> None:
         """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
+        self._layer = layer
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
         if places is not None:
