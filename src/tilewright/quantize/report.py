@@ -180,7 +180,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
         found, options = self.fidelity, self.options
-        settings = {"method": options.method, "activations": options.activations} if options.scheme == "affine" else {}
+        settings = {"method": options.method, "activations": options.activations}
+        settings = settings if options.scheme == "affine" else {"residuals": options.residuals}
         top1 = found.top1
         return {
             "model": self.model,
