@@ -15,7 +15,7 @@ from tilewright.targets.vta.compiler.joint import joint, lower_all
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.search import best
+from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
 
 
@@ -206,7 +206,7 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
     """
     context, chain = Context(config, rounding, timing), Chain()
     chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
-    shared = joint(graph, lambda sites: not isinstance(placed(sites, context), str))
+    shared = joint(graph, lambda sites: _faster(sites, context))
     for site in graph.sites():
         sites = shared.get(site.node.name, (site,))
         if site.node.name != sites[-1].node.name:
@@ -224,6 +224,16 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
             chain.add(sites, *(joined or found), batch=config.batch)
     if chain.members:
         yield chain
+
+
+def _faster(sites: tuple[Site, ...], context: Context) -> bool:
+    """Return whether the machine can run nodes together, and by the bounds of their plans faster than one by one."""
+    layers = [lower_all(part, context) for part in (sites, sites[:-1], sites[-1:])]
+    bounds = [
+        float("inf") if isinstance(found, str) else least(found.layer, context.config, context.timing)
+        for found in layers
+    ]
+    return bounds[0] < sum(bounds[1:]) and not isinstance(placed(sites, context), str)
 
 
 def _joined(

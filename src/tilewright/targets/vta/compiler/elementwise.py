@@ -57,10 +57,10 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     width = _width(site, context)
     if rounding.elementwise == "pow2":
-        shifted = parameters.of_add_shift(site, op, width, config)
+        shifted = parameters.of_add_shift(site, op, width)
         if shifted is None:
             return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
-        made = shifted
+        made = Parameters(None, shifted)
     elif config.alu == "float":
         parts = proven_sum(site, op, rounding)
         if parts is None:

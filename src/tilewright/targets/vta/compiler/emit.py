@@ -15,7 +15,7 @@ from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import Transfer, covered
-from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.work import (
@@ -222,7 +222,10 @@ class _Mover:
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
             start += 0 if layer.kind == "add" else layer.parameters * item.outs.first
             count = layer.parameter_tiles(item.outs.size)
-            self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
+            if item.acc < 0:
+                self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
+            else:
+                self._load(memory, where.acc, item.acc, where.acc.at(item.acc) + where.par.at(item.slot), start, count)
         else:
             assert isinstance(item, Store)
             self._store(item)
@@ -279,7 +282,7 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters = parameter_memory(builder.config)[0]
+        self._parameters, self._inside = parameter_memory(builder.config)[0], in_slots(builder.config)
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}
@@ -302,14 +305,14 @@ class _Runs:
         memory = self._line.uop_memory(alu=not gemm)
         lists = self.lists[memory]
         if self._costs is None:
-            numbers = tuple(lists.add(_micro_ops(step, item, where)) for step in steps)
+            numbers = tuple(lists.add(_micro_ops(step, item, where, self._inside)) for step in steps)
         else:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         known = self.steps
         each = tuple(known.setdefault(step, len(known)) for step in steps)
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
-            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm)
+            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm, self._inside)
             operands = self._operands[key] = Operands(
                 *(tuple(builder.parts.of(*part) for part in each) for each in used)
             )
@@ -379,15 +382,20 @@ class _Runs:
 
 
 def _used(
-    where: Regions, item: Compute, parameters: Memory, both: bool
+    where: Regions, item: Compute, parameters: Memory, both: bool, inside: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile)."""
+    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile).
+
+    `both`: whether one unit runs GEMM and ALU instructions. `inside`: whether parameters lie in the slots of sums.
+    """
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
     reads: tuple[tuple[Memory, Region, int], ...] = ()
     if gemm and item.inp >= 0:
         reads = (Memory.INP, where.inp, item.inp), (Memory.WGT, where.wgt, item.wgt)
-    elif step.parameters:
+    elif step.parameters and not inside:
         reads = ((parameters, where.par, item.par),)
+    elif step.above:
+        reads = ((Memory.ACC, where.acc, item.above),)
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
     writes = tuple((memory, where.acc, item.acc) for memory in results)
     return tuple(
@@ -396,12 +404,14 @@ def _used(
     )
 
 
-def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
+def _micro_ops(step: Step, item: Compute, where: Regions, inside: bool) -> bytes:
     """Return the micro-ops of a step on an item's slots, as the bytes of int64 [3, m]: dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
-    par = where.par.at(item.par) if step.parameters else acc
+    par = where.acc.at(item.above) if step.above else acc
+    if step.parameters:
+        par = where.par.at(item.par) + acc * inside
     return _listed(step.kernel, acc, par, par if step.op == AluOp.REQ else None)
 
 

@@ -6,11 +6,15 @@ A tensor between two such nodes never reaches DRAM: exactly one node reads it, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
 from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, MaxPool2D
+from tilewright.targets.vta.compiler.layer import result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
+from tilewright.targets.vta.compiler.start import started
 
 
 def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
@@ -41,10 +45,33 @@ def lower_all(sites: tuple[Site, ...], context: Context) -> Lowered | str:
     for site in sites[1:]:
         if isinstance(found, str):
             break
-        found = f"{site.node.op.label} is a layer of its own"
-    return found
+        found = _pooled(found, sites[0], site, context)
+    return found if isinstance(found, str) else started(found, context.config)
 
 
-def _fits(sites: Iterable[Site]) -> bool:
+def _fits(sites: tuple[Site, ...]) -> bool:
     """Return whether the last of some nodes is of a kind that can work on the accumulators of those before it."""
-    return False
+    first, last = sites[0].node.op, sites[-1].node.op
+    return len(sites) == 2 and isinstance(first, Conv2D | DepthwiseConv2D) and isinstance(last, MaxPool2D)
+
+
+def _pooled(found: Lowered, first: Site, site: Site, context: Context) -> Lowered | str:
+    """Return the layer `found` of node `first` with a maximum pool on its sums, or the reason why there is none.
+
+    The largest sum has the largest code only if all sums of a channel get the same bias.
+    """
+    op, layer, codes = site.node.op, found.layer, found.layer.codes
+    assert isinstance(op, MaxPool2D)
+    window, x, out, grid = op.window, site.input(0), site.output, site.input(0).shape[1:3]
+    if layer.residual:
+        return "a residual joins the sums of its input"
+    if codes is None or codes.biases > 1 or layer.fold > 1 or (layer.matrix and context.config.batch > 1):
+        return "its input's codes differ from its sums by more than a scale"
+    if (x.dtype, x.scale, x.zero_point) != (out.dtype, out.scale, out.zero_point) or op.activation != "none":
+        return "its output has another range than its input"
+    if any(result_phase(window, axis, grid[axis], out.shape[1 + axis]) is None for axis in (0, 1)):
+        return "its windows share more than their borders"
+    rows, columns = out.shape[1:3]
+    codes = replace(codes, rows=(0,) * rows, columns=(0,) * columns)
+    size, grid = ((grid[0], grid[1]),) * 2 if layer.matrix else (layer.size, (grid[0], grid[1]))
+    return replace(found, layer=replace(layer, size=size, grid=grid, out=(rows, columns), pool=window, codes=codes))

@@ -25,13 +25,10 @@ from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
 from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The requantisation rule of each ALU; upstream's ALU cannot requantise.
 RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
-
-
-#: Largest left shift of an addition's operand on the ALU: eight bits of codes, and one for the sum, must fit 31 bits.
-LARGEST_LEFT = 21
 
 
 class Scaling(NamedTuple):
@@ -100,39 +97,33 @@ def of_product_shift(
 ) -> Parameters | None:
     """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
-    If the ALU has the operation REQ, they are its parameters. Returns None unless one shift of 0..30 bits (for REQ: of
-    1..30) serves all channels and zero points are 0, and for configs with stages=4 but without REQ.
+    If the ALU has the operation REQ, the parameters are those of REQ, whose high product rounds ties up. Returns None
+    unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
     shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
-    if correction.any() or out.zero_point or out.dtype != "int8" or shift.size > 1 or not 0 <= shift[0] < 31:
+    if correction.any() or out.zero_point or out.dtype != "int8" or config.alu == "float":
+        return None
+    if shift.size > 1 or not 0 <= shift[0] < 31:
         return None
     channels = correction.shape[2]
     bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    spread = (0,) * layer.out[0], (0,) * layer.out[1]
     if config.has_parameters:
-        if config.alu != "fused" or not shift[0]:
-            return None
-        words = factors(_shifting(int(shift[0]), (requant.low, requant.high)), config)
-        lanes = np.tile(bias.astype(np.int64), layer.fold)[None]
-        lanes = np.concatenate([lanes, np.broadcast_to(words, (len(words), lanes.shape[1]))])
-        return Parameters(_tiles(lanes, config), Codes((0,) * layer.out[0], (0,) * layer.out[1], None))
-    if config.stages == 4:
-        return None  # the bias would be in a part of acc that gemm uses
+        scaling = _shifting(int(shift[0]), requant.low, requant.high)
+        words = np.broadcast_to(factors(scaling, config), (FACTOR_TILES, layer.fold * channels))
+        lanes = np.concatenate([np.tile(bias.astype(np.int64), layer.fold)[None], words])
+        return Parameters(_tiles(lanes, config), Codes(*spread, None))
     half = np.tile(bias.astype(np.int64) + ((1 << int(shift[0])) >> 1), layer.fold)[None]
     immediates = Immediates(0, requant.low, requant.high, False, int(shift[0]))
-    codes = Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, 0)
-    return Parameters(_tiles(half, config), codes)
+    return Parameters(_tiles(half, config), Codes(*spread, immediates, 0))
 
 
-def _shifting(shift: int, bounds: tuple[int, int] | None = None) -> Scaling:
-    """Return the scaling with which REQ shifts right by `shift` bits (if negative: left), with ties rounded up.
-
-    The high word of twice its product, (acc * 2**(31 - shift) + 2**30) >> 31, is (acc + 2**(shift - 1)) >> shift.
-    """
-    if shift > 0:
-        return Scaling(np.array(1 << (31 - shift)), np.array(0), bounds=bounds)
-    return Scaling(np.array(1 << 30), np.array(1 - shift), bounds=bounds)
+def _shifting(shift: int, low: int, high: int) -> Scaling:
+    """Return the scaling with which REQ shifts sums of at most 31 bits right by 0..30 bits, with ties rounded up."""
+    left = int(shift == 0)  # the multiplier of 2**31 would not fit
+    return Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, (low, high))
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
@@ -148,12 +139,11 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
-        serves = config.alu == "fused" or (not config.has_parameters and config.stages == 3)
-        if not serves or any(zeros) or not 0 <= shift < 31:
-            reason = "a mean under pow2 needs zero points of 0, a shift of 0..30, and stages=3 or alu=fused"
+        if config.alu == "float" or any(zeros) or not 0 <= shift < 31:
+            reason = "a mean under pow2 needs zero points of 0, a shift of 0..30 and an alu of integers"
             raise UnsupportedError("VTA", reason)
         if config.has_parameters:
-            words = np.concatenate([np.zeros((1, 1), np.int64), factors(_shifting(shift, (low, high)), config)])
+            words = np.concatenate([np.zeros((1, 1), np.int64), factors(_shifting(shift, low, high), config)])
         else:
             words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
     else:
@@ -184,24 +174,14 @@ def float_bits(factor: np.float32) -> Array:
     return np.array(factor).view(np.int32).astype(np.int64)
 
 
-def of_add_shift(site: Site, op: Add, pixels: int, config: Config) -> Parameters | None:
-    """Return the parameters of an addition that shifts alone rescale; None if this ALU cannot add so.
-
-    Without the operation REQ, both operands must have one scale.
-    """
+def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
+    """Return the `Codes` of an addition whose operands have one scale, so that a shift rescales the sum; else None."""
     out = site.output
     left, right, up = op.shifts(site)
-    if not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
+    if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
         return None
-    bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
-    if config.has_parameters:
-        if config.alu != "fused" or max(left, right) > LARGEST_LEFT:
-            return None
-        scalings = (_shifting(-left), _shifting(-right), _shifting(-up, bounds))
-        return of_all([Requantised(0, scaling) for scaling in scalings], pixels, config)
-    if left or right:
-        return None
-    return Parameters(None, Codes((0,), (0,) * pixels, Immediates(0, *bounds, False, -up), 0))
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    return Codes((0,), (0,) * pixels, Immediates(0, low, high, False, -up), 0)
 
 
 def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:

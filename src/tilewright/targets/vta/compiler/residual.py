@@ -1,13 +1,14 @@
 """Residuals in a layer's sums: codes times a power of two, added to the accumulators by GEMM micro-ops.
 
 Weights are a multiple of the identity, at most 2**6, the largest power of two that int8 holds. To shift codes left by
-s bits takes one micro-op per output tile if s <= 6. If the sums are then shifted right by t bits, t <= s <= t + 6, so
-does adding the codes, shifted left by s - t bits, to the shifted sums: the result is the same. In all other cases the
-ALU shifts the codes left before the products are added, with a micro-op of its own.
+s bits takes one micro-op per output tile if s <= 6. If the ALU shifts the sums right by t bits, codes can also be added
+after k of these bits, shifted left by s - k: the result is the same. With k = t, this takes one micro-op as well, with
+k = s < t one more right shift. In all other cases the ALU shifts the codes left before the products are added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -31,12 +32,14 @@ def residual_of(site: Site, op: Linear, codes: Codes, config: Config) -> Residua
     tensor, lift = op.residual(site), op.lift(site)
     if tensor is None or tensor.zero_point or tensor.dtype != "int8" or config.acc.width < WIDTH:
         return None
-    shift = codes.immediates.shift if codes.immediates else None
     if lift <= LARGEST_WEIGHT:
-        return Residual(lift, 0, False)
-    if shift is not None and 0 <= lift - shift <= LARGEST_WEIGHT and config.stages == 3:  # gemm and alu are one unit
-        return Residual(lift - shift, 0, True)
-    return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, False) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
+        return Residual(lift, 0, None)
+    shift = codes.immediates.shift if codes.immediates else None
+    if shift is not None and config.stages == 3:  # one unit runs GEMM and ALU
+        after = min(shift, lift)
+        if lift - after <= LARGEST_WEIGHT:
+            return Residual(lift - after, 0, after)
+    return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, None) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
 
 
 def residual_weights(residual: Residual, block: int) -> Array:
@@ -52,6 +55,16 @@ def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
     return (added, Step(over(tiles), AluOp.SHR, -residual.left)) if residual.left else (added,)
 
 
-def unshifted(steps: tuple[Step, ...]) -> int:
-    """Return the number of an epilogue's steps up to its last right shift: a late residual is added after them."""
-    return 1 + max(index for index, step in enumerate(steps) if step.op == AluOp.SHR)
+@lru_cache(maxsize=1024)
+def parted(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Return an epilogue in two parts, between which a residual is added: after `after` bits of the right shift."""
+    places = [place for place, step in enumerate(steps) if step.op == AluOp.SHR]
+    rest = sum(steps[place].imm or 0 for place in places) - after
+    shifted = steps[places[0]]
+    before = (*steps[: places[0]], *_right(shifted, after))
+    return before, (*_right(shifted, rest), *steps[places[-1] + 1 :])
+
+
+def _right(step: Step, bits: int) -> Iterator[Step]:
+    for done in range(0, bits, LARGEST_SHIFT):
+        yield step._replace(imm=min(bits - done, LARGEST_SHIFT))

@@ -213,8 +213,8 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     """Return a walk and its draft with their work reordered by start cycle.
 
     A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
-    kept, because an item starts after those on which it depends. An item's start is that of its first step or store;
-    loads of its micro-ops and its NOPs may come earlier.
+    kept, because an item starts after those on which it depends. An item's start is that of its first step, of its
+    store or of its load of parameters; loads of its micro-ops and its NOPs may come earlier.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
@@ -222,6 +222,9 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     starts = np.zeros(len(work), np.int64)
     own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
     starts[draft.item[own]] = trace.start[own]
+    given = [index for index, (_, item) in enumerate(draft.listing.items) if isinstance(item, LoadParameters)]
+    last = np.searchsorted(draft.item, given, side="right") - 1
+    starts[given] = trace.start[last]
     mine = np.flatnonzero(work >= 0)
     order = work[mine[np.argsort(starts[mine], kind="stable")]]
     place = np.empty_like(order)
