@@ -139,10 +139,16 @@ class Chain:
 
 
 def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
-    """Return the tensors that a member's layer reads as input tiles (not as weights): their names and layouts."""
+    """Return the tensors that a member's layer reads as input tiles (not as weights): their names and layouts.
+
+    A residual comes last. It has the layout of the result.
+    """
     first = sites[0]
     layout = read(layer, first, batch)
-    return [(first.input(index).name, layout) for index in range(layer.operands)]
+    found = [(first.input(index).name, layout) for index in range(layer.operands)]
+    if layer.residual is not None:
+        found.append((first.input(3).name, written(layer, first.output, batch)))
+    return found
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
@@ -242,6 +248,8 @@ def _joined(
         if isinstance(candidate, str):
             continue
         read = operands(sites, candidate[0].layer, context.config.batch)
+        if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
+            continue  # the host adds its residual
         if all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own):
             return candidate
     return None

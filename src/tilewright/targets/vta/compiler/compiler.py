@@ -109,7 +109,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
     members = chain.members
     places = _places(chain)
     names = [_names(index, member, members, places) for index, member in enumerate(members)]
-    stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
+    stages = tuple(map(_stage, members))
     stages, code = _code(stages, tuple(names), config, timing, replan)
     members = chain.replan([stage.plan for stage in stages])
     kinds = _kinds(chain, names, places, wanted)
@@ -138,6 +138,13 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
             arrays |= {f"{table}.{position}": values for table, values in zip(TABLES, tables, strict=True)}
     nodes = tuple(node.site.node.name for node in chain.nodes)
     return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, arrays)
+
+
+def _stage(member: Member) -> Stage:
+    """Return a member's plan, and the members that write its inputs and its residual."""
+    inputs = member.lowered.layer.operands
+    residual = (*member.reads[inputs:], ())[0]
+    return Stage(member.plan, tuple(filter(None, member.reads[:inputs])), residual)
 
 
 @lru_cache(maxsize=256)
@@ -234,9 +241,11 @@ def _layer(member: Member, name: Names, batch: int, part: Part | None) -> dict[s
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
     named = [tensor for tensor, _ in operands(member.sites, layer, batch)]
     read = [] if part else list(zip(name.inputs, named, member.reads, strict=True))
+    inputs, residual = read[: layer.operands], read[layer.operands :]
     return {
-        "inputs": [place.segment for place, _, made in read if not made],
-        "tensors": [tensor for _, tensor, made in read if not made],
+        "inputs": [place.segment for place, _, made in inputs if not made],
+        "tensors": [tensor for _, tensor, made in inputs if not made],
+        "residual": [[place.segment, tensor] for place, tensor, made in residual if not made],
         "weights": name.weights if chunks and not part else None,
         "chunks": chunks,
         "matrix": layer.matrix,
@@ -256,6 +265,7 @@ def _view(view: View) -> dict[str, Any]:
     return {
         "inputs": [],
         "tensors": [],
+        "residual": [],
         "weights": None,
         "matrix": False,
         "codes": True,

@@ -127,7 +127,7 @@ def _requantise(
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
     zero_point, low, high, left, shift = words.immediates
     if shift is not None:  # the rounding half is part of the bias
-        added = patches if words.start == "zero" else ()
+        added = patches if words.start != "bias" else ()
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
         return (*biases, *_shifted(words, outs * pixels, rounds=False))
     whole = Patch(0, pixels // width, 0, width, 0)

@@ -63,6 +63,8 @@ def _pooled(found: Lowered, first: Site, site: Site, context: Context) -> Lowere
     op, layer, codes = site.node.op, found.layer, found.layer.codes
     assert isinstance(op, MaxPool2D)
     window, x, out, grid = op.window, site.input(0), site.output, site.input(0).shape[1:3]
+    if layer.residual:
+        return "a residual joins the sums of its input"
     if codes is None or codes.biases > 1 or layer.fold > 1 or (layer.matrix and context.config.batch > 1):
         return "its input's codes differ from its sums by more than a scale"
     if (x.dtype, x.scale, x.zero_point) != (out.dtype, out.scale, out.zero_point) or op.activation != "none":

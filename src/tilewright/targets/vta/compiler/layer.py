@@ -88,6 +88,17 @@ class Immediates(NamedTuple):
     shift: int | None = None
 
 
+class Residual(NamedTuple):
+    """How codes are added to a layer's sums: multiplied by 2**weight, then shifted left by `left` bits on the ALU.
+
+    `after`: they are added after the sums are shifted right by this many bits; if None, before the products are added.
+    """
+
+    weight: int
+    left: int
+    after: int | None
+
+
 @dataclass(frozen=True)
 class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
@@ -101,7 +112,8 @@ class Layer:
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
-    `out` and `window` count folded columns. `packing`: the layout as text for the report.
+    `out` and `window` count folded columns. `packing`: the layout as text for the report. `residual`: if given, a
+    tensor of codes in the layout of the output is added to the sums.
     """
 
     kind: Literal["sum", "max", "add", "repeat"]
@@ -122,6 +134,7 @@ class Layer:
     repeat: tuple[int, int] = (1, 1)
     pool: Window | None = None
     grid: tuple[int, int] = (0, 0)
+    residual: Residual | None = None
 
     @cached_property
     def canonical(self) -> Layer:
@@ -129,12 +142,17 @@ class Layer:
 
         Layers that are equal in this form get the same plan, found by one search.
         """
+        residual = self.residual and Residual(0, self.residual.left and 1, None)
         if self.codes is None or self.codes.immediates is None:
-            return self if self.clamp is None else replace(self, clamp=(0, 0))
+            same = self.clamp is None and residual == self.residual
+            return self if same else replace(self, residual=residual, clamp=self.clamp and (0, 0))
         known = self.codes.immediates
-        shifts = None if known.shift is None else -(-known.shift // LARGEST_SHIFT) * LARGEST_SHIFT
+        shifts = None if known.shift is None else _whole(known.shift)
+        if self.residual and self.residual.after is not None and known.shift is not None:
+            residual = Residual(0, 0, _whole(self.residual.after))
+            shifts = _whole(self.residual.after) + _whole(known.shift - self.residual.after)
         codes = replace(self.codes, immediates=Immediates(0, 0, 0, known.left, shifts))
-        return replace(self, codes=codes, clamp=self.clamp and (0, 0))
+        return replace(self, codes=codes, residual=residual, clamp=self.clamp and (0, 0))
 
     @property
     def closed(self) -> bool:
@@ -207,6 +225,11 @@ class Layer:
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)
         return self.valid_taps() * reads
+
+
+def _whole(shift: int) -> int:
+    """Return a right shift by at least `shift` bits, with as many steps of the largest shift."""
+    return -(-shift // LARGEST_SHIFT) * LARGEST_SHIFT
 
 
 def columns_of(shape: tuple[int, ...]) -> int:

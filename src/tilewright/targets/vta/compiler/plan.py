@@ -27,12 +27,13 @@ class Chunk(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The number of tiles that one slot of each memory must hold."""
+    """The number of tiles that one slot of each memory must hold; `residual`: of the slot for a residual, in inp."""
 
     inp: int
     wgt: int
     acc: int
     par: int
+    residual: int = 0
 
 
 class Group(NamedTuple):
@@ -196,7 +197,9 @@ class Plan:
         carried = self.outs if layer.link == "diagonal" else self.sums
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
-        return Needs(box * carried * layer.operands, weights, held * self.outs, layer.parameter_tiles(self.outs))
+        residual = pixels * self.outs if layer.residual is not None else 0
+        par = layer.parameter_tiles(self.outs)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, par, residual)
 
     def dump(self) -> str:
         """Return the plan as text for the report."""
@@ -208,6 +211,7 @@ class Plan:
             f"{self._pool()}\n"
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
+            f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
 
     def _pool(self) -> str:
@@ -219,19 +223,19 @@ class Plan:
 
 
 class Region(NamedTuple):
-    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`."""
+    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`, then one slot of `extra` tiles.
+
+    The extra slot, number `slots`, holds the residual of a group, or the weights for residuals.
+    """
 
     base: int
     stride: int
     slots: int
+    extra: int = 0
 
     def at(self, slot: int) -> int:
         """Return the first tile of a slot."""
-        return self.base + slot * self.stride
-
-    @property
-    def end(self) -> int:
-        return self.at(self.slots)
+        return self.base + min(slot, self.slots) * self.stride + (self.extra if slot > self.slots else 0)
 
 
 class Regions(NamedTuple):
@@ -291,15 +295,18 @@ class Places:
             fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
             par = self._region("par", depth, needs.par, min(sets, fit))
         return Regions(
-            self._region("inp", config.inp.depth, needs.inp, plan.inp),
-            self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
+            self._region("inp", config.inp.depth, needs.inp, plan.inp, needs.residual),
+            self._region(
+                "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
+            ),
             Region(0, acc, plan.acc),
             par._replace(base=first + par.base),
         )
 
-    def _region(self, name: str, depth: int, need: int, count: int) -> Region:
+    def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> Region:
         if self._alone:
-            return Region(0, depth // count, count)
-        base = self._next[name] if self._next[name] + count * need <= depth else 0
-        self._next[name] = base + count * need
-        return Region(base, need, count)
+            return Region(0, (depth - extra) // count, count, extra)
+        size = count * need + extra
+        base = self._next[name] if self._next[name] + size <= depth else 0
+        self._next[name] = base + size
+        return Region(base, need, count, extra)

@@ -20,6 +20,7 @@ from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_steps
 from tilewright.targets.vta.compiler.sequence import sampled
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -141,8 +142,9 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     sets = 1 if layer.kind == "add" else grid["outs"]
+    lifts = int(layer.residual is not None)  # one tile of weights
     fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST_SIZE)
+        weights <= np.minimum((config.wgt.depth - lifts) // grid["wgt"], LARGEST_SIZE)
     )
     fits &= layer.parameters * sets <= parameter_memory(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
@@ -208,7 +210,8 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     rows, columns = _sums(layer, grid)
     pixels = rows * columns
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
-    inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
+    added = pixels * outs if layer.residual is not None else 0
+    inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
     acc = acc - (layer.parameters * outs if in_slots(config) else 0)
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
@@ -228,15 +231,19 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     inp, wgt, out = _transfers(layer, config, timing, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
-    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes)
+    if layer.residual is not None:
+        load = load + groups * out  # a residual has the layout of a result
+    added = residual_steps(layer.residual, 1) if layer.residual else ()
+    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
     again = _again(layer, grid)
     cleared = (
         outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
     )
-    gemm = (macs * layer.operands + cleared * (layer.start == "zero")) * own.gemm * again
-    alu = outputs * _alu_cycles(layer, own)
+    cleared = cleared * (layer.start == "zero") + outputs * bool(added)
+    gemm = (macs * layer.operands + cleared) * own.gemm * again
+    alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
     alone = config.stages == 3
     if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
@@ -319,6 +326,7 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
             once = own.alu_immediate if layer.start == "constant" else own.alu
             cycles += int(sums * (own.alu_immediate + once) - once)
     if layer.shifts:
+        cycles += own.alu_immediate * (layer.start == "constant")
         return cycles + 3 * own.alu_immediate + (own.alu_immediate if layer.kind == "add" else own.alu)
     if layer.start == "constant":
         cycles += own.alu_immediate

@@ -17,8 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import Span, covered
+from tilewright.targets.vta.compiler.layer import Residual, Span, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
@@ -28,6 +29,7 @@ from tilewright.targets.vta.compiler.work import (
     Item,
     LoadInputs,
     LoadParameters,
+    LoadResidual,
     LoadWeights,
     Store,
     closing,
@@ -41,10 +43,14 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel."""
+    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
+
+    `residual`: the same for the residual; () if the host writes it, or there is none.
+    """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
+    residual: tuple[int, ...] = ()
 
 
 class Load(NamedTuple):
@@ -156,6 +162,7 @@ class Planes:
 class _Task(NamedTuple):
     """A group whose accumulators were started: its slot, that of the group before, its parameters, the rows above."""
 
+    number: int
     group: Group
     acc: int
     before: int
@@ -168,6 +175,7 @@ class _State:
     """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
     `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
+    `residual`: as `sources`, of the residual. `joined`: the groups, by number, whose residual was added to their sums.
     """
 
     index: int
@@ -179,6 +187,8 @@ class _State:
     planes: Planes
     known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
     sources: list[Array] = field(default_factory=list)
+    residual: list[Array] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
 
 
 class Walk:
@@ -225,11 +235,13 @@ class Walk:
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
                 self.finish()
             self._state = state
-            par = self._open(group, acc)
-            self.finish()
+            task = _Task(self._groups, group, acc, before, self._open(group, acc), above)
+            self.finish(state, task)
             if not state.sources:
                 state.sources.extend(np.concatenate([self._stored[index] for index in made]) for made in stage.reads)
-            self._last = *place, state, _Task(group, acc, before, par, above)
+            if not state.residual and stage.residual:
+                state.residual.append(np.concatenate([self._stored[index] for index in stage.residual]))
+            self._last = *place, state, task
             if not ahead:
                 self.finish()
             above = group.rows
@@ -237,12 +249,12 @@ class Walk:
         if not ahead:
             self._put(state.planes.rest())
 
-    def finish(self) -> None:
-        """Append what is missing of the last group."""
+    def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
+        """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
         if self._last:
             _, _, self._state, task = self._last
             self._last = None
-            self._close(task)
+            self._close(task, following if after is self._state else None)
 
     def _open(self, group: Group, acc: int) -> int:
         """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
@@ -264,12 +276,20 @@ class Walk:
         self._cleared.append(len(self.work))
         return par
 
-    def _close(self, task: _Task) -> None:
-        """Append the sums of a group, with the loads that they need, and its last ALU steps and its store."""
+    def _close(self, task: _Task, following: _Task | None) -> None:
+        """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
+
+        `following`: the layer's next group if it was started. The ALU can shift its residual left meanwhile.
+        """
         state, group, acc = self._state, task.group, task.acc
         layer, planes, apart = state.plan.layer, state.planes, self.apart or state.plan.layer.planes > 1
         par = task.par if layer.start == "bias" else self._parameters(group, acc)
-        for chunk in group.chunks:
+        early = layer.residual if layer.residual and layer.residual.after is None else None
+        if early and task.number not in state.joined:
+            self._add_residual(task, early)
+        for place, chunk in enumerate(group.chunks, 1):
+            if early and following and place == len(group.chunks):
+                self._add_residual(following, early)
             inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
             key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
             if key not in state.known:
@@ -278,9 +298,12 @@ class Walk:
             self._use("inp", inp)
             self._use("wgt", wgt)
         last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
-        self._put(
-            Compute(run, acc, par=par, above=task.before if run.steps[0].above else -1) for run in runs(last, apart)
-        )
+        late = layer.residual if layer.residual and layer.residual.after is not None else None
+        first, rest = (last, ()) if late is None else parted(last, late.after or 0)
+        self._put_steps(first, task, par, apart)
+        if late:
+            self._add_residual(task, late)
+        self._put_steps(rest, task, par, apart)
         if par >= 0 and not in_slots(self._config):
             self._use("par", par)
         self._put(planes.stored(group, acc, last))
@@ -288,6 +311,28 @@ class Walk:
             base = state.where.acc.at(acc)
             self._found[base : base + group.tiles] = CLIPPED
         self._note_stored(group)
+
+    def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
+        """Append ALU steps on a group's accumulators."""
+        for run in runs(steps, apart):
+            above = task.before if run.steps[0].above else -1
+            self._put([Compute(run, task.acc, par=par, above=above)])
+
+    def _add_residual(self, task: _Task, residual: Residual) -> None:
+        """Append the loads and runs that add a group's residual to its accumulators."""
+        state, group = self._state, task.group
+        inp, wgt, source = state.where.inp.slots, state.where.wgt.slots, -1
+        if state.residual:
+            source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
+        if not state.joined:
+            self._load("wgt", wgt, LoadWeights(wgt, len(state.plan.weight_chunks), Range(0, 1)))
+        self._load("inp", inp, LoadResidual(inp, group), source)
+        first, *rest = runs(residual_steps(residual, group.tiles))
+        self._put(state.planes.placed((first,), task.acc, inp, wgt))
+        self._use("inp", inp)
+        self._use("wgt", wgt)
+        self._put(Compute(run, task.acc) for run in rest)
+        state.joined.append(task.number)
 
     def _put(self, items: Iterable[Item]) -> None:
         self.work.extend((self._state.index, item) for item in items)
@@ -384,6 +429,8 @@ class Walk:
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
         if isinstance(item, LoadWeights):
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
+        if isinstance(item, LoadResidual):
+            return self.costs.box(item.group.stores(layer), config.inp)
         assert isinstance(item, LoadParameters)
         chip = config.sram(parameter_memory(config)[0])
         return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)

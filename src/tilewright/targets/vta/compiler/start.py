@@ -4,8 +4,9 @@ A group finds in its accumulators what an earlier group left: results that were 
 them and of anything at most FLOOR is the latter. So one ALU micro-op sets a tile to its bias less a constant K, if no
 bias is above K + FLOOR. K is a multiple of 2^(shift + 8): it leaves the low byte of a shifted sum as it is, if the
 bounds of the clip are lower by K / 2^shift. Four stages gain most, because the unit that multiplies does nothing else.
-The operation REQ adds the bias itself: there, FLOOR is the start, and the bias is higher by -FLOOR. A pool leaves sums
-that were not clipped: with four stages, where the ALU has time, it first shifts them right until they are above FLOOR.
+The operation REQ adds the bias itself: there, FLOOR is the start, and the bias is higher by -FLOOR. So it is where the
+ALU shifts a residual left, for a bias in the accumulators would be shifted too. A pool leaves sums that were not
+clipped: with four stages, where the ALU has time, it first shifts them right until they are above FLOOR.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ def started(found: Lowered, config: Config) -> Lowered:
     if codes is None or tiles is None or layer.kind != "sum" or (layer.pool and config.stages == 3):
         return found
     biases = tiles[:, : codes.biases].astype(np.int64)
-    if codes.immediates is None:
+    left = layer.residual.left if layer.residual else 0
+    if codes.immediates is None or left:
         # Three stages: GEMM clears a tile in one cycle, as the ALU would.
-        made = (biases - FLOOR, replace(codes, start="constant")) if config.stages == 4 else None
+        made = (biases - (FLOOR << left), replace(codes, start="constant")) if config.stages == 4 else None
     else:
         made = _moved(biases, codes)
     if made is None or not _fits(layer, *made, config):
@@ -59,5 +61,7 @@ def _fits(layer: Layer, biases: Array, codes: Codes, config: Config) -> bool:
     Then no sum leaves the accumulators, and a right shift by LARGEST_SHIFT of a sum of 32 bits is at least FLOOR.
     """
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
+    if layer.residual and layer.residual.after is None:
+        most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left
     reach = max(abs(int(biases.max())), abs(int(biases.min()))) + most - FLOOR
     return reach < 1 << (config.acc.width - 2)

@@ -44,6 +44,13 @@ class LoadInputs(NamedTuple):
     chunk: Chunk
 
 
+class LoadResidual(NamedTuple):
+    """A load of the codes that are added to a group's sums, into the extra slot of inp (see plan.Region)."""
+
+    slot: int
+    group: Group
+
+
 class LoadParameters(NamedTuple):
     """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py).
 
@@ -56,7 +63,10 @@ class LoadParameters(NamedTuple):
 
 
 class LoadWeights(NamedTuple):
-    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot."""
+    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
+
+    The tile for residuals follows the last chunk, as a chunk of its own.
+    """
 
     slot: int
     chunk: int
@@ -85,7 +95,7 @@ class Store(NamedTuple):
     plane: int
 
 
-Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
+Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | Compute | Store
 
 
 @lru_cache(maxsize=1024)
