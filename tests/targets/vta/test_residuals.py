@@ -106,20 +106,33 @@ def test_residuals_on_other_machines(name: str, tmp_path: Path) -> None:
         check(case_of(seed, 16), CONFIGS[name], tmp_path)
 
 
-def test_the_cheapest_form_is_chosen() -> None:
-    """One GEMM micro-op per tile: before the products, or after the shift; else a left shift as well."""
-    found = set()
+@pytest.mark.parametrize(
+    ("keys", "forms"),
+    [
+        (
+            {},
+            {
+                (0, 9): Residual(0, 0, None),
+                (8, 8): Residual(0, 0, 8),
+                (12, 10): Residual(2, 0, 10),
+                (10, 11): Residual(0, 0, 10),
+                (21, 15): Residual(6, 0, 15),
+            },
+        ),
+        (
+            {"alu": "fused"},
+            {(6, 11): Residual(6, 0, None), (7, 10): Residual(6, 1, None), (21, 15): Residual(6, 15, None)},
+        ),
+        ({"stages": "4"}, {(3, 10): Residual(3, 0, None), (9, 9): Residual(6, 3, None)}),
+    ],
+)
+def test_the_cheapest_form_is_chosen(keys: dict[str, str], forms: dict[tuple[int, int], Residual]) -> None:
+    """One GEMM micro-op per tile: before the products, or during the shift; else the ALU shifts it left as well."""
+    context = Context(PRESETS["pynq"].with_overrides(keys), rounding_mode("pow2"), "tilewright")
     for seed in range(len(SHIFTS)):
-        graph = case_of(seed, 16).graph
-        for site, (lift, shift) in zip(
-            (s for s in graph.sites() if isinstance(s.node.op, Linear)), SHIFTS[seed], strict=True
-        ):
-            layer = placed((site,), Context(PRESETS["pynq"], rounding_mode("pow2"), "tilewright"))
-            assert not isinstance(layer, str)
-            residual = layer[0].layer.residual
-            late = lift > 6 and 0 <= lift - shift <= 6
-            assert residual == (
-                Residual(lift - shift, 0, True) if late else Residual(min(lift, 6), max(0, lift - 6), False)
-            )
-            found.add((late, residual.left > 0))
-    assert len(found) == 3
+        linear = (site for site in case_of(seed, 16).graph.sites() if isinstance(site.node.op, Linear))
+        for site, shifts in zip(linear, SHIFTS[seed], strict=True):
+            found = placed((site,), context)
+            assert not isinstance(found, str)
+            assert found[0].layer.residual == forms.pop(shifts, found[0].layer.residual)
+    assert not forms
