@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
 from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
+from tilewright.targets.vta.compiler.pooling import Blocks
 from tilewright.targets.vta.isa.alu import AluOp
 
 #: The smallest immediate: no accumulator holds less after its group was clipped, or cleared.
@@ -53,7 +54,10 @@ def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     if codes is None or codes.start == "zero":
         return ()
     if codes.start == "constant":
-        return _constant(group.tiles)
+        return (Step(over(group.sums), AluOp.MIN, FLOOR),)
+    if group.rows.pooled and group.columns.pooled:
+        blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
+        return _biased_blocks(codes.words, blocks)
     return _biased(codes.words, _patches(codes, group, limit), group.columns.extent, group.pixels, group.outs.size)
 
 
@@ -159,8 +163,20 @@ def _biased(words: Words, patches: tuple[Patch, ...], width: int, pixels: int, o
 
 
 @lru_cache(maxsize=1024)
-def _constant(tiles: int) -> tuple[Step, ...]:
-    return (Step(over(tiles), AluOp.MIN, FLOOR),)
+def _biased_blocks(words: Words, blocks: Blocks) -> tuple[Step, ...]:
+    """Return the ALU steps that set a group's sums for a pool to their biases; see _biased."""
+    steps = []
+    for y, x in np.ndindex(len(blocks.rows), len(blocks.columns)):
+        tiles = blocks.rows[y].span.extent * blocks.columns[x].span.extent
+        whole = Patch(0, 1, 0, tiles, 0)
+        steps.append(_tensor(AluOp.MIN, whole, 0, words, tiles, tiles, blocks.outs, blocks.at(y, x), words.biases))
+    return tuple(steps)
+
+
+@lru_cache(maxsize=1024)
+def raised(tiles: int) -> Step:
+    """Return the ALU step after which sums of at most 31 bits are at least FLOOR."""
+    return Step(over(tiles), AluOp.SHR, LARGEST_SHIFT)
 
 
 @lru_cache(maxsize=1024)

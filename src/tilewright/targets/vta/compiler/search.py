@@ -244,7 +244,10 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     cleared = cleared * (layer.start == "zero") + outputs * bool(added)
     gemm = (macs * layer.operands + cleared) * own.gemm * again
     alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
-    compute = (gemm + alu if config.stages == 3 else np.maximum(gemm, alu)) + instructions * model.dispatch
+    alone = config.stages == 3
+    if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
+        alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
+    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * model.dispatch
     # The first loads and the last stores overlap with no other work.
     port = model.channel(config)
     waiting = port.latency if port.burst else 0
@@ -318,6 +321,10 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
     if layer.pool:
         (tall, wide), columns = layer.pool.kernel, layer.grid[1] / layer.out[1]
         cycles += int(own.alu * ((tall - 1) * columns + wide - 1))
+        if layer.start != "zero":
+            sums = prod(layer.grid) / layer.out_pixels
+            once = own.alu_immediate if layer.start == "constant" else own.alu
+            cycles += int(sums * (own.alu_immediate + once) - once)
     if layer.shifts:
         cycles += own.alu_immediate * (layer.start == "constant")
         return cycles + 3 * own.alu_immediate + (own.alu_immediate if layer.kind == "add" else own.alu)

@@ -21,6 +21,9 @@ from tilewright.targets.vta.compiler.layer import Residual, Span, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
+    ANYTHING,
+    CLIPPED,
+    SUMS,
     Compute,
     Costs,
     Item,
@@ -203,7 +206,7 @@ class Walk:
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
-        self._bounded = np.zeros(config.acc.depth, np.bool_)  # by tile of acc: whether it holds at least FLOOR
+        self._found = np.full(config.acc.depth, ANYTHING, np.int8)  # by tile of acc: what it may hold
         self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
@@ -260,13 +263,16 @@ class Walk:
         self._put(state.planes.before(acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
-        mine = self._bounded[base : base + group.sums]
-        run = runs(opening(layer, group, bool(mine.all()), state.listed))
+        found = int(self._found[base : base + group.sums].min())
+        run = runs(opening(layer, group, found, state.listed))
         if layer.start == "bias":
             self._put(Compute(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
         else:
             self._put(state.planes.placed(run, acc))
-        self._bounded[base : state.where.acc.at(acc + 1) if layer.start == "zero" else base + group.sums] = False
+        if layer.start == "zero":
+            self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
+        else:
+            self._found[base : base + group.sums] = SUMS
         self._cleared.append(len(self.work))
         return par
 
@@ -303,7 +309,7 @@ class Walk:
         self._put(planes.stored(group, acc, last))
         if layer.codes:
             base = state.where.acc.at(acc)
-            self._bounded[base : base + group.tiles] = True
+            self._found[base : base + group.tiles] = CLIPPED
         self._note_stored(group)
 
     def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
@@ -374,7 +380,7 @@ class Walk:
         if slot is None:
             slot = held.take(key)
             base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
-            self._bounded[base : base + self._state.where.par.stride] = False
+            self._found[base : base + self._state.where.par.stride] = ANYTHING
             self._put([LoadParameters(slot, outs, acc)])
         return slot
 

@@ -5,7 +5,8 @@ them and of anything at most FLOOR is the latter. So one ALU micro-op sets a til
 bias is above K + FLOOR. K is a multiple of 2^(shift + 8): it leaves the low byte of a shifted sum as it is, if the
 bounds of the clip are lower by K / 2^shift. Four stages gain most, because the unit that multiplies does nothing else.
 The operation REQ adds the bias itself: there, FLOOR is the start, and the bias is higher by -FLOOR. So it is where the
-ALU shifts a residual left, for a bias in the accumulators would be shifted too.
+ALU shifts a residual left, for a bias in the accumulators would be shifted too. A pool leaves sums that were not
+clipped: with four stages, where the ALU has time, it first shifts them right until they are above FLOOR.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.targets.vta.config import Config
 def started(found: Lowered, config: Config) -> Lowered:
     """Return a lowered layer with the cheapest start of its accumulators that leaves its results as they are."""
     layer, codes, tiles = found.layer, found.layer.codes, found.parameters
-    if codes is None or tiles is None or layer.kind != "sum" or layer.pool:
+    if codes is None or tiles is None or layer.kind != "sum" or (layer.pool and config.stages == 3):
         return found
     biases = tiles[:, : codes.biases].astype(np.int64)
     left = layer.residual.left if layer.residual else 0
@@ -55,9 +56,12 @@ def _moved(biases: Array, codes: Codes) -> tuple[Array, Codes] | None:
 
 
 def _fits(layer: Layer, biases: Array, codes: Codes, config: Config) -> bool:
-    """Return whether no sum of products, with these biases, leaves the accumulators."""
+    """Return whether each sum of products, with these biases, has two bits less than the accumulators.
+
+    Then no sum leaves the accumulators, and a right shift by LARGEST_SHIFT of a sum of 32 bits is at least FLOOR.
+    """
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
     if layer.residual and layer.residual.after is None:
         most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left
     reach = max(abs(int(biases.max())), abs(int(biases.min()))) + most - FLOOR
-    return reach < 1 << (config.acc.width - 1)
+    return reach < 1 << (config.acc.width - 2)

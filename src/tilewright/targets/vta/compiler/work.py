@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.schedule import Range
-from tilewright.targets.vta.compiler.epilogue import beginning, epilogue
+from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, raised
 from tilewright.targets.vta.compiler.kernels import (
     ONE,
     Dim,
@@ -30,6 +30,8 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Intervals, Timing
 
+#: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
+ANYTHING, SUMS, CLIPPED = range(3)
 #: The smallest code, with which a maximum starts.
 LEAST = -128
 
@@ -114,17 +116,19 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def opening(layer: Layer, group: Group, bounded: bool, limit: int) -> tuple[Step, ...]:
+def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, ...]:
     """Return the steps that set a group's output tiles to what they start with, and clear those for codes to compare.
 
-    `bounded`: whether all these tiles hold at least FLOOR.
+    `found`: what all these tiles hold: ANYTHING, SUMS or CLIPPED.
     """
     tiles, started = group.sums, beginning(layer, group, limit)
     if layer.kind == "max":
         tiles += _compared(group)
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    return started if started and bounded else (clear(tiles), *started)
+    if started and found == CLIPPED:
+        return started
+    return (clear(tiles) if found == ANYTHING or not started else raised(tiles), *started)
 
 
 def _compared(group: Group) -> int:
