@@ -37,6 +37,7 @@ unpack().then((arrays) => {
   if (timed.launches.length) {
     strip = new Strip(figureOf("strip"), timed, view);
     const timeline = new Timeline(figureOf("timeline"), timed, view, new Detail(view));
+    if (figureOf("chart")) new Chart(figureOf("chart"), timed, view);
     if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed, timeline);
   }
   const flame = figureOf("flame") && new Flame(figureOf("flame"), timed);
