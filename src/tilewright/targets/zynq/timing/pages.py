@@ -1,7 +1,8 @@
 """The chart of a layer: which page each frame of the stores holds, and when the engine waits for one.
 
 A page is a block of data, weights, biases or results. The k-th service of a store moves the block of its k-th use
-(walk.py), which lies in frame k modulo the number of frames.
+(walk.py), which lies in frame k modulo the number of frames. With one frame, an iteration that reads two blocks of a
+store is timed, and drawn, as if it began with the second one.
 """
 
 from __future__ import annotations
