@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.sim.jit import compiled
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable, Trace
 
@@ -64,8 +64,7 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
     size = np.minimum(1 << shifts[space], sizes[space] - (np.arange(len(space)) - first[space] << shifts[space]))
     pad = np.array([pads.index(one.scratchpad) if one.scratchpad else 0 for one in table.spaces], np.int64)
     order = np.argsort(trace.start, kind="stable")
-    time = np.sort(np.concatenate([trace.start, trace.end, [0, trace.cycles]]), kind="stable")
-    time = time[np.append(True, time[1:] > time[:-1])]  # np.unique takes 40 times as long
+    time = ascending(np.concatenate([trace.start, trace.end, [0, trace.cycles]]))
     start, end = (np.searchsorted(time, column) for column in (trace.start, trace.end))
     change = np.zeros((len(pads), len(time)), np.int64)
     if accesses:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.report.occupancy import levels
 from tilewright.sim.steps import Trace
 
@@ -37,7 +37,7 @@ class Series:
             return self
         cycles = int(self.time[-1])
         edges = np.arange(0, cycles, -(-cycles // points))
-        time = np.union1d(self.time[:-1], edges)
+        time = ascending(np.concatenate([self.time[:-1], edges]))
         value = self.value[np.searchsorted(self.time, time, "right") - 1]
         peaks = np.maximum.reduceat(value, np.searchsorted(time, edges))
         return _series(self.name, self.unit, np.append(edges, cycles), np.append(peaks, self.value[-1]), self.most)
