@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import SMALL, case
+from tests.targets.zynq.cases import FAST, LAYERS, SMALL, case
 from tests.targets.zynq.double import items
-from tests.targets.zynq.test_double import FAST, LAYERS
 from tilewright.sim.chart import Chart
 from tilewright.sim.order import match_tokens
 from tilewright.sim.steps import Trace
