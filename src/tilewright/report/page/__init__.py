@@ -25,6 +25,7 @@ SCRIPTS = (
     "tracks",
     "timeline",
     "detail",
+    "chart",
     "strip",
     "flame",
     "table",
