@@ -6,6 +6,7 @@ import json
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -40,6 +41,7 @@ class Exploration:
     output: Path | None
     resume: Path | None
     workers: int
+    cluster: str | None
     seed: int
     csv: Path | None
     parquet: Path | None
@@ -51,10 +53,16 @@ class Exploration:
 
         if self.parquet:
             results.require_parquet()
+        pool = None
+        if self.cluster:
+            from tilewright.explore import cluster
+
+            cluster.opener(self.cluster)  # refuses bad options before anything runs
+            pool = partial(cluster.Cluster, where=self.cluster)
         study = self._study()
         with options.progress_bar() as bar:
             progress = bar and (lambda done, total, text: bar(done, total or 0, text))
-            explore(study, trials=trials, grid=grid, prune=prune, workers=self.workers, progress=progress)
+            explore(study, trials=trials, grid=grid, prune=prune, workers=self.workers, pool=pool, progress=progress)
         if self.csv:
             results.write_csv(study, self.csv)
         if self.parquet:
@@ -142,6 +150,11 @@ exploration = options.bundle(
         "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="STUDY", help="Go on with a kept study."
     ),
     click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes."),
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Measure on a Dask cluster: tcp://HOST:PORT, tls://..., local:N, slurm:N or kubernetes:N.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
     options.new_file("--csv", metavar="FILE", about="Write all trials as CSV."),
     options.new_file("--parquet", metavar="FILE", about="Write all trials as Parquet (extra `explore`)."),

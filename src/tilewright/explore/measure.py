@@ -18,7 +18,7 @@ from tilewright import targets
 from tilewright.errors import InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import EXCLUDED, MEASURED, REFUSED, Trial
-from tilewright.files import regular
+from tilewright.files import regular, replacing, user_folder
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_cycles, run, timed, timing_model
@@ -42,12 +42,39 @@ class Model(NamedTuple):
         """Return the network. Raises InputError if the file is no longer the one that the study began with."""
         return _loaded(self)
 
+    @property
+    def here(self) -> bool:
+        """Whether this computer has the file."""
+        return any(path.is_file() and _digest(path, path.stat().st_mtime_ns) == self.digest for path in self._places)
+
+    def keep(self, data: bytes) -> None:
+        """Keep the file's content in the user's cache folder. Raises InputError if it is not the model's."""
+        if sha256(data).hexdigest() != self.digest:
+            raise InputError(self.name, "the content that was sent is not the model's")
+        path = self._places[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(data)
+
+    @property
+    def _places(self) -> tuple[Path, Path]:
+        """The file, and where its content is kept on a computer that does not have it."""
+        own = Path(self.path)
+        return own, user_folder() / "models" / f"{self.digest}{own.suffix}"
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, modified: int) -> str:
+    """Return the SHA-256 of a file that was last modified at `modified`."""
+    return sha256(path.read_bytes()).hexdigest()
+
 
 @lru_cache(maxsize=64)
 def _loaded(model: Model) -> Graph:
-    if sha256(regular(model.path).read_bytes()).hexdigest() != model.digest:
-        raise InputError(model.path, "is not the file that the study began with", "begin a new study")
-    return tilewright.load(model.path)
+    for path in model._places:
+        if path.is_file() and _digest(path, path.stat().st_mtime_ns) == model.digest:
+            return tilewright.load(path)
+    raise InputError(model.path, "is not the file that the study began with", "begin a new study")
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,11 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 class Pool(Protocol):
-    """Measures machines, `workers` at a time."""
+    """Measures machines."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many machines can be measured at a time."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None: ...
