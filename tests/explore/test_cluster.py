@@ -37,9 +37,8 @@ class Servers:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.address = f"{'tls' if tls else 'tcp'}://127.0.0.1:{port}"
-        common = [sys.executable, "-m", "distributed.cli"]
         self._commands = {
-            "scheduler": [f"{common[-1]}.dask_scheduler", "--host", self.address, "--no-dashboard", *tls],
+            "scheduler": ["distributed.cli.dask_scheduler", "--host", self.address, "--no-dashboard", *tls],
             **{
                 f"worker {n}": [
                     f"{common[-1]}.dask_worker",
