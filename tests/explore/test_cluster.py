@@ -41,13 +41,8 @@ class Servers:
             "scheduler": ["distributed.cli.dask_scheduler", "--host", self.address, "--no-dashboard", *tls],
             **{
                 f"worker {n}": [
-                    f"{common[-1]}.dask_worker",
-                    self.address,
-                    "--nthreads",
-                    "1",
-                    "--no-dashboard",
-                    "--no-nanny",
-                    *tls,
+                    *("distributed.cli.dask_worker", self.address, "--nthreads", "1"),
+                    *("--no-dashboard", "--no-nanny", *tls),
                 ]
                 for n in range(2)
             },
