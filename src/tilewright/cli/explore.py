@@ -45,6 +45,7 @@ class Exploration:
     seed: int
     csv: Path | None
     parquet: Path | None
+    html: Path | None
     as_json: bool
 
     def run(self, trials: int | None, grid: bool, prune: bool) -> Study:
@@ -67,6 +68,10 @@ class Exploration:
             results.write_csv(study, self.csv)
         if self.parquet:
             results.write_parquet(study, self.parquet)
+        if self.html:
+            from tilewright.explore import page
+
+            page.write(study, self.html)
         return study
 
     def _study(self) -> Study:
@@ -158,6 +163,7 @@ exploration = options.bundle(
     click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
     options.new_file("--csv", metavar="FILE", about="Write all trials as CSV."),
     options.new_file("--parquet", metavar="FILE", about="Write all trials as Parquet (extra `explore`)."),
+    options.new_file("--html", metavar="FILE", about="Write the study as a page, one HTML file."),
     options.as_json,
 )
 
