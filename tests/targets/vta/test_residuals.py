@@ -10,9 +10,8 @@ import pytest
 
 from tests.targets.vta.cases import Case
 from tests.targets.vta.networks import Builder
+from tests.targets.vta.promises import assert_portable, check
 from tests.targets.vta.random_graphs import CONFIGS, in_powers
-from tests.targets.vta.test_pow2 import assert_portable
-from tests.targets.vta.test_random_cases import check
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Window
