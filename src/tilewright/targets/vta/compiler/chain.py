@@ -15,6 +15,7 @@ from tilewright.targets.vta.compiler.joint import joint, lower_all
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
+from tilewright.targets.vta.compiler.residual import with_residual
 from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
 
@@ -147,7 +148,8 @@ def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[st
     layout = read(layer, first, batch)
     found = [(first.input(index).name, layout) for index in range(layer.operands)]
     if layer.residual is not None:
-        found.append((first.input(3).name, written(layer, first.output, batch)))
+        whole = first if len(sites) == 1 else with_residual(*sites)
+        found.append((whole.input(3).name, written(layer, whole.output, batch)))
     return found
 
 

@@ -6,14 +6,15 @@ A tensor between two such nodes never reaches DRAM: exactly one node reads it, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, DepthwiseConv2D, MaxPool2D
+from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D
 from tilewright.targets.vta.compiler.layer import result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
+from tilewright.targets.vta.compiler.residual import rounds_once, with_residual
 from tilewright.targets.vta.compiler.start import started
 
 
@@ -32,7 +33,7 @@ def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, 
             if maker is None:
                 continue
             sites = (*found.get(maker.node.name, (maker,)), site)
-            if _fits(sites) and takes(sites):
+            if _fits(sites, makers) and takes(sites):
                 found |= dict.fromkeys((each.node.name for each in sites), sites)
                 break
         makers |= dict.fromkeys(site.node.outputs, site)
@@ -41,18 +42,26 @@ def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, 
 
 def lower_all(sites: tuple[Site, ...], context: Context) -> Lowered | str:
     """Return the layer that nodes become together, or the reason why they do not become one."""
-    found = lower(sites[0], context)
-    for site in sites[1:]:
+    added = len(sites) > 1 and isinstance(sites[1].node.op, Add)
+    found = lower(with_residual(*sites) if added else sites[0], context)
+    if added and not isinstance(found, str) and (context.rounding.elementwise != "pow2" or not found.layer.residual):
+        found = "its rounding, or the host, comes between its sums and the addition"
+    for site in sites[2 if added else 1 :]:
         if isinstance(found, str):
             break
         found = _pooled(found, sites[0], site, context)
     return found if isinstance(found, str) else started(found, context.config)
 
 
-def _fits(sites: tuple[Site, ...]) -> bool:
-    """Return whether the last of some nodes is of a kind that can work on the accumulators of those before it."""
+def _fits(sites: tuple[Site, ...], makers: Mapping[str, Site]) -> bool:
+    """Return whether the last of some nodes is of a kind that can work on the accumulators of those before it.
+
+    `makers`: the sites of earlier nodes by output.
+    """
     first, last = sites[0].node.op, sites[-1].node.op
-    return len(sites) == 2 and isinstance(first, Conv2D | DepthwiseConv2D) and isinstance(last, MaxPool2D)
+    if len(sites) > 2 or not isinstance(first, Conv2D | DepthwiseConv2D | FullyConnected):
+        return False
+    return isinstance(last, MaxPool2D) or (isinstance(last, Add) and rounds_once(sites[0], sites[1], makers))
 
 
 def _pooled(found: Lowered, first: Site, site: Site, context: Context) -> Lowered | str:
