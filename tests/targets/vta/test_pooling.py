@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.networks import Builder
+from tests.targets.vta.promises import assert_portable
 from tests.targets.vta.random_graphs import in_powers
-from tests.targets.vta.test_pow2 import assert_portable
 from tilewright.graph.ir import Graph, Quant
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, MaxPool2D, Window
 from tilewright.program.program import Program

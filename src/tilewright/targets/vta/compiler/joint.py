@@ -15,6 +15,7 @@ from tilewright.targets.vta.compiler.layer import result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.residual import rounds_once, with_residual
+from tilewright.targets.vta.compiler.search import WORTH, least
 from tilewright.targets.vta.compiler.start import started
 
 
@@ -50,7 +51,21 @@ def lower_all(sites: tuple[Site, ...], context: Context) -> Lowered | str:
         if isinstance(found, str):
             break
         found = _pooled(found, sites[0], site, context)
-    return found if isinstance(found, str) else started(found, context.config)
+    return found if isinstance(found, str) else _started(found, context)
+
+
+def _started(found: Lowered, context: Context) -> Lowered:
+    """Return a layer with the start of its accumulators (see start.py) for which the search's bounds are lower.
+
+    With three stages, a start on the ALU takes fewer cycles of the one unit that computes. With four, it may only make
+    the ALU wait for stores, if GEMM has time to clear.
+    """
+    config, timing = context.config, context.timing
+    other = started(found, config)
+    if other is found or config.stages == 3:
+        return other
+    better = least(other.layer, config, timing) < (1 - WORTH) * least(found.layer, config, timing)
+    return other if better else found
 
 
 def _fits(sites: tuple[Site, ...], makers: Mapping[str, Site]) -> bool:

@@ -57,6 +57,11 @@ def best(layer: Layer, config: Config, timing: str) -> Plan | None:
 
 def least(layer: Layer, config: Config, timing: str) -> float:
     """Return the lowest bound of the scores of a layer's plans under a timing model; infinity if no tile fits."""
+    return _least(layer.canonical, config, timing)
+
+
+@lru_cache(maxsize=1024)
+def _least(layer: Layer, config: Config, timing: str) -> float:
     grid = _choices(layer, config)
     return float(_bounds(layer, config, timing, grid).min(initial=np.inf))
 
