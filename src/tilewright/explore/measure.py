@@ -13,13 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
-import tilewright
 from tilewright import targets
 from tilewright.errors import InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.files import regular, replacing, user_folder
 from tilewright.graph.ir import Graph
+from tilewright.model import load
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_cycles, run, timed, timing_model
 from tilewright.targets.base import Explores
@@ -73,7 +73,7 @@ def _digest(path: Path, modified: int) -> str:
 def _loaded(model: Model) -> Graph:
     for path in model._places:
         if path.is_file() and _digest(path, path.stat().st_mtime_ns) == model.digest:
-            return tilewright.load(path)
+            return load(path)
     raise InputError(model.path, "is not the file that the study began with", "begin a new study")
 
 

@@ -13,12 +13,13 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 
-from tilewright import __version__
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.explore.front import front
@@ -26,6 +27,7 @@ from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
 from tilewright.explore.trial import EXCLUDED, PRUNED, REFUSED, Trial
 from tilewright.files import replacing, untrusted
+from tilewright.program.cache import PACKAGE, sources
 from tilewright.targets import given
 
 DEFINITION, JOURNAL = "study.json", "trials.jsonl"
@@ -118,7 +120,7 @@ class Study:
 
     def definition(self) -> dict[str, Any]:
         return {
-            "tilewright": __version__,
+            "sources": _sources(self.subject.target),
             "subject": self.subject.to_json(),
             "space": self.space.to_json(),
             "objectives": list(self.objectives),
@@ -147,8 +149,8 @@ class Study:
             raise InputError(folder, "has no study", REMEDY)
         data = given.json_file(path)
         with untrusted(path, REMEDY):
-            if data["tilewright"] != __version__:
-                reason = f"was made by Tilewright {data['tilewright']}, whose cycles may differ"
+            if data["sources"] != _sources(data["subject"]["target"]):
+                reason = "was made by another version of Tilewright, whose cycles may differ"
                 raise InputError(folder, reason, "begin a new study")
             subject, space = Subject.from_json(data["subject"]), Space.from_json(data["space"], str(path))
             study = cls(subject, space, tuple(map(str, data["objectives"])), int(data["seed"]))
@@ -156,10 +158,14 @@ class Study:
         return study
 
 
+def _sources(target: str) -> str:
+    """Return a hash of the sources on which a machine's cycles depend."""
+    own = targets.folder(targets.get(target))
+    return sha256((sources(PACKAGE) + sources(own)).encode()).hexdigest()
+
+
 def machine_of(subject: Subject, keys: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of the base machine with some keys changed."""
-    from tilewright import targets
-
     return targets.get(subject.target).config(subject.config, keys).to_dict()
 
 
