@@ -117,8 +117,9 @@ def reload_uops(rng: np.random.Generator, config: Config) -> Record:
     count = int(rng.integers(0, 5))
     first = int(rng.integers(0, config.uop.depth - count))
     chip = config.uop if memory == UOP else config.alu_uop
-    base = int(rng.integers(0, chip.depth - count))
-    return uop_load(config, memory, first, count) | {"sram_base": base, "y_size": int(rng.integers(0, 3))}
+    rows = int(rng.integers(0, 3))
+    base = int(rng.integers(0, chip.depth - count * max(1, rows)))
+    return uop_load(config, memory, first, count) | {"sram_base": base, "y_size": rows}
 
 
 def move(rng: np.random.Generator, config: Config) -> Record:
