@@ -213,14 +213,15 @@ def _block(
     """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
     steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
     values: dict[str, Array] = dict(samples)
-    last_use = {name: node.name for node in graph.nodes for name in node.inputs}
+    reads = {node.name: node.inputs for node in graph.nodes}
+    last_use = {name: index for index, (_, nodes) in enumerate(steps) for node in nodes for name in reads[node]}
     ran = {name for _, nodes in steps for name in nodes}
     passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
     kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
     job.bound = 0
-    for index, (step, nodes) in enumerate(steps):
+    for index, (step, _) in enumerate(steps):
         if progress:
             progress(index, len(steps), step.name)
         if isinstance(step, HostStep):
@@ -229,7 +230,7 @@ def _block(
             rows, found = _launch(job, graph, step, values)
             layers.extend(rows)
             findings.extend(finding.inside(step.name) for finding in found)
-        for name in [name for name in values if last_use.get(name) in nodes and name not in kept]:
+        for name in [name for name in values if last_use.get(name) == index and name not in kept]:
             del values[name]
     return {name: values[name] for name in graph.outputs}, layers, findings
 

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.base import Window as GraphWindow
-from tilewright.graph.ops.linear import Linear
+from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler import layer as ir
@@ -106,6 +106,8 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
+    if op.residual(site):
+        raise ir.Refused(NO_RESIDUAL)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
         zeros = f", zero point {w.quant.zero_point[0]}" if w.quant and any(w.quant.zero_point) else ""
         shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"

@@ -7,9 +7,8 @@ stores whose results it reads.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,20 +16,24 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.layer import Residual, Span, covered
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.planes import Planes
+from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
+    ANYTHING,
+    CLIPPED,
+    SUMS,
     Compute,
     Costs,
     Item,
     LoadInputs,
     LoadParameters,
+    LoadResidual,
     LoadWeights,
-    Store,
     closing,
     costs_of,
     opening,
-    shift,
     sums,
 )
 from tilewright.targets.vta.config import Config
@@ -38,10 +41,14 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel."""
+    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
+
+    `residual`: the same for the residual; () if the host writes it, or there is none.
+    """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
+    residual: tuple[int, ...] = ()
 
 
 class Load(NamedTuple):
@@ -77,77 +84,36 @@ class Listing:
     regions: tuple[Regions, ...]
 
 
-class _Waiting(NamedTuple):
-    """A group in accumulator slot `acc`, whose byte plane `plane` may be shifted down from cycle `ready` on."""
+class _Task(NamedTuple):
+    """A group whose accumulators were started: its slot, that of the group before, its parameters, the rows above."""
 
-    ready: int
+    number: int
     group: Group
     acc: int
-    plane: int
+    before: int
+    par: int
+    above: Span | None
 
 
-class Planes:
-    """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
-    The time of that store is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
+    `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
+    `residual`: as `sources`, of the residual. `joined`: the groups, by number, whose residual was added to their sums.
     """
 
-    def __init__(self, plan: Plan, costs: Costs) -> None:
-        self._layer, self._planes, self._costs = plan.layer, plan.layer.planes, costs
-        line = costs.config.pipeline
-        self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
-        self._time = [0] * len(line.units)
-        self._waiting: deque[_Waiting] = deque()
-        self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
-
-    def before(self, acc: int) -> Iterator[Item]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
-        while any(waiting.acc == acc for waiting in self._waiting):
-            yield from self._shift()
-        while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
-            yield from self._shift()
-        self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
-
-    def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
-        """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
-        for run in sums:
-            while self._waiting and self._waiting[0].ready <= max(self._time[self._gemm], self._time[self._alu]):
-                yield from self._shift()
-            if self._planes > 1:
-                self._time[self._gemm] += sum(map(self._costs.step, run.steps))
-            yield Compute(run, acc, inp, wgt)
-
-    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
-        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
-        if self._planes > 1:
-            self._run(steps, self._time[self._gemm])
-        return self._put(group, acc, 0)
-
-    def rest(self) -> Iterator[Item]:
-        """Yield all remaining shifts and stores of byte planes."""
-        while self._waiting:
-            yield from self._shift()
-
-    def _run(self, steps: Sequence[Step], ready: int) -> None:
-        self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
-
-    def _shift(self) -> Iterator[Item]:
-        ready, group, acc, plane = self._waiting.popleft()
-        steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
-        self._run(steps, ready)
-        for run in runs(steps):
-            yield Compute(run, acc)
-        yield from self._put(group, acc, plane)
-
-    def _put(self, group: Group, acc: int, plane: int) -> Iterator[Item]:
-        yield Store(acc, group, plane)
-        if self._planes > 1:
-            spent = self._costs.latency + self._costs.box(group.stores(self._layer), self._costs.config.out)
-            done = self._time[self._store] = max(self._time[self._store], self._time[self._alu]) + spent
-            if plane + 1 < self._planes:
-                self._waiting.append(_Waiting(done, group, acc, plane + 1))
-            else:  # a single compute unit also writes out: the slot is busy until stored
-                self._free[acc] = done if self._gemm == self._alu else self._time[self._alu]
+    index: int
+    plan: Plan
+    where: Regions
+    held: dict[str, Held]
+    limit: int
+    listed: int
+    planes: Planes
+    known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
+    sources: list[Array] = field(default_factory=list)
+    residual: list[Array] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
 
 
 class Walk:
@@ -165,78 +131,182 @@ class Walk:
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
-        self._cleared: list[int] = []  # by group: one past its clearing, in `work`
+        self._found = np.full(config.acc.depth, ANYTHING, np.int8)  # by tile of acc: what it may hold
+        self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
-        self._now = -1
+        self._groups = 0
+        self._last: tuple[int, int, _State, _Task] | None = None  # what is not appended yet; its first and end tile
+        self._state: _State
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
-        """Append the work and loads of a layer, or of some of its groups."""
-        self._now += 1
-        self._plan, self._where = stage.plan, where
-        self._plans.append(stage.plan)
-        layer, config = stage.plan.layer, self._config
-        self._held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
-        self._sources = [np.concatenate([self._stored[index] for index in made]) for made in stage.reads]
+        """Append the work and loads of a layer, or of some of its groups; its last group may still be missing.
+
+        With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
+        """
+        layer, config, line = stage.plan.layer, self._config, self.line
+        held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
-        listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
-        known: dict[Hashable, tuple[Run, ...]] = {}
+        listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
+        self._plans.append(stage.plan)
+        state = _State(len(self._plans) - 1, stage.plan, where, held, limit, listed, Planes(stage.plan, self.costs))
+        ahead = line.gemm != line.alu and layer.start != "zero"
+        above: Span | None = None
         for group in groups:
-            acc = len(self._cleared) % stage.plan.acc
-            self._put(planes.before(acc))
-            self._put(planes.placed(runs(opening(layer, group)), acc))
-            self._cleared.append(len(self.work))
-            par = self._parameters(group)
-            for chunk in group.chunks:
-                inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
-                key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
-                if key not in known:
-                    known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
-                self._put(planes.placed(known[key], acc, inp, wgt))
-                self._use("inp", inp)
-                self._use("wgt", wgt)
-            last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
-            self._put(Compute(run, acc, par=par) for run in runs(last, apart))
-            if par >= 0:
-                self._use("par", par)
-            self._put(planes.stored(group, acc, last))
-            self._note_stored(group)
-        self._put(planes.rest())
+            acc, before = (number % stage.plan.acc for number in (self._groups, self._groups - 1))
+            self._groups += 1
+            place = where.acc.at(acc), where.acc.at(acc + 1)
+            if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
+                self.finish()
+            self._state = state
+            task = _Task(self._groups, group, acc, before, self._open(group, acc), above)
+            self.finish(state, task)
+            if not state.sources:
+                state.sources.extend(np.concatenate([self._stored[index] for index in made]) for made in stage.reads)
+            if not state.residual and stage.residual:
+                state.residual.append(np.concatenate([self._stored[index] for index in stage.residual]))
+            self._last = *place, state, task
+            if not ahead:
+                self.finish()
+            above = group.rows
+        self._state = state
+        if not ahead:
+            self._put(state.planes.rest())
+
+    def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
+        """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
+        if self._last:
+            _, _, self._state, task = self._last
+            self._last = None
+            self._close(task, following if after is self._state else None)
+
+    def _open(self, group: Group, acc: int) -> int:
+        """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
+        state, layer = self._state, self._state.plan.layer
+        base, par = state.where.acc.at(acc), -1
+        self._put(state.planes.before(acc))
+        if layer.start == "bias":
+            par = self._parameters(group, acc)
+        found = int(self._found[base : base + group.sums].min())
+        run = runs(opening(layer, group, found, state.listed))
+        if layer.start == "bias":
+            self._put(Compute(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
+        else:
+            self._put(state.planes.placed(run, acc))
+        if layer.start == "zero":
+            self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
+        else:
+            self._found[base : base + group.sums] = SUMS
+        self._cleared.append(len(self.work))
+        return par
+
+    def _close(self, task: _Task, following: _Task | None) -> None:
+        """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
+
+        `following`: the layer's next group if it was started. The ALU can shift its residual left meanwhile.
+        """
+        state, group, acc = self._state, task.group, task.acc
+        layer, planes, apart = state.plan.layer, state.planes, self.apart or state.plan.layer.planes > 1
+        par = task.par if layer.start == "bias" else self._parameters(group, acc)
+        early = layer.residual if layer.residual and layer.residual.after is None else None
+        if early and task.number not in state.joined:
+            self._add_residual(task, early)
+        for place, chunk in enumerate(group.chunks, 1):
+            if early and following and place == len(group.chunks):
+                self._add_residual(following, early)
+            inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
+            key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
+            if key not in state.known:
+                state.known[key] = runs(sums(state.plan, group, chunk, state.limit), apart)
+            self._put(planes.placed(state.known[key], acc, inp, wgt))
+            self._use("inp", inp)
+            self._use("wgt", wgt)
+        last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
+        late = layer.residual if layer.residual and layer.residual.after is not None else None
+        first, rest = (last, ()) if late is None else parted(last, late.after or 0)
+        self._put_steps(first, task, par, apart)
+        if late:
+            self._add_residual(task, late)
+        self._put_steps(rest, task, par, apart)
+        if par >= 0 and not in_slots(self._config):
+            self._use("par", par)
+        self._put(planes.stored(group, acc, last))
+        if layer.codes:
+            base = state.where.acc.at(acc)
+            self._found[base : base + group.tiles] = CLIPPED
+        self._note_stored(group)
+
+    def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
+        """Append ALU steps on a group's accumulators."""
+        for run in runs(steps, apart):
+            above = task.before if run.steps[0].above else -1
+            self._put([Compute(run, task.acc, par=par, above=above)])
+
+    def _add_residual(self, task: _Task, residual: Residual) -> None:
+        """Append the loads and runs that add a group's residual to its accumulators."""
+        state, group = self._state, task.group
+        inp, wgt, source = state.where.inp.slots, state.where.wgt.slots, -1
+        if state.residual:
+            source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
+        if not state.joined:
+            self._load("wgt", wgt, LoadWeights(wgt, len(state.plan.weight_chunks), Range(0, 1)))
+        self._load("inp", inp, LoadResidual(inp, group), source)
+        first, *rest = runs(residual_steps(residual, group.tiles))
+        self._put(state.planes.placed((first,), task.acc, inp, wgt))
+        self._use("inp", inp)
+        self._use("wgt", wgt)
+        self._put(Compute(run, task.acc) for run in rest)
+        state.joined.append(task.number)
 
     def _put(self, items: Iterable[Item]) -> None:
-        self.work.extend((self._now, item) for item in items)
+        self.work.extend((self._state.index, item) for item in items)
 
     def _inputs(self, group: Group, chunk: Chunk) -> int:
         key = (group.rows.first, group.rows.size, group.columns.first, group.columns.size, chunk.inputs)
-        slot = self._held["inp"].find(key)
+        slot = self._state.held["inp"].find(key)
         if slot is None:
-            slot = self._held["inp"].take(key)
+            slot = self._state.held["inp"].take(key)
             self._load("inp", slot, LoadInputs(slot, group, chunk), self._source(group, chunk))
         return slot
 
     def _weights(self, chunk: int) -> int:
-        slot = self._held["wgt"].find(chunk)
+        slot = self._state.held["wgt"].find(chunk)
         if slot is None:
-            slot = self._held["wgt"].take(chunk)
-            self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._plan.weight_tiles(chunk))))
+            slot = self._state.held["wgt"].take(chunk)
+            self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
         return slot
 
-    def _parameters(self, group: Group) -> int:
-        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed."""
-        layer = self._plan.layer
+    def _parameters(self, group: Group, acc: int) -> int:
+        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed.
+
+        `acc`: the group's accumulator slot. Where parameters lie in these, each has parameter slots of its own.
+        """
+        layer = self._state.plan.layer
         if not layer.parameters:
             return -1
         key: Hashable = "all" if layer.kind == "add" else group.outs  # an add has one set
-        slot = self._held["par"].find(key)
+        if in_slots(self._config):
+            return self._inside(key, group.outs, acc)
+        slot = self._state.held["par"].find(key)
         if slot is None:
-            slot = self._held["par"].take(key)
+            slot = self._state.held["par"].take(key)
             item = LoadParameters(slot, group.outs)
             if self.line.takes[Opcode.LOAD, parameter_memory(self._config)[0]] == self.line.load:
                 self._load("par", slot, item)
             else:
                 self._put([item])
+        return slot
+
+    def _inside(self, key: Hashable, outs: Range, acc: int) -> int:
+        """Return the parameter slot, within accumulator slot `acc`, that holds `key`; append a load if needed."""
+        held = self._state.held.setdefault(f"par{acc}", Held(self._state.where.par.slots))
+        slot = held.find(key)
+        if slot is None:
+            slot = held.take(key)
+            base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
+            self._found[base : base + self._state.where.par.stride] = ANYTHING
+            self._put([LoadParameters(slot, outs, acc)])
         return slot
 
     def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
@@ -245,32 +315,32 @@ class Walk:
         A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
         work has waited for the group's store.
         """
-        region: Region = getattr(self._where, name)
+        region: Region = getattr(self._state.where, name)
         free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
         need = at = len(self.work)
         if group < 0:  # after the first clearing, so that its micro-ops are loaded first
-            self.loads.append(Load(max(free, self._cleared[0]), need, self._now, item, free))
+            self.loads.append(Load(max(free, self._cleared[0]), need, self._state.index, item, free))
         else:
-            again, stored = group + self._plan.acc, self.stores[group]
+            again, stored = group + self._state.plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
-            self.loads.append(Load(max(free, at, stored + 1), need, self._now, item, free, stored))
+            self.loads.append(Load(max(free, at, stored + 1), need, self._state.index, item, free, stored))
 
     def _use(self, name: str, slot: int) -> None:
-        region: Region = getattr(self._where, name)
+        region: Region = getattr(self._state.where, name)
         self._used[name][region.at(slot) : region.at(slot + 1)] = len(self.work)
 
     def _source(self, group: Group, chunk: Chunk) -> int:
         """Return the index of the last group, of other layers, whose results a chunk of inputs reads; -1 for none."""
-        if not self._sources:
+        if not self._state.sources:
             return -1
-        box = group.loads(self._plan.layer, chunk.inputs)
-        return max((int(groups[covered(part)].max()) for groups in self._sources for part in box), default=-1)
+        box = group.loads(self._state.plan.layer, chunk.inputs)
+        return max((int(groups[covered(part)].max()) for groups in self._state.sources for part in box), default=-1)
 
     def _note_stored(self, group: Group) -> None:
         self.stores.append(len(self.work) - 1)
         if not self._alone:
-            for part in group.stores(self._plan.layer):
-                self._stored[-1][covered(part)] = len(self.stores) - 1
+            for part in group.stores(self._state.plan.layer):
+                self._stored[self._state.index][covered(part)] = len(self.stores) - 1
 
     @property
     def steps(self) -> int:
@@ -284,6 +354,8 @@ class Walk:
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
         if isinstance(item, LoadWeights):
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
+        if isinstance(item, LoadResidual):
+            return self.costs.box(item.group.stores(layer), config.inp)
         assert isinstance(item, LoadParameters)
         chip = config.sram(parameter_memory(config)[0])
         return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)
@@ -295,6 +367,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
         walk.layer(stage, where, stage.plan.groups())
+    walk.finish()
     return walk
 
 
@@ -303,6 +376,7 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)
+    walk.finish()
     return walk
 
 
