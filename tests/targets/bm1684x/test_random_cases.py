@@ -65,7 +65,9 @@ def chains(draw: Draw) -> Case:
     """Many layers in one launch, most of them the machine's, that read each other's results; perhaps several inputs."""
     builder = Builder(np.random.default_rng(draw(st.integers(0, 1 << 16))))
     builder.given((1, draw(st.integers(1, 40)), draw(st.integers(1, 40)), draw(st.integers(1, 150))))
-    for kind in draw(st.lists(st.sampled_from([*MACHINE_KINDS, "mean"]), min_size=2, max_size=16)):
+    for kind in draw(
+        st.lists(st.sampled_from([*MACHINE_KINDS, "mean", "concat", "quantize"]), min_size=2, max_size=16)
+    ):
         builder.grow(kind)
     if not builder.nodes:
         reject()

@@ -35,7 +35,7 @@ UNIT = 64
 #: Alignment of segments in DDR, in bytes.
 PAGE = 4096
 #: Kinds of transfers. Transfers of one kind keep their order.
-CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
+CONSTANTS, INPUTS, JOINS, OUTPUTS = "constants", "inputs", "joins", "outputs"
 
 
 @dataclass(eq=False)
@@ -83,12 +83,13 @@ class Stream:
     def move(self, command: Command, layer: int, kind: str) -> None:
         """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = Issued(command, layer, kind)
-        for mode, _, operand in command.in_memory:
-            if operand.storage.is_local:
-                low, high = self._units(operand)
-                issued.after = max(issued.after, int(self._touched[low:high].max()))
-                issued.needs += sorted(self._transfers(mode, operand))
-                (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
+        local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
+        # After earlier readers too: transfers of other kinds could else overtake them, and only the last one is noted.
+        issued.needs = sorted({other for _, operand in local for other in self._transfers(WRITE, operand)})
+        for mode, operand in local:
+            low, high = self._units(operand)
+            issued.after = max(issued.after, int(self._touched[low:high].max()))
+            (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[Issued]], int]:

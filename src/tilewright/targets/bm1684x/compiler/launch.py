@@ -1,9 +1,10 @@
 """Build one launch from the layers of neighbouring nodes.
 
-`build` keeps all tensors between layers in local memory. `build_in_parts` runs a chain of layers whose tensors do not
-fit. It divides the work into parts: each part computes some rows of the last result. Inputs and results stream from and
-to DDR. A part is a chain of smaller layers with the rows and padding that it needs. Intermediate rows that two parts
-need are computed twice. Inputs and results are double-buffered, so that transfers overlap with computation.
+`build` keeps all tensors between layers in local memory. It moves those parts of a joined tensor that are not computed
+in their place. `build_in_parts` runs a chain of layers whose tensors do not fit. It divides the work into parts: each
+part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of smaller
+layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs and
+results are double-buffered, so that transfers overlap with computation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
+from tilewright.targets.bm1684x.compiler import assembly
+from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
@@ -40,13 +42,13 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     """Return one launch that computes as many rows of the last result at a time as fit into local memory.
 
     Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, the result of a layer
-    is read only by the next layer, which divides it into the same rows.
+    is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
         after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
     )
-    if not all(links) or inner & set(leaving):
+    if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise Full("its layers do not form a chain")
     laid, rows = _laid(layers, config), layers[-1].result.h
     failure = Full("its result has a single row, which does not fit")
@@ -110,6 +112,7 @@ class _Resident:
         """
         for number in numbers:
             self._enter(index, number)
+            self._join(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile in tiles:
                 for number in numbers:
@@ -124,6 +127,15 @@ class _Resident:
         inputs = [homes[name].of(number) for name in layer.inputs]
         result, temps = homes[layer.output].of(number), self._plan.temps[index]
         self._assembly.compute(self._plan.cuts[index], tile, index, inputs, result, temps)
+
+    def _join(self, index: int, number: int) -> None:
+        """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
+        layer, homes = self._layers[index], self._plan.homes
+        whole = sample(layer.result, homes[layer.output].of(number), self._config)
+        for name, stored, ranges in layer.joined:
+            place, part = whole[ranges], sample(stored, homes[name].of(number), self._config)
+            if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
+                self._assembly.stream.move(assembly.copy(place, part), index, JOINS)
 
     def _enter(self, index: int, number: int) -> None:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):

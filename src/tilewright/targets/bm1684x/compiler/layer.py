@@ -12,7 +12,7 @@ tap, shifted by that tap, into further lanes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -217,6 +217,8 @@ class Layer:
     `words` are parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact
     layout. `window` is the window of the operations; None means that they work element by element. `inputs` and
     `output` name tensors of the graph. `row_tiles` says whether a tile may hold fewer rows than the result.
+    A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) along which it joins
+    them, and 0 in all other layers.
     """
 
     name: str
@@ -232,6 +234,18 @@ class Layer:
     row_tiles: bool = True
     macs: int = 0
     note: str = ""
+    axis: int = 0
+
+    @property
+    def joined(self) -> Iterator[tuple[str, Stored, tuple[slice, ...]]]:
+        """Each input that the layer joins: its name, how it is stored, and its place in the result on n, c, h, w."""
+        begin = 0
+        for name, stored in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
+            ranges = [slice(0, size) for size in (1, stored.c, stored.h, stored.w)]
+            end = begin + ranges[self.axis].stop
+            ranges[self.axis] = slice(begin, end)
+            yield name, stored, tuple(ranges)
+            begin = end
 
 
 #: Where an operation writes: into a new temporary buffer of a type, or into the layer's result.

@@ -16,6 +16,7 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.codes import joined
 from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.config import Config
@@ -121,6 +122,18 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
     return _layer(site, write, dtype, operands=2)
 
 
+def join(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
+    """Return the layer that a Concat becomes. Raises Refused for a constant operand, or if samples are joined."""
+    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None)
+    for tensor in site.inputs:
+        if tensor is not None and tensor.data is not None:
+            raise ir.Refused(f"the constant operand '{tensor.name}' of Concat is not supported; computed tensors are")
+    axis = attributes["axis"] % len(site.output.shape)
+    if not axis:
+        raise ir.Refused("axis=0 of Concat is not supported; channels, rows and columns are")
+    return joined(site, tuple(shapes), result, axis)
+
+
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a MaxPool becomes. Raises Refused if it is not supported."""
     if len(site.outputs) > 1:
@@ -200,6 +213,7 @@ RULES: dict[str, Any] = {
     "Relu": rectify,
     "Clip": clip,
     "Add": add,
+    "Concat": join,
     "MaxPool": maximum,
     "AveragePool": mean,
     "GlobalAveragePool": mean,

@@ -19,6 +19,7 @@ from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler import linear
+from tilewright.targets.bm1684x.compiler.codes import neighbours
 from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
@@ -27,8 +28,6 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: Left shift of the operands in TFLite's addition, in bits.
 EXTRA_BITS = 20
-#: Search range for the factors of onnxruntime's addition: units in the last place around the nearest float.
-SEARCH = 6
 #: Bits of the factor of a mean. The products with the sums stay below 2**62.
 FACTOR_BITS = 30
 
@@ -146,7 +145,7 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
     values = [pair[None].astype(tensor.dtype) for pair, tensor in zip(pairs, tensors, strict=True)]
     (expected,) = site.node.op.evaluate(every, values, mode)
     low, high = int(expected.min()), int(expected.max())
-    near = [_neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
+    near = [neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
     parts = [
         [(code - tensor.zero_point).astype(np.float32) * factor for factor in factors]
         for code, tensor, factors in zip(codes, tensors, near, strict=True)
@@ -156,16 +155,6 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
         if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
             return near[0][left], near[1][right]
     raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")
-
-
-def _neighbours(value: np.float32) -> list[np.float32]:
-    """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
-    up = down = value
-    found = [value]
-    for _ in range(SEARCH):
-        up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
-        found += [up, down]
-    return found
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
