@@ -18,6 +18,7 @@ from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler import assembly
 from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
+from tilewright.targets.bm1684x.compiler.bundles import Key
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
@@ -91,7 +92,13 @@ class _Resident:
         }
         kept = {name: outputs[name] for name in outputs if name in leaving}
         self._layers, self._plan, self._config = layers, made, config
-        self._assembly = Assembly(layers, made.cuts, entering, kept, made.values_end, config)
+        group = [] if config.batch == 1 else [own for own in made.groups for _ in range(*own)]
+
+        def apart(before: Key, after: Key) -> bool:
+            """Constants stay in local memory for a group of layers: no more must come with them."""
+            return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in made.by_parts)
+
+        self._assembly = Assembly(layers, made.cuts, entering, kept, made.values_end, config, apart)
         self._loaded: set[tuple[str, int]] = set()
 
     def launch(self) -> Launch:
@@ -142,9 +149,12 @@ class _Resident:
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
                 near, line = self._places(name, stored, number)
-                self._assembly.load(name, number, line or near, index)
                 if line:
+                    self._assembly.load(name, number, line, index)
                     self._assembly.stream.compute(_turned(near, line), index)
+                    continue
+                for first, end in pairwise(self._plan.cuts[index].rows_read(stored)):
+                    self._assembly.load(name, number, near[:, :, first:end], index, first)
 
     def _leave(self, index: int, number: int) -> None:
         name = self._layers[index].output

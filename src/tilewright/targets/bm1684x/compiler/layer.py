@@ -141,6 +141,8 @@ def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
     return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
 
 
+#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
+TEMP_BYTES = 1 << 14
 #: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, with ties rounded up.
 HIGH_PRODUCT = -31
 

@@ -23,10 +23,12 @@ from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quanti
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
-from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.estimate import PIXELS
-from tilewright.targets.bm1684x.timing.model import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -197,13 +199,21 @@ def fold(layer: ir.Layer, config: Config) -> ir.Layer:
 
 
 def _cost(layer: ir.Layer, config: Config) -> float:
-    """Return the estimated cycles of a layer's multiplications or of loading its input, whichever takes longer."""
+    """Return the estimated cycles of loading a layer's input and of its multiplications.
+
+    The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
+    """
     assert layer.kernel is not None
-    (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
+    (oc, ic, kh, kw), x, result = layer.kernel.values.shape, layer.shapes[0], layer.result
     size = layer.kernel.dtype.bytes
-    pixels = -(-layer.result.h * layer.result.w // PIXELS[size])
+    pixels = -(-result.h * result.w // PIXELS[size])
     products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
-    return max(products, x.c * x.h * x.w * size / ESTIMATE.read_rate)
+    channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
+    far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
+    near = Tensor.local(0, 0, (1, channels, x.h, x.w), x.dtype, config)
+    load = loads * estimate.cycles(Command(OPERATIONS["dma_copy"], {"x": far}, {"y": near}), config)
+    parts = max(config.batch, -(-result.h * result.w * I32.bytes // ir.TEMP_BYTES))
+    return max(load, products) + min(load, products) / parts
 
 
 def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored, down: bool, across: bool) -> ir.Layer:

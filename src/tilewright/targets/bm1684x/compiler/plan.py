@@ -32,12 +32,12 @@ class Ring:
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
         self._next = begin
-        self._held: list[tuple[int, int, str]] = []
+        self._held: list[tuple[int, int, Sequence[str]]] = []
 
-    def take(self, name: str, size: int, done: Iterable[str]) -> int:
-        """Reserve `size` bytes of each lane for the new block `name`. Return their byte offset in a lane.
+    def take(self, names: Sequence[str], size: int, done: Iterable[str]) -> int:
+        """Reserve `size` bytes of each lane for the new blocks `names`, together. Return their byte offset in a lane.
 
-        Raises Full if the block is larger than the ring, or would overwrite a block whose name is not in `done`.
+        Raises Full if the blocks are larger than the ring, or would overwrite a block whose name is not in `done`.
         """
         if size > self._end - self._begin:
             raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
@@ -45,10 +45,10 @@ class Ring:
             self._next = self._begin
         offset, over = self._next, set(done)
         there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
-        for _, _, other in there:
-            if other not in over:
-                raise Full(f"the constants of {name} would overwrite the constants of {other}, which are still needed")
-        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, name)]
+        for _, _, others in there:
+            if needed := [other for other in others if other not in over]:
+                raise Full(f"the constants of {names[0]} would overwrite those of {needed[0]}, which are still needed")
+        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, names)]
         self._next = offset + size
         return offset
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.compiler.layer import (
+    TEMP_BYTES,
     Bias,
     Input,
     Layer,
@@ -35,8 +36,6 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packe
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
-TEMP_BYTES = 1 << 14
 #: Largest size of the kernels of one tile, in bytes per lane. A tile waits for the transfer of its kernels.
 KERNEL_BYTES = 1 << 14
 #: Bytes of the parameters of one slot: 16 words.
@@ -93,16 +92,32 @@ class Cut:
                 s1, r1 = s0 + slots, r0 + rows
                 yield Tile(number, s0, min(s1, self.layer.result.slots(self.config)), r0, min(r1, self.layer.result.h))
 
+    def rows_read(self, stored: Stored) -> list[int]:
+        """Return where to cut the rows of an input stored as `stored`, so that tiles wait only for the rows they read.
+
+        Cuts rise from 0 to the number of rows. The rows between two cuts begin at an aligned address.
+        """
+        rows, result, window = self.size[1], self.layer.result, self.layer.window
+        step = self.config.eu_bytes // gcd(stored.w * stored.dtype.bytes, self.config.eu_bytes)
+        ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
+        read = [window.rows(0, end)[1] if window else end for end in ends]
+        return sorted({0, *(min(stored.h, -(-end // step) * step) for end in read[:-1]), stored.h})
+
     @cached_property
     def temps(self) -> dict[int, int]:
-        """The bytes that each temporary buffer takes in a lane, by the buffer's index."""
+        """The bytes that each temporary buffer takes in a lane, by the buffer's index.
+
+        Channels are rounded up to whole passes of `eu_bytes` elements: commands that read one buffer and write the next
+        would else take twice as long (`estimate`: the buffers overlap).
+        """
         sizes: dict[int, int] = {}
         slots, rows = self.size
         for operate in self.layer.operations:
             if isinstance(temp := operate.result, Temp):
                 own = self.layer.shapes[0] if temp.of_input else self.layer.result
                 elements = own.h * own.w if temp.of_input else rows * own.w
-                size = slots * plane_bytes(elements, temp.dtype, self.config)
+                eu = self.config.eu_bytes
+                size = slots * plane_bytes(-(-elements // eu) * eu, temp.dtype, self.config)
                 sizes[temp.index] = max(sizes.get(temp.index, 0), size)
         return sizes
 
