@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
-from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream, copy
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream
+from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.launch import Streamed
@@ -144,8 +146,8 @@ def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPat
         return queues, cycles
 
     monkeypatch.setattr(Stream, "schedule", noted)
-    for mode in MODES:
-        tw.compile(mixed(SEEDS[1])[0], "bm1684x", rounding=mode)
+    for mode, seed in product(MODES, SEEDS):
+        tw.compile(mixed(seed)[0], "bm1684x", rounding=mode)
     count = 0
     for scheduled in made:
         for engine in (TIU, DMA):

@@ -17,14 +17,14 @@ import numpy as np
 
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
-from tilewright.targets.bm1684x.compiler.bundles import Key, bundled
+from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.plan import Ring
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
-from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -272,10 +272,6 @@ class Assembly:
 def block_name(index: int, number: int) -> str:
     """Return the name of block `number` of the constants of layer `index`."""
     return f"layer {index}, part {number}"
-
-
-def copy(y: Tensor, x: Tensor) -> Command:
-    return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
 
 
 def described(name: str, address: int, stored: Stored) -> list[Any]:

@@ -36,7 +36,8 @@ class Bundle:
     def transfers(self, address: int, offset: int, config: Config) -> Iterator[Command]:
         """Yield the transfers from `address` in DDR to byte `offset` of the lanes."""
         lanes, size = self.data.shape
-        yield from _transfers(lanes, self.used, size, address, offset, config)
+        for far in _parts(lanes, self.used, size, address, config):
+            yield copy(Tensor.local(0, offset + far.address - address, far.shape, U8, config), far)
 
 
 def bundled(
@@ -57,7 +58,9 @@ def bundled(
             alone = begin == end - 1
             if not alone and (not begin or size > MOST_BYTES or apart(keys[begin], keys[begin + 1])):
                 break
-            spent = sum(estimate.cycles(own, config) for own in _transfers(lanes, lanes, size, DDR_BASE, 0, config))
+            spent = sum(
+                estimate.cycles(copy(part, part), config) for part in _parts(lanes, lanes, size, DDR_BASE, config)
+            )
             choices.append((best[begin][0] + spent, begin))
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
     found, end = list[Bundle](), len(keys)
@@ -75,10 +78,15 @@ def _bundle(blocks: list[tuple[Key, Array]], used: int) -> Bundle:
     return Bundle(used, data, {key: begin for (key, _), begin in zip(blocks, begins, strict=True)})
 
 
-def _transfers(lanes: int, used: int, size: int, address: int, offset: int, config: Config) -> Iterator[Command]:
+def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> list[Tensor]:
+    """Return the parts of constants (lanes, size) in DDR that single transfers can move: the first `used` lanes."""
     most = LARGEST - LARGEST % config.eu_bytes
-    for low in range(0, size, most):
-        shape = Shape(1, used, 1, min(size - low, most))
-        far = Tensor(address + low, shape, Stride(lanes * size, size, size, 1), U8, config)
-        near = Tensor.local(0, offset + low, shape, U8, config)
-        yield Command(OPERATIONS["dma_copy"], {"x": far}, {"y": near})
+    return [
+        Tensor(address + low, Shape(1, used, 1, min(size - low, most)), Stride(lanes * size, size, size, 1), U8, config)
+        for low in range(0, size, most)
+    ]
+
+
+def copy(y: Tensor, x: Tensor) -> Command:
+    """Return the transfer that copies `x` to `y`."""
+    return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})

@@ -16,9 +16,10 @@ from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler import assembly
+from tilewright.targets.bm1684x.compiler import bundles
 from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
 from tilewright.targets.bm1684x.compiler.bundles import Key
+from tilewright.targets.bm1684x.compiler.gather import gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
@@ -36,7 +37,11 @@ COPIES = 2
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that keeps all tensors between layers in local memory. Raises plan.Full if they do not fit."""
     laid = _laid(layers, config)
-    return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
+    try:
+        folded = gathered(laid, leaving, config)
+        return _Resident(folded, leaving, plan(folded, leaving, config), config).launch()
+    except Full:  # gathered tensors need more room
+        return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
@@ -120,6 +125,7 @@ class _Resident:
         for number in numbers:
             self._enter(index, number)
             self._join(index, number)
+            self._gather(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile in tiles:
                 for number in numbers:
@@ -132,8 +138,18 @@ class _Resident:
     def _tile(self, index: int, tile: Tile, number: int) -> None:
         layer, homes = self._layers[index], self._plan.homes
         inputs = [homes[name].of(number) for name in layer.inputs]
+        if layer.gather:
+            inputs = [self._plan.gathered[index].of(number)]
         result, temps = homes[layer.output].of(number), self._plan.temps[index]
         self._assembly.compute(self._plan.cuts[index], tile, index, inputs, result, temps)
+
+    def _gather(self, index: int, number: int) -> None:
+        """Add the commands that gather the input of a layer."""
+        layer, homes = self._layers[index], self._plan.homes
+        if layer.gather:
+            source, into = homes[layer.inputs[0]].of(number), self._plan.gathered[index].of(number)
+            for command in layer.gather.commands(source, into, self._config):
+                self._assembly.stream.compute(command, index)
 
     def _join(self, index: int, number: int) -> None:
         """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
@@ -142,7 +158,7 @@ class _Resident:
         for name, stored, ranges in layer.joined:
             place, part = whole[ranges], sample(stored, homes[name].of(number), self._config)
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
-                self._assembly.stream.move(assembly.copy(place, part), index, JOINS)
+                self._assembly.stream.move(bundles.copy(place, part), index, JOINS)
 
     def _enter(self, index: int, number: int) -> None:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):

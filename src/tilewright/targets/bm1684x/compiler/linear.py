@@ -22,10 +22,10 @@ from tilewright.graph.ops.linear import Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.estimate import PIXELS
@@ -136,12 +136,12 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
 
 
-def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
+def window_sums(write: ir.Writer, pad: int, into: ir.Into = I32) -> ir.Ref:
     """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its result, int32 sums.
 
     `pad` is the value of the padding.
     """
-    return write.add("int8_depthwise2d", I32, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
+    return write.add("int8_depthwise2d", into, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -210,8 +210,7 @@ def _cost(layer: ir.Layer, config: Config) -> float:
     products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
     channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
     far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
-    near = Tensor.local(0, 0, (1, channels, x.h, x.w), x.dtype, config)
-    load = loads * estimate.cycles(Command(OPERATIONS["dma_copy"], {"x": far}, {"y": near}), config)
+    load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here
     parts = max(config.batch, -(-result.h * result.w * I32.bytes // ir.TEMP_BYTES))
     return max(load, products) + min(load, products) / parts
 

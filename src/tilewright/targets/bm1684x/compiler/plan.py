@@ -71,8 +71,8 @@ class Plan:
 
     `homes` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `turned` are offsets
     of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are adjacent, so
-    that one run transfers them. `by_parts` are the groups of one layer whose constants are loaded part by part.
-    Constants begin at `values_end`.
+    that one run transfers them. `gathered` are the places of gathered inputs by layer. `by_parts` are the groups of one
+    layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
     cuts: tuple[Cut, ...]
@@ -80,6 +80,7 @@ class Plan:
     homes: Mapping[str, Home]
     temps: tuple[Mapping[int, int], ...]
     turned: Mapping[str, int]
+    gathered: Mapping[int, Home]
     by_parts: frozenset[Group]
     values_end: int
 
@@ -146,6 +147,12 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
     for index, cut in enumerate(cuts):
         for temp, size in cut.temps.items():
             buffers.append(Lived(f"{index}/{temp}", size, index, index))
+    gathered: dict[int, int] = {}
+    for index, cut in enumerate(cuts):
+        if cut.layer.gather:
+            gathered[index] = config.batch if group_of[index] in by_parts else 1
+            size = cut.layer.shapes[0].lane_bytes(config)
+            buffers.append(Lived(f"gathered/{index}", gathered[index] * size, index, index))
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
@@ -156,7 +163,11 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
         homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), copies[whole], size)
     temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts))
     lines = {name: offsets[f"turned/{name}"] for name in turned}
-    return Plan(cuts, tuple(groups), homes, temps, lines, by_parts, end_of_all)
+    gathers = {
+        index: Home(offsets[f"gathered/{index}"], count, cuts[index].layer.shapes[0].lane_bytes(config))
+        for index, count in gathered.items()
+    }
+    return Plan(cuts, tuple(groups), homes, temps, lines, gathers, by_parts, end_of_all)
 
 
 def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int, int]]]:

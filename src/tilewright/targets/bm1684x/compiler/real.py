@@ -157,7 +157,8 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
-        wide = write.widen(ir.Input(0))
+        size = (site.input(0).shape[2], site.input(0).shape[3])
+        wide = write.add("cast", ir.Buffer(F32, size), Rounding.HALF_TO_EVEN, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)

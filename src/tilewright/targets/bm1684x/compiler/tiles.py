@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -114,8 +114,7 @@ class Cut:
         slots, rows = self.size
         for operate in self.layer.operations:
             if isinstance(temp := operate.result, Temp):
-                own = self.layer.shapes[0] if temp.of_input else self.layer.result
-                elements = own.h * own.w if temp.of_input else rows * own.w
+                elements = prod(temp.size or (rows, self.layer.result.w))
                 eu = self.config.eu_bytes
                 size = slots * plane_bytes(-(-elements // eu) * eu, temp.dtype, self.config)
                 sizes[temp.index] = max(sizes.get(temp.index, 0), size)
@@ -201,8 +200,7 @@ class _Tile:
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
-            own = self._layer.shapes[0]
-            shape = (1, self._channels, own.h, own.w) if ref.of_input else self._shape
+            shape = (1, self._channels, *ref.size) if ref.size else self._shape
             return Tensor.local(0, self._temps[ref.index], shape, ref.dtype, config)
         if isinstance(ref, Output):
             return self._part(self._layer.result, self._result)
