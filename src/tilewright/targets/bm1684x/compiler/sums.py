@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from math import prod
 
 import numpy as np
 
@@ -185,10 +184,10 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         raise ir.Refused(f"{reason}: windows at the border average fewer values than others")
     count = int(counts[0])
     write = ir.Writer(x.c)
-    total, window = _window_sums(write, x, linear.machine_window(op.window, x), 0)
+    total, window, columns = _window_sums(write, x, linear.machine_window(op.window, x), 0)
     factor, shift = _division(count, x)
     write.scale(total, ir.Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
-    return _layer(site, x, write, window, -x.add)
+    return _layer(site, x, write, window, -x.add * count // columns)
 
 
 def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
@@ -205,7 +204,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     count, result = x.h * x.w, Stored.of(out)
     xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
     write, zero = ir.Writer(x.c), x.add if xnnpack else x.zero
-    total, window = _window_sums(write, x, Window((x.h, x.w)), zero)
+    total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
     if xnnpack:
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
@@ -220,11 +219,13 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         factor, exponent = mean_factor(count)
         shift = power_of_two(source.scale / out.scale, "mean") - exponent
         write.scale(total, ir.Output(), shift, result.zero, Rounding.HALF_UP, factor)
-    return _layer(site, x, write, window, -zero)
+    return _layer(site, x, write, window, -zero * count // columns)
 
 
-def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple[ir.Ref, Window]:
-    """Add operations that sum the codes of each window and its biases. Return the int32 sums, and the layer's window.
+def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
+    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a number.
+
+    The number says how often the layer's bias is added to a sum.
 
     A command takes as many cycles for one pixel as for 64. One window over many rows and columns is therefore summed
     column by column first; the second command, in float32, adds up integers that float32 holds exactly.
@@ -232,12 +233,12 @@ def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple
     h, w = window.kernel
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
-        return linear.window_sums(write, pad), window
+        return linear.window_sums(write, pad), window, 1
     columns = linear.window_sums(write, pad, ir.Buffer(I32, (1, w)))
     real = write.add("cast", ir.Buffer(F32, (1, w)), Rounding.HALF_TO_EVEN, x=columns)
     one = Constant.of(1.0, F32)
     total = write.add("fp_avg_pool2d", F32, x=real, scale=one, window=Window((1, w)))
-    return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1))
+    return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1)), w
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:
@@ -262,9 +263,9 @@ def _no_activation(activation: str) -> None:
 
 
 def _layer(site: Site, x: Stored, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
-    """Return the layer with the operations added so far. `bias` is added to each code of a sum; None: no sums."""
+    """Return the layer with the operations added so far. `bias` is that of the sums of its window; None: no sums."""
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)
-    biases = None if bias is None else np.full(x.c, bias * prod(window.kernel), np.int32)
+    biases = None if bias is None else np.full(x.c, bias, np.int32)
     shapes = (x,), Stored.of(site.output)
     return write.layer(site, *shapes, kernel=kernel, bias=biases, window=window, row_tiles=False)
