@@ -286,6 +286,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["explain", model, "-t", "bm1684x"]) == 0
     printed = capsys.readouterr().out
     assert "int8_asym_quant_conv2d" in printed
+    assert "% of the multipliers: what the lanes allow" in printed
     assert "the bm1684x compiler has no rule for softmax" in " ".join(printed.split())
     assert main(["run", model, "-t", "bm1684x", "--set", "precision=f8"]) == 2
     assert "choose one of host, f16, bf16, f32" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from tests.targets.bm1684x.networks import Builder
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
+from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.gather import Gather
 from tilewright.targets.bm1684x.compiler.layer import Stored
@@ -70,6 +71,9 @@ def test_gathering_saves_cycles_of_narrow_layers() -> None:
             spent[command.operation.name] += own
     assert spent["int8_asym_quant_conv2d"] == 256 + 3 * 256
     assert spent["copy"] < 80
+    macs = 32 * 32 * (16 * 16 + 64 * 16 * 9)
+    share = 100 * macs / (1024 * 64 * 256)
+    assert f"products alone: 1024 cycles, {share:.1f} % of the multipliers" in TARGET.explain(program)
 
 
 @pytest.mark.parametrize("leaves", [False, True])
