@@ -74,7 +74,7 @@ def bundled(
 def _bundle(blocks: list[tuple[Key, Array]], used: int) -> Bundle:
     sizes = [block.shape[1] for _, block in blocks]
     begins = np.cumsum([0, *sizes[:-1]]).tolist()
-    data = np.concatenate([block for _, block in blocks], axis=1)
+    data = np.concatenate([block for _, block in blocks], axis=1) if len(blocks) > 1 else blocks[0][1]
     return Bundle(used, data, {key: begin for (key, _), begin in zip(blocks, begins, strict=True)})
 
 

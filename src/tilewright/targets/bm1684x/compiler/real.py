@@ -7,6 +7,7 @@ machine in these types is simulated exactly (docs/bm1684x.md).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from tilewright.targets.bm1684x.values.window import Window
 #: Attributes of convolutions and pools that are known; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
 #: Attributes with a single supported value.
-ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
+ONLY = {"auto_pad": "NOTSET"}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
@@ -173,7 +174,24 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
     (down, across), dilation = pairs
     own = GraphWindow((kernel[0], kernel[1]), (down, across), (top, bottom, left, right), dilation)
+    if attributes.get("ceil_mode"):
+        own = _rounded_up(own, site)
     return machine_window(own, Stored.real(site.input(0).shape, F32))
+
+
+def _rounded_up(own: GraphWindow, site: Site) -> GraphWindow:
+    """Return the window of a pool with ceil_mode=1: padded so far that the last windows are whole.
+
+    Raises Refused if an average would count this padding.
+    """
+    top, bottom, left, right = own.padding
+    sizes, results = (tensor.shape[2:] for tensor in (site.input(0), site.output))
+    used = [(out - 1) * step + extent for out, step, extent in zip(results, own.stride, own.extent, strict=True)]
+    down, across = (max(0, need - size - pad) for need, size, pad in zip(used, sizes, (top, left), strict=True))
+    wider = replace(own, padding=(top, max(bottom, down), left, max(right, across)))
+    if wider != own and site.node.op.label != "MaxPool":
+        raise ir.Refused(f"ceil_mode=1 is not supported for {site.node.op.label} if its windows leave pixels over")
+    return wider
 
 
 def _bias(site: Site, channels: int) -> Array:

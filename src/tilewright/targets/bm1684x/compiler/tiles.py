@@ -129,16 +129,20 @@ class Cut:
         return [self._block(s0, min(s0 + slots, count)) for s0 in range(0, count, slots)]
 
     def _block(self, s0: int, s1: int) -> Array:
-        lanes, slots = self.config.lanes, s1 - s0
-        block = np.zeros((lanes, 0), np.uint8)
+        lanes, slots, eu = self.config.lanes, s1 - s0, self.config.eu_bytes
+        parts: list[tuple[int, Array]] = []
         for offset, rows in zip(self.offsets(slots), self._rows, strict=True):
             if rows is not None:
                 own = rows[s0 * lanes : s1 * lanes]
-                raw = np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)
-                whole = np.pad(raw, ((0, slots * lanes - len(own)), (0, 0)))  # zeros after the last channel
-                lane = whole.reshape(slots, lanes, -1).transpose(1, 0, 2).reshape(lanes, -1)
-                block = np.concatenate([np.pad(block, ((0, 0), (0, offset - block.shape[1]))), lane], axis=1)
-        return np.pad(block, ((0, 0), (0, -block.shape[1] % self.config.eu_bytes)))
+                parts.append((offset, np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)))
+        offset, last = parts[-1]
+        block = np.zeros((lanes, -(-(offset + slots * last.shape[1]) // eu) * eu), np.uint8)
+        for offset, raw in parts:
+            size = raw.shape[1]
+            for slot, first in enumerate(range(0, len(raw), lanes)):  # zeros after the last channel
+                own = raw[first : first + lanes]
+                block[: len(own), offset + slot * size : offset + (slot + 1) * size] = own
+        return block
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
