@@ -13,6 +13,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Program
+from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.run import prepared
 from tilewright.targets.bm1684x.config import Config
@@ -100,6 +101,15 @@ def test_vectors_are_joined_and_pieces_of_pixels_are_not() -> None:
     graph = Graph("pieces", tensors, (Node("join", ops.Concat(1), ("x", "x"), ("y",)),), ("x",), ("y",)).validate()
     (step,) = tw.compile(graph, "bm1684x").steps
     assert isinstance(step, HostStep) and "whole ranges of pixels" in step.reason
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_join_alone_is_a_launch_of_transfers(axis: int) -> None:
+    build = Builder(4, (4, 4, 70))
+    program = tw.compile(build.graph(build.concat(axis, build.input, build.input)), "bm1684x")
+    assert len(program.launches) == 1
+    check(program, build)
+    assert f"dma: {3 if axis == 3 else 4} dma_copy" in TARGET.explain(program)  # the first channels are in their place
 
 
 @pytest.mark.parametrize("mode", [*MODES, "pow2"])
