@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright import targets
 from tilewright.array import Array, one_thread, uncollected
-from tilewright.errors import InputError
+from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import RUNNER, HostStep, Launch, Program
@@ -102,6 +102,27 @@ def run_bare(program: Program, *, timing: str | None = None, check: bool = True)
         layers.append(replace(layer, macs=layer.executed_macs))
     name = program.launches[0].name if program.launches else "program"
     return job.result(name, "", outputs, layers, findings)  # no rounding mode: the host requantises nothing
+
+
+def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
+    """Time each launch of a program without computing values, on a target that can.
+
+    Raises MachineError if a launch cannot run to its end.
+    """
+    target, options = targets.get(program.target), RunOptions(timing, check=False, values=False, serial=False)
+    for launch in program.launches:
+        with one_thread():
+            found = target.launch(program, launch, {}, options)
+        if found.trace is None:
+            raise MachineError(f"launch '{launch.name}'", "cannot run to its end")
+        yield launch, found
+
+
+def layer_cycles(launch: Launch, found: LaunchResult) -> dict[str, int]:
+    """Return the cycles of each layer of a timed launch, by name."""
+    if found.parts:
+        return {name: part.cycles for name, part in zip(launch.nodes, found.parts, strict=True)}
+    return {launch.name: found.trace.cycles if found.trace else 0}
 
 
 def samples_together(graph: Graph) -> int:

@@ -72,7 +72,8 @@ def numbers(
     return read
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Read KEY=VALUE texts. Raises BadParameter for another text."""
     pairs = {}
     for value in values:
         key, mark, text = value.partition("=")
@@ -86,7 +87,7 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
     return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
 
 
-def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command and passes them as the argument `name`, of dataclass `kind`."""
 
     def decorate(command: Command) -> Any:
@@ -101,7 +102,7 @@ def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Ca
 
 machine = _all(
     click.option("-c", "--config", metavar="PRESET|FILE.json", help="The machine's configuration [the first preset]."),
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Change one number."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=pairs, help="Change one number."),
 )
 target = _all(
     click.option("-t", "--target", required=True, metavar="TARGET", help="See `tilewright targets`."), machine
@@ -131,7 +132,7 @@ class Compilation:
     no_cache: bool
 
 
-compilation = _bundle(
+compilation = bundle(
     "compilation",
     Compilation,
     click.argument("model"),
@@ -249,7 +250,7 @@ def samples_of(program: Program, source: str | None) -> Samples | None:
     return inputs.read(source, program.graph) if source else inputs.random(program.graph)
 
 
-simulation = _bundle(
+simulation = bundle(
     "simulation",
     Simulation,
     click.option(

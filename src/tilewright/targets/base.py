@@ -198,6 +198,13 @@ class Explores(Protocol):
         """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
 
 
+@runtime_checkable
+class Spaces(Protocol):
+    """A target that offers spaces of machines to explore, by name, each in the form of a space's file."""
+
+    spaces: Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile."""

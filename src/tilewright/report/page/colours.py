@@ -25,6 +25,7 @@ def palette(record: Record) -> dict[str, str]:
     """Return the colour of each cause in a run, as #rrggbb."""
     summary, launches = record.run["summary"], record.run["launches"]
     names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
+    names += [colour for launch in launches for _, colour, *_ in launch["chart"]["kinds"] if colour]
     unknown = [name for name in dict.fromkeys(names) if name not in KNOWN]
     return {name: KNOWN[name] for name in dict.fromkeys(names) if name in KNOWN} | {
         name: OTHERS[index % len(OTHERS)] for index, name in enumerate(unknown)

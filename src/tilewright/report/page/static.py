@@ -32,6 +32,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     run = record.run
     summary: Json = run["summary"]
     strip, timeline, flame, roofline, network = (_figure(*figure) for figure in FIGURES)
+    charts = [launch["chart"]["title"] for launch in run["launches"] if launch["chart"]["title"]]
     return "\n".join(
         (
             f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
@@ -39,6 +40,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
             _findings(summary),
             _causes(summary, colours) if summary["cycles"] else "",
             strip + timeline if run["launches"] else "",
+            _figure("chart", escape(charts[0])) if charts else "",
             flame if any(launch["shares"] for launch in run["launches"]) else "",
             _table(summary, colours),
             roofline if summary["cycles"] else "",
