@@ -234,6 +234,12 @@ class Prepared:
         """The number of multiply-accumulates of each step (command of `program`), int64 [steps]."""
         return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
+    @property
+    def products(self) -> Array:
+        """The cycles of each layer's convolutions and matrix products alone, per launch: int64 [layers]."""
+        cycles = np.where(self.executed > 0, self.trace.end - self.trace.start, 0)
+        return np.bincount(self.layers, cycles, self.image.count).astype(np.int64)
+
     @cached_property
     def peak(self) -> int:
         """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0 if none."""
