@@ -16,7 +16,9 @@ KNOWN = {
     **dict.fromkeys(("DRAM latency", "weight block", "weight blocks"), RED),
     **dict.fromkeys(("DRAM contention", "bias block", "bias blocks"), PINK),
     **dict.fromkeys(("instruction fetch", "relayout"), VIOLET),
-    **dict.fromkeys(("control", "host", "token queue full"), GREY),
+    **dict.fromkeys(("control", "host", "token queue full", "cycles"), GREY),
+    **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
+    "instructions": VIOLET,
 }
 OTHERS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
 
@@ -25,6 +27,7 @@ def palette(record: Record) -> dict[str, str]:
     """Return the colour of each cause in a run, as #rrggbb."""
     summary, launches = record.run["summary"], record.run["launches"]
     names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
+    names += (summary.get("energy") or {}).get("by", ())
     unknown = [name for name in dict.fromkeys(names) if name not in KNOWN]
     return {name: KNOWN[name] for name in dict.fromkeys(names) if name in KNOWN} | {
         name: OTHERS[index % len(OTHERS)] for index, name in enumerate(unknown)
