@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,14 +44,20 @@ class Access(NamedTuple):
     writes: int
 
 
+class Bursts(NamedTuple):
+    """DRAM transfers one after the other, for `samples` samples: int64 [n, 2], the first byte's address and bytes."""
+
+    moved: Array
+    samples: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of launches, for one sample or, if a launch takes several samples at a time, for one launch.
+    """The events of launches, for one sample.
 
     `macs` are multiply-accumulates by operand width, `operations` all other arithmetic. DRAM bytes include fetched
-    instructions. Each of `bursts` is int64 [n, 2], a sequence of transfers that share the DRAM's open rows: the first
-    byte's address and the number of bytes. `cycles` is 0 if the launch was not timed. `missing` names what is not
-    counted, with the reason.
+    instructions. Each of `bursts` finds all DRAM rows closed. `cycles` is 0 if the launch was not timed. `missing`
+    names what is not counted, with the reason.
     """
 
     macs: tuple[Work, ...] = ()
@@ -59,14 +65,14 @@ class Events:
     accesses: tuple[Access, ...] = ()
     read_bytes: int = 0
     write_bytes: int = 0
-    bursts: tuple[Array, ...] = ()
+    bursts: tuple[Bursts, ...] = ()
     instructions: int = 0
     cycles: int = 0
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def total(cls, each: Iterable[Events]) -> Events:
-        """Return the sum of the events of several launches. Every launch begins with all DRAM rows closed."""
+        """Return the sum of the events of several launches."""
         every = tuple(each)
         return cls(
             _summed(work for one in every for work in one.macs),
@@ -80,19 +86,40 @@ class Events:
             {name: reason for one in every for name, reason in one.missing.items()},
         )
 
+    def per_sample(self, samples: int) -> Events:
+        """Return these events, which are those of `samples` samples, divided by `samples` and rounded up."""
+
+        def each(count: int) -> int:
+            return -(-count // samples)
+
+        return replace(
+            self,
+            macs=tuple(replace(work, count=each(work.count)) for work in self.macs),
+            operations=tuple(replace(work, count=each(work.count)) for work in self.operations),
+            accesses=tuple(one._replace(reads=each(one.reads), writes=each(one.writes)) for one in self.accesses),
+            read_bytes=each(self.read_bytes),
+            write_bytes=each(self.write_bytes),
+            bursts=tuple(Bursts(moved, of * samples) for moved, of in self.bursts),
+            instructions=each(self.instructions),
+            cycles=each(self.cycles),
+        )
+
     def activations(self, row_bytes: int, banks: int) -> int:
         """Return the row activations of all bursts; see the function `activations`."""
-        return sum(activations(bursts, row_bytes, banks) for bursts in self.bursts)
+        return sum(-(-activations(moved, row_bytes, banks) // samples) for moved, samples in self.bursts)
 
     def to_json(self, row_bytes: int, banks: int) -> dict[str, Any]:
-        """Return the counts by name; row activations are those of a DRAM with `banks` rows of `row_bytes` open."""
+        """Return the counts by name; row activations are those of a DRAM with `banks` rows of `row_bytes` open.
+
+        They are None if the addresses of the transfers are not known.
+        """
         return {
             "macs": {work.name: work.count for work in self.macs},
             "operations": {work.name: work.count for work in self.operations},
             "sram": [access._asdict() for access in self.accesses],
             "dram_read_bytes": self.read_bytes,
             "dram_write_bytes": self.write_bytes,
-            "row_activations": self.activations(row_bytes, banks),
+            "row_activations": self.activations(row_bytes, banks) if self.bursts else None,
             "row_bytes": row_bytes,
             "instructions": self.instructions,
             "cycles": self.cycles,

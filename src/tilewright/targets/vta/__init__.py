@@ -177,6 +177,11 @@ class Vta(given.Machine[Config]):
 
         return bill.excess(self.own(config))
 
+    def area(self, config: base.Config) -> dict[str, Any]:
+        from tilewright.targets.vta.gateware.area import area
+
+        return area(self.own(config))
+
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
             from tilewright.targets.vta.gateware.top import board_files

@@ -12,7 +12,7 @@ from math import sqrt
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.events import Access, Events, Part, Work, rows_of
+from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
@@ -53,7 +53,7 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
         tuple(executed.accesses()),
         int(size.sum()) - written + count * INSN_BYTES,
         written,
-        (transfers, np.array([[0, count * INSN_BYTES]], np.int64)),
+        (Bursts(transfers), Bursts(np.array([[0, count * INSN_BYTES]], np.int64))),
         count,
         trace.cycles if trace else 0,
         {"leakage, clock and control": "the instructions do not determine them"},
