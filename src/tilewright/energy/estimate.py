@@ -14,7 +14,7 @@ from tilewright.sim.events import Events, Work
 class Energy:
     """An estimate: energies by cause, the largest first. `missing` names what is not in it, with the reason.
 
-    Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate, instructions and cycles.
+    Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate and cycles.
     """
 
     table: Table

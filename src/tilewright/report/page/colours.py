@@ -18,7 +18,6 @@ KNOWN = {
     **dict.fromkeys(("instruction fetch", "relayout"), VIOLET),
     **dict.fromkeys(("control", "host", "token queue full", "cycles"), GREY),
     **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
-    "instructions": VIOLET,
 }
 OTHERS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
 

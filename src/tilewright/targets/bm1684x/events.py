@@ -36,8 +36,10 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "prelu": ("compare", "multiply"),
 }
 #: Commands that move or convert values, or combine bits: no arithmetic that the tables know.
-_NONE = ("copy", "cast", "fp_round", "and", "or", "xor", "not", *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"))
-_NONE += ("table_lookup", "pe_gather", "w_gather")
+_NONE = (
+    *("copy", "cast", "fp_round", "and", "or", "xor", "not"),
+    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "table_lookup", "pe_gather", "w_gather"),
+)
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
 _POOLS = ("fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")

@@ -52,7 +52,11 @@ def area(config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {"dsp": bill.total(config), "bram36": memories.bram36(config)}
     measured = next((point.cells for point in points() if _built(point.config) == _built(config)), None)
     model, own = fit(), terms(config)
-    about = {"family": "xc7", "estimate": [] if measured else list(FITTED), "error": {} if measured else model.error}
+    about: dict[str, Any] = {
+        "family": "xc7",
+        "estimate": [] if measured else list(FITTED),
+        "error": {} if measured else model.error,
+    }
     most = np.max([terms(point.config) for point in points()], axis=0)
     about["extrapolated"] = measured is None and bool((own > most).any())
     counts = {
@@ -75,7 +79,6 @@ def terms(config: Config) -> Array:
             products * summed,  # the adders of the array
             products * (made == "packed"),  # their corrections
             products * factor * (made == "logic"),  # products made of LUTs
-            lanes * config.inp.width,  # operand registers of the array's rows
             config.bus_bits,  # masters, and the shifters between beats and tiles
             rescaling["integer"],
             rescaling["float"],

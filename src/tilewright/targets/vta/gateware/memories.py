@@ -1,8 +1,8 @@
 """Count the block RAMs that the gateware takes on an FPGA of Xilinx's 7 series, without synthesis.
 
 Yosys (synth_xilinx) makes each memory of one kind of block, in the aspect ratio that takes the fewest blocks, or else
-of LUTs if they cost less. A memory whose parts are written one by one keeps each part in whole bytes of 9 bits. Costs and
-ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's cells.
+of LUTs if they cost less. A memory whose parts are written one by one keeps each part in whole bytes of 9 bits. Costs
+and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's cells.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BYTE = 9
 
 
 class Ram(NamedTuple):
-    """`count` memories of `depth` words of `parts` parts; each part has `bits` bits and is written by itself."""
+    """`number` memories of `depth` words of `parts` parts; each part has `bits` bits and is written by itself."""
 
     name: str
-    count: int
+    number: int
     depth: int
     parts: int
     bits: int
@@ -33,7 +33,7 @@ class Ram(NamedTuple):
     @property
     def halves(self) -> int:
         """The number of halves of a RAMB36E1 that all these memories take; 0 if they are made of LUTs."""
-        return self.count * min(self._choices())[1]
+        return self.number * min(self._choices())[1]
 
     def _choices(self) -> Iterator[tuple[float, int]]:
         """Yield the cost and the number of halves for each way to make one memory."""
@@ -80,4 +80,4 @@ def _parted(sram: Sram, config: Config) -> Ram:
     """Return the banks of acc with four stages: each lane is divided into the parts that the units use in turn."""
     whole = _banked(sram, config)
     parts = min(config.acc_banks, whole.depth)
-    return whole._replace(count=whole.count * parts, depth=whole.depth // parts)
+    return whole._replace(number=whole.number * parts, depth=whole.depth // parts)
