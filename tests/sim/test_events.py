@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.dram import opened
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, activations, rows_of
-
-
-def opened(bursts: list[tuple[int, int]], row_bytes: int, banks: int) -> int:
-    open_rows: dict[int, int] = {}
-    count = 0
-    for address, size in bursts:
-        for byte in range(address, address + size):
-            row = byte // row_bytes
-            count += open_rows.get(row % banks) != row
-            open_rows[row % banks] = row
-    return count
 
 
 def test_activations_equal_those_of_single_bytes() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.dram import opened
 from tests.targets.vta.records import ALU, ALU_UOP, GEMM, LOAD, MUL, OUT, REQ, STORE, UOP
 from tests.targets.vta.streams import BASES, MACHINES, Case, dram_of, random_case
 from tilewright import compile as compile_model
@@ -85,18 +86,6 @@ class Tally(Interpreter):
                             self.reads_of[name] += 1
                         self.writes_of["out"] += through
                         self.done["resets" if record.get("reset_reg") else "macs"] += values * config.block
-
-
-def opened(bursts: list[tuple[int, int]], row_bytes: int, banks: int) -> int:
-    """Count the row activations of bursts, byte by byte."""
-    open_rows: dict[int, int] = {}
-    count = 0
-    for address, size in bursts:
-        for byte in range(address, address + size):
-            row = byte // row_bytes
-            count += open_rows.get(row % banks) != row
-            open_rows[row % banks] = row
-    return count
 
 
 def tallied(config: Config, case: Case) -> tuple[Events, Tally]:
