@@ -258,7 +258,7 @@ def _show(about: dict[str, Any]) -> None:
     for name, area in areas.items() if len({str(area) for area in areas.values()}) > 1 else [*areas.items()][:1]:
         if area:
             of = f" of {name}" if len(areas) > 1 else ""
-            to.print(f"area{of} ({area['family']}, counted by Yosys's rules): {_cells(area)}", soft_wrap=True)
+            to.print(f"area{of} ({area['family']}): {_cells(area)}", soft_wrap=True)
     for model in about["timing_models"]:
         to.print(f"timing model {model['name']}: {model['evidence']}", soft_wrap=True)
         if model["numbers"]:

@@ -82,7 +82,6 @@ def terms(config: Config) -> Array:
             config.bus_bits,  # masters, and the shifters between beats and tiles
             rescaling["integer"],
             rescaling["float"],
-            config.has_parameters * config.block,  # the parameters' registers
             (config.stages == 4) * 1,  # the second unit
             (config.stages == 4) * lanes,  # its ports to the parts of acc
         ],

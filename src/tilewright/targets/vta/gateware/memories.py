@@ -2,7 +2,7 @@
 
 Yosys (synth_xilinx) makes each memory of one kind of block, in the aspect ratio that takes the fewest blocks, or else
 of LUTs if they cost less. A memory whose parts are written one by one keeps each part in whole bytes of 9 bits. Costs
-and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's cells.
+and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's.
 """
 
 from __future__ import annotations
