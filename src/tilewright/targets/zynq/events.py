@@ -1,17 +1,20 @@
 """Count the events of a layer: products, results, words of the stores, pages. Everything is in closed form.
 
-The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC); a shared word is
-read once. The CPU fills and empties the stores in whole blocks.
+The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC). The samples of a
+batch share the weights of an FC layer. A shared word is read once; padding is not read. The CPU fills and empties the
+stores in whole blocks.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.sim.events import Access, Bursts, Events, Part, Work
 from tilewright.sim.steps import Trace
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
+from tilewright.targets.zynq.timing.walk import ConvWalk
 
 #: Bits of a sum, and of a bias.
 WIDE = 32
@@ -46,14 +49,15 @@ def events(layer: Layer, trace: Trace | None) -> Events:
 
 def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
     """Return the accesses to each store. The words that the CPU moves count for the stores as a whole."""
-    config, together = layer.config, layer.config.outputs
-    shared = -(-layer.macs // together)
+    config = layer.config
     if layer.kind == Kind.POOL:
         reads = {"data": layer.inputs}
     elif layer.kind == Kind.FC:
-        reads = {"data": shared, "weight": layer.macs, "bias": layer.outputs}
+        groups = -(-layer["l"] // config.outputs)
+        reads = {"data": groups * layer["r"], "weight": -(-layer.macs // layer.samples), "bias": layer.outputs}
     else:
-        reads = {"data": layer.macs, "weight": shared, "bias": layer.outputs}
+        groups = layer["oc"] * sum(-(-positions // config.outputs) for positions in ConvWalk(layer).positions)
+        reads = {"data": layer.macs, "weight": groups * layer.kernel, "bias": layer.outputs}
     found = [
         Access(f"{store} store", config.block_bytes(store) * config.frames, WIDE if store == "bias" else 8, count, 0)
         for store, count in reads.items()
@@ -64,7 +68,7 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
     return (*found, Access("pages of the stores", paged, WIDE, -(-written // 4), -(-(read - LAYOUT.nbytes) // 4)))
 
 
-def _pages(layer: Layer, trace: Trace) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _pages(layer: Layer, trace: Trace) -> Array:
     """Return the transfers of pages, int64 [n, 2]. A store's blocks are loaded or written from its own rows on."""
     sizes = [layer.config.block_bytes(store) for store in STORES]
     names = [name.split()[0] for name in map(trace.table.describe, range(len(trace.table)))]
