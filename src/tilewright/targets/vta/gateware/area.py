@@ -45,8 +45,8 @@ def area(config: Config) -> dict[str, Any]:
     """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and what is known of them.
 
     `estimate` lists the counts that are estimates, and `error` the largest relative error of each on designs that the
-    fit has not seen. `extrapolated` says whether a part of the machine is larger than in any measured design. A
-    measured machine has its measured counts. Raises ConfigError if the machine cannot be built.
+    fit has not seen. `extrapolated` says whether a part of the machine is larger than in any measured design, or its
+    values have other widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
     """
     bill.require(config)
     found: dict[str, Any] = {"dsp": bill.total(config), "bram36": memories.bram36(config)}
@@ -57,12 +57,21 @@ def area(config: Config) -> dict[str, Any]:
         "estimate": [] if measured else list(FITTED),
         "error": {} if measured else model.error,
     }
-    most = np.max([terms(point.config) for point in points()], axis=0)
-    about["extrapolated"] = measured is None and bool((own > most).any())
+    about["extrapolated"] = measured is None and not _among_measured(config)
     counts = {
         key: int(measured[name]) if measured else round(float(own @ model.weights[key])) for key, name in FITTED.items()
     }
     return counts | found | about
+
+
+def _among_measured(config: Config) -> bool:
+    """Return whether the measured designs have parts as large as this machine's, and values of the same widths."""
+
+    def kind(own: Config) -> tuple[int, int, int, str]:
+        return own.inp.width, own.wgt.width, own.acc.width, own.semantics
+
+    most = np.max([terms(point.config) for point in points()], axis=0)
+    return bool((terms(config) <= most).all()) and any(kind(point.config) == kind(config) for point in points())
 
 
 def terms(config: Config) -> Array:
