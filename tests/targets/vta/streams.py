@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.targets.vta.records import (
     unit_of,
 )
 from tilewright.array import Array
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.meaning import Record
@@ -106,6 +108,17 @@ def memory(rng: np.random.Generator, config: Config, samples: int, uops: Array) 
     packed = uops[:, 0] | uops[:, 1] << a | uops[:, 2] << (a + s)
     dram[:, BASES["uop"] : BASES["uop"] + 4 * len(uops)] = packed.astype(np.uint32).view(np.uint8)
     return dram
+
+
+def dram_of(case: Case) -> Dram:
+    """Segments by register, once where all samples have the same."""
+    edges = [*BASES.items(), ("end", END)]
+    segments = []
+    for (name, low), (_, high) in pairwise(edges):
+        constant = bool((case.dram[:, low:high] == case.dram[0, low:high]).all())
+        data = case.dram[: 1 if constant else None, low:high]
+        segments.append(Segment(name, low, np.ascontiguousarray(data), True, shared=constant))
+    return Dram(segments)
 
 
 def uop_load(config: Config, memory: int, first: int, count: int) -> Record:
