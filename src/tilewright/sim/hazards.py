@@ -217,7 +217,8 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
             part[part == UNWRITTEN] = PRESET
     elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[footprints.start]
     touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
-    events, count = _scan.of(ELEMENT_US * touched)(
+    events = np.zeros((MAX_EVENTS, 5), np.int64)
+    count = _scan.of(ELEMENT_US * touched)(
         order.sequence,
         table.unit,
         order.rank,
@@ -229,7 +230,7 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
         offset,
         written,
         np.full((total, len(table.units)), UNWRITTEN, np.int32),
-        MAX_EVENTS,
+        events,
     )
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
@@ -305,14 +306,13 @@ def _scan(
     offset: Array,
     written: Array,
     read: Array,
-    limit: int,
-) -> tuple[Array, int]:
-    """Return an array of conflicts (first step or UNWRITTEN, second step, memory, low, high), and their number.
+    events: Array,
+) -> int:
+    """Write conflicts to `events` (first step or UNWRITTEN, second step, memory, low, high), and return their number.
 
     The two steps of a conflict are in visiting order.
     """
-    units = read.shape[1]
-    events = np.zeros((limit, 5), np.int64)
+    units, limit = read.shape[1], events.shape[0]
     count = 0
     for position in range(sequence.shape[0]):
         step = sequence[position]

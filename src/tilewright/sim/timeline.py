@@ -268,7 +268,8 @@ def simulate(run: Run, serial: bool) -> int:
     """
     stream, state = run.stream, run.state
     units, count = stream.first.shape[0] - 1, stream.unit.shape[0]
-    state.position[:units] = stream.first[:-1]
+    for u in range(units):
+        state.position[u] = stream.first[u]
     state.priority[units] = -1  # fetch goes first
     state.moving[units] = count > 0 and run.fetch.depth > 0
     if run.fetch.depth == 0:

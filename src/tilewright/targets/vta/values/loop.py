@@ -76,15 +76,30 @@ class Chips(NamedTuple):
     mirrors: Array
 
 
+class Scratch(NamedTuple):
+    """Arrays for intermediate values: `values` int64 [max(batch, block) * block], others [block]; `sums` like inp."""
+
+    values: Array
+    first: Array
+    second: Array
+    sums: Array
+
+    @classmethod
+    def of(cls, chips: Chips) -> Scratch:
+        block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
+        integers = (np.zeros(size, np.int64) for size in (max(batch, block) * block, block, block))
+        return cls(*integers, np.zeros(block, chips.inp.dtype))
+
+
 @compiled
-def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, out_memory: bool) -> None:
+def run(
+    steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, scratch: Scratch, out_memory: bool
+) -> None:
     """Execute the steps on the machine's memories.
 
     GEMM sums are exact floats; other arithmetic is in 64-bit integers. Results wrap when they are written.
     """
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    values = np.zeros(max(batch, block) * block, np.int64)
-    first, second, sums = np.zeros(block, np.int64), np.zeros(block, np.int64), np.zeros(block, chips.inp.dtype)
+    values, first, second, sums = scratch.values, scratch.first, scratch.second, scratch.sums
     for step in range(steps.kind.shape[0]):
         kind = steps.kind[step]
         if kind == LOAD:

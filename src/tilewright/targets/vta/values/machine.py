@@ -88,7 +88,7 @@ class Machine:
             inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
             held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
-            loop.run(steps, table.kernels, table.tiles, shifts, held, self.rules.out_memory)
+            loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Scratch.of(held), self.rules.out_memory)
         self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:
