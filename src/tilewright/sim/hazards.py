@@ -360,7 +360,7 @@ def _scan(
                             events[count, 3] = where
                             events[count, 4] = where + 1
                             count += 1
-    return events, count
+    return count
 
 
 def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:

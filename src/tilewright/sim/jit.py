@@ -7,6 +7,7 @@ from functools import update_wrapper
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from tilewright.sim import native
+from tilewright.sim.native import Emit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,6 +108,20 @@ def by_numba(function: Callable[P, R]) -> Compiled[P, R]:
     Calling it imports Numba.
     """
     return _ByNumba(function)
+
+
+def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Mark a part (see `part`) whose compiled form `emit` writes with llvmlite (a decorator).
+
+    The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, the
+    bits of a number or of an element, and the number (64 bits) or the address of an array's first element.
+    """
+
+    def mark(function: Callable[P, None]) -> Callable[P, None]:
+        native.EMITTED[function] = emit
+        return part(function)
+
+    return mark
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:

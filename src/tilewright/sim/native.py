@@ -12,6 +12,7 @@ code returns 0 if it raised nothing.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import re
 import sys
@@ -20,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,6 +29,10 @@ from tilewright.errors import InputError
 from tilewright.files import replacing, user_folder
 
 Function = Callable[..., Any]
+#: See jit.in_llvm.
+Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
+#: The functions that write the LLVM code of parts, by part.
+EMITTED: dict[Function, Emit] = {}
 
 #: Number of the form of kept files. Files of another form are not used.
 FORM = 1
@@ -157,13 +162,11 @@ def _stamp(function: Function, types: str) -> str:
     The parts of a loop are in the same file. Numba's version follows from llvmlite's.
     """
     import llvmlite
-    import llvmlite.binding as llvm
 
     with suppress(OSError):
         source = Path(_source(function)).read_bytes()
         line = function.__code__.co_firstlineno
-        processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        others = FORM, llvmlite.__version__, sys.version, processor, line, types
+        others = FORM, llvmlite.__version__, sys.version, _processor(), line, types
         return sha256(repr(others).encode() + source).hexdigest()
     return ""  # no file: a loop typed into an interpreter is not kept
 
@@ -195,8 +198,11 @@ def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence
     options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     for part in parts:
         if part not in _REGISTERED:
-            numba.extending.register_jitable(forceinline=True, **options)(part)
             _REGISTERED.add(part)
+            if part in EMITTED:
+                _register(part, EMITTED[part])
+            else:
+                numba.extending.register_jitable(forceinline=True, **options)(part)
     types = tuple(_numba_type(value) for value in arguments)
     compiler: Any = numba.njit
     made = compiler(types, nogil=True, **options)(function)
@@ -209,6 +215,33 @@ def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence
     return made.overloads[types].fndesc.llvm_func_name, _machine().emit_object(module)
 
 
+def _register(part: Function, emit: Emit) -> None:
+    """Tell Numba that it compiles calls of `part` by calling `emit`."""
+    import numba
+
+    types, extending = numba.types, numba.extending
+
+    def typer(*arguments: Any) -> Any:
+        return types.none
+
+    cast(Any, typer).pysig = inspect.signature(part)
+    extending.type_callable(part)(lambda context: typer)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        bits, operands = [], []
+        for kind, argument in zip(signature.args, arguments, strict=True):
+            if isinstance(kind, types.Array):
+                bits.append(kind.dtype.bitwidth)
+                operands.append(context.make_array(kind)(context, builder, argument).data)
+            else:
+                bits.append(kind.bitwidth)
+                operands.append(context.cast(builder, argument, kind, types.int64))
+        emit(builder, tuple(bits), tuple(operands))
+        return context.get_dummy_value()
+
+    extending.lower_builtin(part, types.VarArg(types.Any))(lower)
+
+
 def _numba_type(value: Any) -> Any:
     import numba
 
@@ -219,17 +252,20 @@ def _numba_type(value: Any) -> Any:
     return {"b": numba.types.boolean, "i": numba.types.int64, "f": numba.types.float64}[_number(value)]
 
 
-@cache
 def _machine() -> Any:
-    """Return LLVM's description of this processor."""
+    """Return a new description of this processor, which will belong to the engine that is made with it."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        codemodel="jitdefault",
-        jit=True,
-    )
+    cpu, features = _processor()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True)
+
+
+@cache
+def _processor() -> tuple[str, str]:
+    """Return LLVM's name of this processor, and its features."""
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
