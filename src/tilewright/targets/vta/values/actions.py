@@ -30,7 +30,8 @@ from tilewright.targets.vta.values import loop
 LANES_NS, MAC_NS, VALUE_NS, ARRAYS_US = 0.04, 0.35, 2, 10
 #: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
 SHORTEST, LONGEST = 64, 1 << 15
-#: Fewest steps in all stretches of a program that justify compiling the loop; compiled networks have a few hundred.
+#: Fewest steps in all stretches of a program that are worth the loop, which takes longer to load, without
+#: `loop.product`; compiled networks have a few hundred.
 ENOUGH = 1000
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
@@ -218,12 +219,13 @@ def plan(
     `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
     the compiled loop runs.
     """
-    if len(sequence) < ENOUGH or program.config.stages != STAGES:
+    enough = SHORTEST if loop.in_lanes(program.config) else ENOUGH
+    if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     short = _short(program, samples)[sequence]
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
-    if (runs[:, 1] - runs[:, 0]).sum() < ENOUGH:
+    if (runs[:, 1] - runs[:, 0]).sum() < enough:
         return actions(program, sequence, stored)
     found: list[Action | Stretch] = []
     done = 0
@@ -246,7 +248,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     ran = np.append(kernels.micro_ops * samples * ns, 0)[program.kernel]
     known = np.append(kernels.is_gemm | among(kernels.column("code"), UPSTREAM), False)[program.kernel]
     known |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
-    if samples == 1 and in_lanes:  # the loop multiplies as fast as BLAS
+    if in_lanes:  # the loop multiplies as fast as BLAS
         return known
     quiet = among(memory, _SILENT)
     return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
@@ -270,16 +272,21 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop
         for name in ("dst", "src", "wgt")
         for level, field in (("outer", "out"), ("inner", "in"))
     }
+    first_is_src = column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE)
+    reads_source = ~is_gemm & ((column["use_imm"] == 0) | (first_is_src == 1))
     table = loop.Kernels(
         start=stop - kernels.listed[used],
         stop=stop,
         outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
         inner=column["iter_in"],
         **steps,
+        adjacent=(kernels.listed[used] == 1)
+        & (steps["dst_inner"] == 1)
+        & ((steps["src_inner"] == 1) | ~reads_source),
         op=op,
         has_imm=column["use_imm"],
         imm=column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),
-        first_is_src=column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE),
+        first_is_src=first_is_src,
         table=column["negative_imm"],
     )
     tiles = loop.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))

@@ -48,7 +48,7 @@ class Kernels(NamedTuple):
     """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
 
     The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so
-    on. The columns from `op` on are for the ALU only.
+    on. `adjacent`: the tiles of the inner loop follow each other. The columns from `op` on are for the ALU only.
     """
 
     start: Array
@@ -61,6 +61,7 @@ class Kernels(NamedTuple):
     src_inner: Array
     wgt_outer: Array
     wgt_inner: Array
+    adjacent: Array
     op: Array
     has_imm: Array
     imm: Array
@@ -120,15 +121,10 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
             load(steps, chips, shape, step)
         elif kind == STORE:
             store(steps, chips, shape, step)
+        elif kind == ADD:
+            multiply(kernels, tiles, chips, shape, kernel)
         else:
-            for outer in range(kernels.outer[kernel]):
-                for inner in range(kernels.inner[kernel]):
-                    if kind == ALU:
-                        operate(kernels, tiles, shifts, chips, shape, kernel, outer, inner)
-                    elif kind == ADD:
-                        multiply(kernels, tiles, chips, shape, kernel, outer, inner)
-                    else:
-                        reset(kernels, tiles, chips, shape, kernel, outer, inner, kind)
+            change(kernels, tiles, shifts, chips, shape, kernel, kind)
 
 
 @part
@@ -257,14 +253,22 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 
 
 @part
-def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int, outer: int, inner: int) -> None:
-    """Execute an iteration of a GEMM: add products of tiles to accumulator tiles."""
-    to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
-    by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
-    of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
-    for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-        add(chips, shape, to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop])
-        chips.mirrors[to + tiles.dst[uop]] = True
+def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
+    """Execute a GEMM: add products of tiles to accumulator tiles."""
+    for outer in range(kernels.outer[kernel]):
+        for inner in range(kernels.inner[kernel]):
+            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
+            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
+            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
+            if shape.in_lanes and shape.batch == 1 and shape.block == LANES:  # the usual machine: no loops in a tile
+                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                    dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
+                    product(chips.acc, dst * LANES, chips.inp, src * LANES, chips.wgt, wgt * LANES * LANES, 2 * LANES)
+                    chips.mirrors[dst] = True
+            else:
+                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                    add(chips, shape, to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop])
+                    chips.mirrors[to + tiles.dst[uop]] = True
 
 
 @part
@@ -325,76 +329,83 @@ def product(acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: 
 
 
 @part
-def reset(
-    kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int, outer: int, inner: int, kind: int
+def change(
+    kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
 ) -> None:
-    """Execute an iteration of a reset GEMM: clear accumulator tiles."""
+    """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
+    at_once = kernels.adjacent[kernel] and kind != RESET_OUT
+    count = kernels.inner[kernel] if at_once else 1
+    for outer in range(kernels.outer[kernel]):
+        for inner in range(1 if at_once else kernels.inner[kernel]):
+            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
+            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
+            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
+            for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
+                if kind == ALU:
+                    operate(kernels, shifts, chips, shape, kernel, dst, src, count)
+                else:
+                    reset(chips, shape, kind, dst, src, wgt, count)
+
+
+@part
+def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, count: int) -> None:
+    """Clear `count` accumulator tiles. For RESET_OUT, it is one tile, and out keeps the sum with a product."""
     size = shape.batch * shape.block
-    to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
-    by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
-    of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
-    for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-        dst = to + tiles.dst[uop]
-        if kind == RESET_KEEP:
-            keep(chips, shape, dst, 1)
-        elif kind == RESET_OUT:
-            add(chips, shape, dst, by + tiles.src[uop], of + tiles.wgt[uop])
-            chips.mirrors[dst] = True
-            keep(chips, shape, dst, 1)
-        else:
-            chips.mirrors[dst] = True
-        chips.acc[dst * size : (dst + 1) * size] = 0
+    if kind == RESET_OUT:
+        add(chips, shape, dst, src, wgt)
+    if kind != RESET_KEEP:
+        chips.mirrors[dst : dst + count] = True
+    if kind != RESET:
+        keep(chips, shape, dst, count)
+    chips.acc[dst * size : (dst + count) * size] = 0
 
 
 @part
 def operate(
-    kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, outer: int, inner: int
+    kernels: Kernels, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
-    """Execute an iteration of an ALU instruction: combine accumulator tiles with others, or with an immediate."""
+    """Combine `count` accumulator tiles with others, or with an immediate, in the order of their values."""
     size, op, imm, acc = shape.batch * shape.block, kernels.op[kernel], np.int32(kernels.imm[kernel]), chips.acc
-    to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
-    by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
     table, amounts = kernels.table[kernel], shifts.shape[1] // 2
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
-    for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-        dst, src = to + tiles.dst[uop], by + tiles.src[uop]
-        chips.mirrors[dst] = True
-        target, other = acc[dst * size : (dst + 1) * size], acc[src * size : (src + 1) * size]
-        first = other if kernels.first_is_src[kernel] else target
-        if kernels.has_imm[kernel]:
-            if op == MIN:
-                for j in range(size):
-                    target[j] = min(np.int32(first[j]), imm)
-            elif op == MAX:
-                for j in range(size):
-                    target[j] = max(np.int32(first[j]), imm)
-            elif op == SUM:
-                for j in range(size):
-                    target[j] = np.int64(first[j]) + imm
-            elif op == PRODUCT:
-                for j in range(size):
-                    target[j] = np.int64(first[j]) * imm
-            elif op == SHIFT and always >= 0:
-                for j in range(size):
-                    target[j] = np.int32(first[j]) >> np.int32(always)
-            elif op == SHIFT:
-                for j in range(size):
-                    target[j] = np.int64(first[j]) << -always
-        elif op == MIN:
-            for j in range(size):
-                target[j] = min(first[j], other[j])
+    chips.mirrors[dst : dst + count] = True
+    target, other = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
+    first = other if kernels.first_is_src[kernel] else target
+    if kernels.has_imm[kernel]:
+        if op == MIN:
+            for j in range(target.shape[0]):
+                target[j] = min(np.int32(first[j]), imm)
         elif op == MAX:
-            for j in range(size):
-                target[j] = max(first[j], other[j])
+            for j in range(target.shape[0]):
+                target[j] = max(np.int32(first[j]), imm)
         elif op == SUM:
-            for j in range(size):
-                target[j] = np.int64(first[j]) + np.int64(other[j])
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) + imm
         elif op == PRODUCT:
-            for j in range(size):
-                target[j] = np.int64(first[j]) * np.int64(other[j])
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) * imm
+        elif op == SHIFT and always >= 0:
+            for j in range(target.shape[0]):
+                target[j] = np.int32(first[j]) >> np.int32(always)
         elif op == SHIFT:
-            for j in range(size):
-                y = np.int64(other[j])
-                amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
-                x = np.int64(first[j])
-                target[j] = x >> amount if amount >= 0 else x << -amount
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) << -always
+    elif op == MIN:
+        for j in range(target.shape[0]):
+            target[j] = min(first[j], other[j])
+    elif op == MAX:
+        for j in range(target.shape[0]):
+            target[j] = max(first[j], other[j])
+    elif op == SUM:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) + np.int64(other[j])
+    elif op == PRODUCT:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) * np.int64(other[j])
+    elif op == SHIFT:
+        for j in range(target.shape[0]):
+            y = np.int64(other[j])
+            amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
+            x = np.int64(first[j])
+            target[j] = x >> amount if amount >= 0 else x << -amount
