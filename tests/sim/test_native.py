@@ -114,7 +114,7 @@ def divided(a: int, b: int) -> int:
 @pytest.mark.parametrize("kind", [np.int8, np.int64, np.bool_])
 def test_layouts_and_types(kind: type) -> None:
     rng = np.random.default_rng(1)
-    whole = rng.integers(0, 2, (8, 12)).astype(kind)
+    whole: Array = rng.integers(0, 2, (8, 12)).astype(kind)
     for a in (whole, whole.T, whole[::2, ::-3], whole[:0], whole[1:2, 1:]):
         columns, out = Columns(a, np.arange(a.shape[1])), np.zeros((2, *a.shape), np.int64)
         assert summed(columns, out[0]) == summed.python(columns, out[1]) == (a.astype(int) @ columns.b).sum()
@@ -123,7 +123,7 @@ def test_layouts_and_types(kind: type) -> None:
 
 
 def test_numbers_and_exceptions() -> None:
-    assert divided(np.int32(7), True) == 7
+    assert divided(int(np.int32(7)), True) == 7
     assert divided(-(1 << 40), 3) == -(1 << 40) // 3
     with pytest.raises(RuntimeError, match="divided raised an exception in compiled code"):
         divided(1, 0)
@@ -140,5 +140,5 @@ def test_a_loop_may_not_allocate_or_use_numbas_library() -> None:
 
     with pytest.raises(numba.core.errors.NumbaError):
         native.load(allocates, [], [np.zeros(1)])
-    with pytest.raises(AssertionError, match="calls uses .*by_numba"):
+    with pytest.raises(AssertionError, match=r"calls uses .*by_numba"):
         native.load(calls, [], [1.0])

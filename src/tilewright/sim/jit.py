@@ -81,7 +81,8 @@ class _ByNumba(Compiled[P, R]):
     """A compiled function that needs Numba in every process, because it allocates or uses Numba's library."""
 
     def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        return njit(self.python, nogil=True)  # type: ignore[no-any-return]
+        made: Callable[..., Any] = njit(self.python, nogil=True)
+        return made
 
     def _kept(self) -> bool:
         return False

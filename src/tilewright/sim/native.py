@@ -219,7 +219,8 @@ def _register(part: Function, emit: Emit) -> None:
     """Tell Numba that it compiles calls of `part` by calling `emit`."""
     import numba
 
-    types, extending = numba.types, numba.extending
+    types: Any = numba.types
+    extending: Any = numba.extending
 
     def typer(*arguments: Any) -> Any:
         return types.none
@@ -245,11 +246,12 @@ def _register(part: Function, emit: Emit) -> None:
 def _numba_type(value: Any) -> Any:
     import numba
 
+    of: Any = numba
     if isinstance(value, np.ndarray):
-        return numba.typeof(value)
+        return of.typeof(value)
     if isinstance(value, tuple):
-        return numba.types.NamedTuple([_numba_type(item) for item in value], type(value))
-    return {"b": numba.types.boolean, "i": numba.types.int64, "f": numba.types.float64}[_number(value)]
+        return of.types.NamedTuple([_numba_type(item) for item in value], type(value))
+    return {"b": of.types.boolean, "i": of.types.int64, "f": of.types.float64}[_number(value)]
 
 
 def _machine() -> Any:

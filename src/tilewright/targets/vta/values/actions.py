@@ -280,9 +280,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop
         outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
         inner=column["iter_in"],
         **steps,
-        adjacent=(kernels.listed[used] == 1)
-        & (steps["dst_inner"] == 1)
-        & ((steps["src_inner"] == 1) | ~reads_source),
+        adjacent=(kernels.listed[used] == 1) & (steps["dst_inner"] == 1) & ((steps["src_inner"] == 1) | ~reads_source),
         op=op,
         has_imm=column["use_imm"],
         imm=column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),

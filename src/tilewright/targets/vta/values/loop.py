@@ -189,8 +189,8 @@ def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: 
             for pair in range(block // lanes):
                 for column in range(block):
                     for lane in range(lanes):
-                        item = np.int8(raw[column * block + pair * lanes + lane])
-                        wgt[(pair * block + column) * lanes + lane] = item
+                        short = np.int8(raw[column * block + pair * lanes + lane])
+                        wgt[(pair * block + column) * lanes + lane] = short
         else:
             for pair in range(block // lanes):
                 for column in range(block):
@@ -206,7 +206,7 @@ def value(memory: Array, at: int, index: int, bits: int) -> int:
     field = np.int64(memory[at + index * bits // 8]) >> (index * bits % 8)
     for byte in range(1, bits // 8):
         field |= np.int64(memory[at + index * bits // 8 + byte]) << (8 * byte)
-    return ((field & (2 * sign - 1)) ^ sign) - sign
+    return int(((field & (2 * sign - 1)) ^ sign) - sign)
 
 
 @part
@@ -280,7 +280,8 @@ def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
         if shape.in_lanes:
             for low in range(0, block, LANES):
                 for first in range(0, block, LANES):
-                    product(chips.acc, to + low, chips.inp, by + first, chips.wgt, of + first * block + 2 * low, 2 * block)
+                    at = of + first * block + 2 * low
+                    product(chips.acc, to + low, chips.inp, by + first, chips.wgt, at, 2 * block)
         else:
             lanes = min(2, block)
             for column in range(block):
@@ -329,9 +330,7 @@ def product(acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: 
 
 
 @part
-def change(
-    kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
-) -> None:
+def change(kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int) -> None:
     """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.inner[kernel] if at_once else 1

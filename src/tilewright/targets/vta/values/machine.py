@@ -86,8 +86,9 @@ class Machine:
             own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
             self.wgt[own, part] = wgt[own]
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
-            held = loop.Chips(memory, at, *(chip.reshape(-1) for chip in chips), self._mirrors)
+            held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
             loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Shape.of(self.config))
         self._differs = not self._mirrors.all()
 
