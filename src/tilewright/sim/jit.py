@@ -111,6 +111,12 @@ def by_numba(function: Callable[P, R]) -> Compiled[P, R]:
     return _ByNumba(function)
 
 
+def called(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a part (see `part`) that LLVM need not inline: one with several callers, or a long one (a decorator)."""
+    native.CALLED.add(function)
+    return part(function)
+
+
 def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Mark a part (see `part`) whose compiled form `emit` writes with llvmlite (a decorator).
 

@@ -40,6 +40,8 @@ FORM = 1
 C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
 #: Names that LLVM itself resolves, or replaces by instructions.
 INTRINSIC = "llvm."
+#: Parts that are not inlined.
+CALLED: set[Function] = set()
 #: Parts of loops that Numba knows.
 _REGISTERED: set[Function] = set()
 
@@ -202,7 +204,7 @@ def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence
             if part in EMITTED:
                 _register(part, EMITTED[part])
             else:
-                numba.extending.register_jitable(forceinline=True, **options)(part)
+                numba.extending.register_jitable(forceinline=part not in CALLED, **options)(part)
     types = tuple(_numba_type(value) for value in arguments)
     compiler: Any = numba.njit
     made = compiler(types, nogil=True, **options)(function)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import compiled, in_llvm, part
+from tilewright.sim.jit import called, compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
 
@@ -142,7 +142,7 @@ def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
             clear(chips, shape, to, first, width)
 
 
-@part
+@called
 def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
     """Write zeros to `count` tiles of memory `to`, from tile `first` on."""
     size = shape.batch * shape.block
@@ -199,7 +199,7 @@ def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: 
                         wgt[(pair * block + column) * lanes + lane] = item
 
 
-@part
+@called
 def value(memory: Array, at: int, index: int, bits: int) -> int:
     """Return value `index` of those that start at DRAM byte `at`: two's complement, little-endian, low bits first."""
     sign = np.int64(1) << (bits - 1)
@@ -209,7 +209,7 @@ def value(memory: Array, at: int, index: int, bits: int) -> int:
     return int(((field & (2 * sign - 1)) ^ sign) - sign)
 
 
-@part
+@called
 def keep(chips: Chips, shape: Shape, first: int, count: int) -> None:
     """Copy acc tiles that out mirrors to out: acc is about to change, and out is not."""
     if not shape.out_memory:
@@ -271,7 +271,7 @@ def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel:
                     chips.mirrors[to + tiles.dst[uop]] = True
 
 
-@part
+@called
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
     """Add the product of an inp tile and a wgt tile to an acc tile."""
     block = shape.block
