@@ -250,7 +250,7 @@ def _numba_type(value: Any) -> Any:
 
     of: Any = numba
     if isinstance(value, np.ndarray):
-        return of.typeof(value)
+        return of.typeof(value).copy(readonly=False)  # or two arrays of a loop could have different types
     if isinstance(value, tuple):
         return of.types.NamedTuple([_numba_type(item) for item in value], type(value))
     return {"b": of.types.boolean, "i": of.types.int64, "f": of.types.float64}[_number(value)]

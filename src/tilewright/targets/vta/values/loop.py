@@ -78,13 +78,17 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample, flat. `memory`: DRAM, uint8; `places`: where each step's bytes begin, int64 [n].
+    """The memories of one sample, flat. DRAM is two vectors, uint8: `memory`, and `shared`, which is only read.
+
+    `in_shared` bool [n]: whether the bytes of a step are in `shared`; `places` int64 [n]: where they begin there.
 
     inp, acc and out have depth * batch * block values, wgt depth * block * block (see machine.interleaved). `mirrors`
     bool [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
     """
 
     memory: Array
+    shared: Array
+    in_shared: Array
     places: Array
     inp: Array
     wgt: Array
@@ -131,12 +135,13 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
 def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
     """Execute a LOAD: copy tiles from DRAM, and surround them with zero tiles (padding)."""
     to, width, left, columns = steps.to[step], steps.width[step], steps.left[step], steps.columns[step]
+    memory = chips.shared if chips.in_shared[step] else chips.memory
     for line in range(steps.height[step]):
         row, first = line - steps.top[step], steps.base[step] + line * width
         if 0 <= row < steps.rows[step]:
             clear(chips, shape, to, first, left)
             at = chips.places[step] + row * steps.stride[step]
-            fill(chips, shape, to, first + left, columns, at, steps.bits[step])
+            fill(memory, chips, shape, to, first + left, columns, at, steps.bits[step])
             clear(chips, shape, to, first + left + columns, width - left - columns)
         else:
             clear(chips, shape, to, first, width)
@@ -157,35 +162,35 @@ def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
 
 
 @part
-def fill(chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, bits: int) -> None:
+def fill(memory: Array, chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, bits: int) -> None:
     """Write `count` tiles of memory `to`, from tile `first` on, with the values in DRAM from byte `at` on."""
     size = shape.batch * shape.block
     if to == TO_WGT:
-        fill_wgt(chips, shape, first, count, at, bits)
+        fill_wgt(memory, chips, shape, first, count, at, bits)
     elif to == TO_INP:
         inp = chips.inp[first * size : (first + count) * size]
         if bits == 8:
             for i in range(inp.shape[0]):
-                inp[i] = np.int8(chips.memory[at + i])
+                inp[i] = np.int8(memory[at + i])
         else:
             for i in range(inp.shape[0]):
-                inp[i] = value(chips.memory, at, i, bits)
+                inp[i] = value(memory, at, i, bits)
     else:
         keep(chips, shape, first, count)
         acc = chips.acc[first * size : (first + count) * size]
         for i in range(acc.shape[0]):
-            acc[i] = value(chips.memory, at, i, bits)
+            acc[i] = value(memory, at, i, bits)
 
 
 @part
-def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
+def fill_wgt(memory: Array, chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
     """Write weight tiles: DRAM has a row for each output channel, and wgt is interleaved (see machine.interleaved)."""
     block, lanes = shape.block, min(2, shape.block)
     for tile in range(count):
         wgt = chips.wgt[(first + tile) * block * block : (first + tile + 1) * block * block]
         begin = tile * block * block
         if bits == 8:
-            raw = chips.memory[at + begin : at + begin + block * block]
+            raw = memory[at + begin : at + begin + block * block]
             for pair in range(block // lanes):
                 for column in range(block):
                     for lane in range(lanes):
@@ -195,7 +200,7 @@ def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: 
             for pair in range(block // lanes):
                 for column in range(block):
                     for lane in range(lanes):
-                        item = value(chips.memory, at, begin + column * block + pair * lanes + lane, bits)
+                        item = value(memory, at, begin + column * block + pair * lanes + lane, bits)
                         wgt[(pair * block + column) * lanes + lane] = item
 
 

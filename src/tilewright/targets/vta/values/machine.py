@@ -75,7 +75,7 @@ class Machine:
         """Execute a stretch in one compiled loop, sample by sample."""
         table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
         stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
-        memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
+        memory, shared, places = self.dram.pool(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
@@ -88,7 +88,7 @@ class Machine:
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
-            held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
+            held = loop.Chips(memory, shared, places[:, 2] > 0, at, inp, weights, acc, out, self._mirrors)
             loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Shape.of(self.config))
         self._differs = not self._mirrors.all()
 
