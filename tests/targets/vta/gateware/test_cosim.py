@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.targets.vta.residuals import case_of as residual_case
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.cli import cli, main
 from tilewright.conform import AROUND, Wave
@@ -22,6 +23,8 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import CosimCase
+from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.gateware import compute, core, cosim, moving, top
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.stream import encode, image_of
@@ -222,3 +225,27 @@ def test_what_has_no_gateware_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().err
     assert "VTA gateware: semantics=fsim is not supported: it has no memory between compute and store; set" in said
     assert main(["rtl", "vta", "--set", "semantics=fsim", "-o", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        *(
+            pytest.param(keys, marks=pytest.mark.slow)
+            for keys in ({"alu": "fused"}, {"stages": 4}, {"stages": 4, "alu": "fused"})
+        ),
+    ],
+    ids=str,
+)
+def test_residuals_in_sums(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Each form of a residual: before the products, within the right shift, and shifted left."""
+    for seed in (0, 1):
+        keys = {key: str(value) for key, value in (KEYS | changes).items()}
+        case = residual_case(seed, 5)
+        program = compile_graph(case.graph, PRESETS["pynq"].with_overrides(keys), case.rounding)
+        file.save(program, tmp_path / "p.twp")
+        done = CliRunner().invoke(cli, ["cosim", str(tmp_path / "p.twp"), "--json"], standalone_mode=False)
+        launches = json.loads(done.stdout)["launches"]
+        assert launches and all(case["cycles"] == case["rtl_cycles"] and not case["differences"] for case in launches)
+        assert {case["mismatched_bytes"] for case in launches} == {0}

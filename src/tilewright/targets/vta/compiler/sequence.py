@@ -32,6 +32,7 @@ from tilewright.targets.vta.compiler.work import (
     LoadResidual,
     LoadWeights,
     closing,
+    copy,
     costs_of,
     opening,
     sums,
@@ -204,7 +205,8 @@ class Walk:
     def _close(self, task: _Task, following: _Task | None) -> None:
         """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
 
-        `following`: the layer's next group if it was started. The ALU can shift its residual left meanwhile.
+        `following`: the layer's next group if it was started. The ALU shifts its residual left meanwhile: GEMM brings
+        in the codes once the ALU has had time to finish the previous group and to start that one.
         """
         state, group, acc = self._state, task.group, task.acc
         layer, planes, apart = state.plan.layer, state.planes, self.apart or state.plan.layer.planes > 1
@@ -212,9 +214,13 @@ class Walk:
         early = layer.residual if layer.residual and layer.residual.after is None else None
         if early and task.number not in state.joined:
             self._add_residual(task, early)
-        for place, chunk in enumerate(group.chunks, 1):
-            if early and following and place == len(group.chunks):
+        last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
+        following = following if early and early.left else None
+        left = sum(map(self.costs.step, (*last, copy(group.tiles)))) if following else 0
+        for chunk in group.chunks:
+            if early and following and left <= 0:
                 self._add_residual(following, early)
+                following = None
             inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
             key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
             if key not in state.known:
@@ -222,7 +228,11 @@ class Walk:
             self._put(planes.placed(state.known[key], acc, inp, wgt))
             self._use("inp", inp)
             self._use("wgt", wgt)
-        last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
+            left -= (
+                sum(map(self.costs.step, (step for run in state.known[key] for step in run.steps))) if left > 0 else 0
+            )
+        if early and following:
+            self._add_residual(following, early)
         late = layer.residual if layer.residual and layer.residual.after is not None else None
         first, rest = (last, ()) if late is None else parted(last, late.after or 0)
         self._put_steps(first, task, par, apart)
