@@ -17,6 +17,7 @@ import tilewright as tw
 from tests.conftest import ROOT
 
 SECONDS = {"compile_seconds", "cached_seconds", "simulate_seconds", "cpu_seconds", "time_only_seconds", "ort_seconds"}
+SECONDS |= {"again_seconds", "again_cpu_seconds"}
 BOUNDS = {"gemm_bound", "compute_bound", "dram_bound"}
 KEYS = SECONDS | BOUNDS | {"model", "target", "config", "scheme", "timing", "cycles", "cycles_serial"}
 KEYS |= {"geomean_ratio", "hazards", "matches_reference"}

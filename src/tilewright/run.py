@@ -177,6 +177,7 @@ class _Job:
             seconds=perf_counter() - began,
             bound=result.bound,
             trace=trace,
+            events=result.events,
         )
         return layer, result
 
@@ -279,6 +280,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             bound=part.bound,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
+            events=None if index else whole.events,
         )
         for index, (node, count, part, executed) in enumerate(each)
     ]

@@ -140,14 +140,20 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
     A reader follows the last writer of its part. A writer follows the last users of its part and of overlapping parts.
     """
     count = len(uses.unit)
-    return _followed.of(count * STEP_US)(uses, parts.overlaps(), np.full((count, units), NOBODY))
+    overlaps, needs = parts.overlaps(), np.full((count, units), NOBODY)
+    used, writer, last = (np.full((len(overlaps), *more), NOBODY) for more in ((units,), (), ()))
+    _followed.of(count * STEP_US)(uses, overlaps, needs, used, writer, last)
+    return needs
 
 
 @compiled
-def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
+def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Array, last: Array) -> None:
+    """Write the result of `followed` to `needs`. All arrays after `overlaps` are NOBODY at first.
+
+    For each part, `used` [parts, units] has the last user in each unit since the last write, `writer` [parts] the last
+    writer, and `last` [parts] the last user. A writer follows all uses of overlapping parts.
+    """
     parts, units = overlaps.shape[0], needs.shape[1]
-    used = np.full((parts, units), NOBODY)  # since the last write
-    writer, last = np.full(parts, NOBODY), np.full(parts, NOBODY)  # a writer follows all uses of overlapping parts
     for step in range(uses.unit.shape[0]):
         if uses.after[step] != NOBODY:
             needs[step, uses.unit[uses.after[step]]] = uses.after[step]
@@ -169,7 +175,6 @@ def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
                 used[part] = NOBODY
                 writer[part] = step
             used[part, uses.unit[step]] = last[part] = step
-    return needs
 
 
 class Lived(NamedTuple):

@@ -9,10 +9,13 @@ import pytest
 
 from tests.sim.programs import random_table
 from tilewright.array import Array
+from tilewright.sim import jit
+from tilewright.sim import suspects as coarse
 from tilewright.sim.findings import RACE, UNINITIALISED
-from tilewright.sim.hazards import everything, hazards, out_of_range, scan, suspects
+from tilewright.sim.hazards import hazards, out_of_range, scan
 from tilewright.sim.order import order
 from tilewright.sim.steps import PARTLY, READ, WRITE, Footprints, Space, StepTable, end_of
+from tilewright.sim.suspects import everything, suspects
 
 SEED = 20261122
 SPACES = (Space("a", 40), Space("b", 0), Space("c", 300, ((0, 120), (180, 220))), Space("d", 24))
@@ -64,6 +67,20 @@ def test_findings_equal_those_of_a_scan_of_everything(trial: int) -> None:
     assert hazards(steps, relation) == scan(steps, relation, everything(steps)), f"seed {SEED + trial}"
 
 
+@pytest.mark.parametrize("trial", range(100))
+def test_the_compiled_loop_finds_the_same_ranges(trial: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(SEED - trial)
+    steps = lazy_table(rng, int(rng.integers(1, 60)))
+    relation = order(steps)
+    found = []
+    for patience in (1 << 30, 0):
+        monkeypatch.setattr(jit, "PATIENCE", patience)
+        monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", patience)
+        monkeypatch.setattr(coarse, "_mark", jit.compiled(coarse._mark.python))
+        found.append(suspects(steps, relation))
+    np.testing.assert_array_equal(found[0], found[1], err_msg=f"seed {SEED - trial}")
+
+
 def test_the_random_tables_try_what_matters() -> None:
     """Races, unwritten reads, none of them, and suspects that turn out to be nothing."""
     seen = {"race": 0, "unwritten": 0, "clean": 0, "cleared": 0, "proven": 0}
@@ -82,7 +99,7 @@ def test_the_random_tables_try_what_matters() -> None:
 
 
 def test_too_many_accesses_are_scanned_in_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.sim.hazards.MAX_ACCESSES", 10)
+    monkeypatch.setattr("tilewright.sim.suspects.MAX_ACCESSES", 10)
     for trial in range(20):
         rng = np.random.default_rng(SEED - trial)
         steps = lazy_table(rng, 30)

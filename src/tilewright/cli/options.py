@@ -160,6 +160,7 @@ class Simulation:
     as_json: bool
     check: bool
     what_if: bool | None
+    energy: str | None
 
     def run(
         self,
@@ -185,6 +186,7 @@ class Simulation:
         self, program: Program, path: str, verified: bool, recompile: Callable[[Mapping[str, str]], Program] | None
     ) -> int:
         from tilewright.cli import coverage
+        from tilewright.energy import read
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
@@ -194,6 +196,7 @@ class Simulation:
 
         if self.trace:
             perfetto.require(self.trace)
+        table = read(self.energy) if self.energy else None
         graph, verification = program.graph, None
         samples = samples_of(program, self.source)
         if samples is None or graph is None:
@@ -209,7 +212,9 @@ class Simulation:
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
         predictions = predict(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
-        summary = Summary(result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice)
+        summary = Summary(
+            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table
+        )
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html or self.save:
@@ -267,5 +272,10 @@ simulation = bundle(
         "--what-if/--no-what-if",
         default=None,
         help="Also time changed machines that need another program, or a whole run (cfu) [with --html].",
+    ),
+    click.option(
+        "--energy",
+        metavar="TABLE|FILE.toml",
+        help="Estimate the energy by this table: default, horowitz, ddr3, or your own [--json: default].",
     ),
 )

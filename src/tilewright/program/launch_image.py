@@ -227,12 +227,13 @@ class Dram:
         _own(segment, samples)
         return _view(segment, address, (rows, row_bytes), stride)
 
-    def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
-        """Return DRAM as one vector, uint8 [m], and where each byte range starts in this vector, int64 [n, 2].
+    def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array, Array]:
+        """Return DRAM as two vectors, uint8, and where each byte range starts in them, int64 [n, 3].
 
         Ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks those to be written. A start is the index
-        of the first sample's data, and the distance to the next sample's (0 if samples share data). The segments
-        become views of the vector. Raises MachineError if a range leaves its segment.
+        of the first sample's data, the distance to the next sample's (0 if samples share data), and the number of the
+        vector. Vector 1 is the largest segment that all samples share, uncopied; no range in it is to be written. The
+        other segments become views of vector 0. Raises MachineError if a range leaves its segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
         home = np.searchsorted(starts, address, side="right") - 1
@@ -242,19 +243,24 @@ class Dram:
             self._segment(int(address[index]), int(end[index]), "DRAM")
         for index in np.unique(home[written & used]):
             _own(self.segments[index], samples)
-        if self._pool is None or any(segment.data.base is not self._pool for segment in self.segments):
-            self._pool = np.concatenate([np.zeros(0, np.uint8), *(s.data.reshape(-1) for s in self.segments)])
+        common = [segment for segment in self.segments if segment.shared and len(segment.data) == 1]
+        alone = max(common, key=lambda segment: segment.data.size, default=None)
+        others = [segment for segment in self.segments if segment is not alone]
+        if self._pool is None or any(segment.data.base is not self._pool for segment in others):
+            self._pool = np.concatenate([np.zeros(0, np.uint8), *(s.data.reshape(-1) for s in others)])
             first = 0
-            for segment in self.segments:
+            for segment in others:
                 part = self._pool[first : first + segment.data.size]
                 segment.data = part.reshape(segment.data.shape)
                 first += segment.data.size
-        offset = np.cumsum([0, *(segment.data.size for segment in self.segments)])[:-1]
+        sizes = [0 if segment is alone else segment.data.size for segment in self.segments]
+        offset = np.cumsum([0, *sizes])[:-1] * [segment is not alone for segment in self.segments]
         pitch = np.array([s.data.shape[1] if s.data.shape[0] > 1 else 0 for s in self.segments], np.int64)
-        place = np.zeros((len(address), 2), np.int64)
+        vector = np.array([segment is alone for segment in self.segments], np.int64)
+        place = np.zeros((len(address), 3), np.int64)
         home = home[used]
-        place[used] = np.stack([address[used] - starts[home] + offset[home], pitch[home]], axis=1)
-        return self._pool, place
+        place[used] = np.stack([address[used] - starts[home] + offset[home], pitch[home], vector[home]], axis=1)
+        return self._pool, alone.data.reshape(-1) if alone else self._pool, place
 
     def _segment(self, address: int, end: int, where: str) -> Segment:
         index = bisect_right(self._starts, address) - 1

@@ -87,6 +87,10 @@ _LAYER = {
     **{"bound": int, "macs_per_cycle": int, "dram_read_bytes": int, "dram_write_bytes": int},
 }
 _FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[int, ...]}
+_ENERGY = {
+    **{"picojoules": float, "low": float, "high": float, "by": dict, "missing": dict},
+    **{"table": str, "technology": str, "source": str},
+}
 _WHATIF = {"change": str, "cycles": int, "program": str}
 
 
@@ -243,6 +247,8 @@ def _layers(summary: Mapping[str, Any]) -> int:
     _measured(_SUMMARY, summary, "summary")
     if "correct" in summary:
         _has({"correct": int}, summary, "summary")
+    if summary.get("energy") is not None:
+        _estimated(summary["energy"])
     for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):
         items = summary.get(name)
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -259,6 +265,15 @@ def _has(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> Non
     for key, value in found.items():
         if isinstance(value, int | float) and value < 0:
             raise ProgramError(f"{where}.{key}", f"is {value}, which is negative")
+
+
+def _estimated(energy: Any) -> None:
+    """Check the estimate of a run. Raises ProgramError if it is malformed, or has an energy that is negative."""
+    where = "summary.energy"
+    if not isinstance(energy, dict):
+        raise ProgramError(where, "is not an object")
+    _has(_ENERGY, energy, where)
+    _has(dict.fromkeys(energy["by"], float), energy["by"], f"{where}.by")
 
 
 def _measured(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:

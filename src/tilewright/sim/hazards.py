@@ -1,24 +1,16 @@
 """Find races and uninitialised reads: check the accesses of a program against the happens-before relation.
 
-A coarse pass comes first. It cuts every memory into cells, at the ends of the ranges that are certainly written, and
-assumes that a step touches the whole of every cell that a row of its footprint reaches. This only adds accesses, so
-every real conflict shows up in the cell of its elements; most programs have no conflict at all. Cells with a conflict
-are cut once more, with each part of a footprint (such as a row of an image) taken separately.
-
-The remaining ranges are scanned element by element. The steps are visited in one legal order with a shadow of every
-element: its last writer, and its last reader in each unit. An access conflicts with an earlier one in another unit if
-the vector clock does not order them. As happens-before is static, the findings do not depend on the visiting order
-(FastTrack, PLDI 2009).
+A coarse pass (see suspects) leaves the ranges where a conflict is possible. These are scanned element by element. The
+steps are visited in one legal order with a shadow of every element: its last writer, and its last reader in each unit.
+An access conflicts with an earlier one in another unit if the vector clock does not order them. As happens-before is
+static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import accumulate, pairwise
-
 import numpy as np
 
-from tilewright.array import Array, numbers
+from tilewright.array import Array
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
@@ -27,7 +19,6 @@ from tilewright.sim.steps import (
     COUNT,
     LENGTH,
     MODE,
-    READ,
     SPACE,
     STRIDE,
     WRITE,
@@ -37,11 +28,8 @@ from tilewright.sim.steps import (
     end_of,
     live,
 )
+from tilewright.sim.suspects import reach, suspects
 
-#: Most cell accesses that the coarse pass sorts; past it, scanning everything is cheaper.
-MAX_ACCESSES = 1 << 24
-#: Accesses processed together: as many as stay in the caches.
-BLOCK = 1 << 15
 #: Most findings kept; a program with more needs no longer list.
 MAX_EVENTS = 256
 #: Microseconds that uncompiled _scan takes per element.
@@ -50,150 +38,6 @@ ELEMENT_US = 6
 SHOWN = 3
 #: States of an element without a writer: not written, filled by the host before the launch, not to be checked.
 UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
-
-
-def everything(table: StepTable) -> Array:
-    """Return all elements of all memories as ranges, int64 [k, 3]: index of the memory, low, high."""
-    return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
-
-
-def suspects(table: StepTable, order: Order) -> Array:
-    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3], memory, low, high, ascending."""
-    ranges = _suspects(table, order, everything(table))
-    if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
-        ranges = _suspects(replace(table, footprints=parts), order, ranges)
-    return ranges
-
-
-def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
-    """Return the cells (pieces of memories) inside some ranges where a race or uninitialised read is possible.
-
-    The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
-    """
-    rows, live = table.footprints.rows, table.footprints.live
-    offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
-    at = offset[rows[:, SPACE]]
-    low, high = rows[:, BASE] + at, table.footprints.end + at
-    asked = ranges[:, 1:] + offset[ranges[:, 0], None]
-    # Rows that certainly write everything between their ends. An update (READ and WRITE) does not count as a first
-    # write: its element is either written before, or the update itself is an uninitialised read.
-    surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
-    filled = np.array(
-        [
-            (start + max(a, 0), start + min(b, space.size))
-            for start, space in zip(offset.tolist(), table.spaces, strict=False)
-            for a, b in space.initialised
-        ],
-        np.int64,
-    ).reshape(-1)
-    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, asked.reshape(-1)]))
-    cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
-    first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
-
-    mine = table.footprint[order.sequence]
-    row, visit = numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
-    row, visit = row[live[row]], visit[live[row]]
-    begin, end = first[row] - 1, last[row]
-    many = np.cumsum(np.bincount(begin, minlength=len(cuts)) - np.bincount(end, minlength=len(cuts)))  # per cell
-    if int(many.sum()) > MAX_ACCESSES:
-        return ranges
-    preset, asked_for = _covered(cuts, filled), _covered(cuts, asked.reshape(-1))
-    found = []
-    for low_cell, high_cell in pairwise(_blocks(many)):
-        part = np.flatnonzero((begin < high_cell) & (end > low_cell))
-        start = np.maximum(begin[part], low_cell)
-        cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
-        by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
-        cell, access = cell[by_cell], part[access[by_cell]]
-        mine, step = row[access], order.sequence[visit[access]]
-        bad = _possible(table, order, cell, step, rows[mine, MODE], surely[mine], preset[cell])
-        found.append(np.unique(cell[bad & asked_for[cell]]))
-    cells = np.concatenate([np.zeros(0, np.int64), *found])
-    space = np.searchsorted(offset, cuts[cells], "right") - 1
-    return np.stack([space, cuts[cells] - offset[space], cuts[cells + 1] - offset[space]], axis=1)
-
-
-def _blocks(many: Array) -> list[int]:
-    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `many[i]`."""
-    total = np.cumsum(many)
-    edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
-    return sorted({0, *edges, len(many)})
-
-
-def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return, for each cut, whether the cell that starts there lies in a range (bool). Ranges start and end at cuts."""
-    inside = np.zeros(len(cuts), np.bool_)
-    for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
-        inside[a:b] = True
-    return inside
-
-
-def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
-    """Return the footprint rows that reach into some ranges, split into rows without gaps (each with a count of 1).
-
-    None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
-    """
-    rows = footprints.rows
-    live = footprints.live & reach(footprints, ranges)
-    count = np.where(live, rows[:, COUNT], 0)
-    total = int(count.sum())
-    if not (count > 1).any() or total > MAX_ACCESSES:
-        return None
-    part, row = numbers(np.zeros(len(rows), np.int64), count)
-    parts = rows[row]
-    parts[:, BASE] += part * parts[:, STRIDE]
-    parts[:, COUNT], parts[:, STRIDE] = 1, 0
-    return Footprints(parts, np.concatenate([[0], np.cumsum(count)])[footprints.start])
-
-
-def reach(footprints: Footprints, ranges: Array) -> Array:
-    """Return, for each footprint row, whether the span between its ends reaches into one of the ranges: bool [r]."""
-    rows = footprints.rows
-    reached = np.zeros(len(rows), np.bool_)
-    for index in np.unique(ranges[:, 0]):
-        parts = ranges[ranges[:, 0] == index]
-        inside = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
-        reached |= (rows[:, SPACE] == index) & inside
-    return reached
-
-
-def _possible(
-    table: StepTable, order: Order, cell: Array, step: Array, mode: Array, surely: Array, preset: Array
-) -> Array:
-    """Return, for each access, whether it may race with an earlier one, or read uninitialised data: bool [accesses].
-
-    The accesses are sorted by cell and then in visiting order. An access can race with the last write of its cell; a
-    write can also race with the cell's last read in each unit.
-    """
-    unit, writes, reads = table.unit[step], (mode & WRITE) > 0, (mode & READ) > 0
-    last = _LastBefore(cell)
-    possible: Array = reads & ~preset & (last(surely) < 0)
-    earlier = last(writes)
-    other = unit[earlier]
-    possible |= (earlier >= 0) & (other != unit) & (order.clock[step, other] <= order.rank[step[earlier]])
-    later = np.flatnonzero(writes)
-    for reader in range(len(table.units)):
-        earlier = last(reads & (unit == reader))[later]
-        races = (earlier >= 0) & (unit[later] != reader)
-        races &= order.clock[step[later], reader] <= order.rank[step[earlier]]
-        possible[later] |= races
-    return possible
-
-
-class _LastBefore:
-    """Finds, for each access, the index of the last earlier access of a given kind to the same cell, or -1."""
-
-    def __init__(self, cell: Array) -> None:
-        self._at = np.arange(len(cell), dtype=np.int32)
-        first = np.concatenate([[True], cell[1:] != cell[:-1]])
-        self._head = np.maximum.accumulate(np.where(first, self._at, 0))
-
-    def __call__(self, kind: Array) -> Array:
-        latest = np.full(len(kind), -1, np.int32)
-        np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
-        np.maximum.accumulate(latest, out=latest)
-        latest[latest < self._head] = -1
-        return latest
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
@@ -217,7 +61,8 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
             part[part == UNWRITTEN] = PRESET
     elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[footprints.start]
     touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
-    events, count = _scan.of(ELEMENT_US * touched)(
+    events = np.zeros((MAX_EVENTS, 5), np.int64)
+    count = _scan.of(ELEMENT_US * touched)(
         order.sequence,
         table.unit,
         order.rank,
@@ -229,7 +74,7 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
         offset,
         written,
         np.full((total, len(table.units)), UNWRITTEN, np.int32),
-        MAX_EVENTS,
+        events,
     )
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
@@ -305,14 +150,13 @@ def _scan(
     offset: Array,
     written: Array,
     read: Array,
-    limit: int,
-) -> tuple[Array, int]:
-    """Return an array of conflicts (first step or UNWRITTEN, second step, memory, low, high), and their number.
+    events: Array,
+) -> int:
+    """Write conflicts to `events` (first step or UNWRITTEN, second step, memory, low, high), and return their number.
 
     The two steps of a conflict are in visiting order.
     """
-    units = read.shape[1]
-    events = np.zeros((limit, 5), np.int64)
+    units, limit = read.shape[1], events.shape[0]
     count = 0
     for position in range(sequence.shape[0]):
         step = sequence[position]
@@ -360,7 +204,7 @@ def _scan(
                             events[count, 3] = where
                             events[count, 4] = where + 1
                             count += 1
-    return events, count
+    return count
 
 
 def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:

@@ -1,4 +1,4 @@
-"""Loops compiled by Numba. Numba is imported, and loops are compiled, on first use; compiled loops stay on disk."""
+"""Loops compiled by Numba on first use. Compiled loops stay on disk, and later processes load them without Numba."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
+from tilewright.sim import native
+from tilewright.sim.native import Emit
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-#: Microseconds that all loops together may run uncompiled in one process. Loading Numba takes as long. Compiling takes
-#: a second per loop, once per installation; loading a compiled loop takes some milliseconds.
+#: Microseconds that all loops together may run uncompiled in one process, as long as loading Numba takes. Compiling a
+#: loop takes a second more, once per installation.
 PATIENCE = 300_000
+#: The same for a loop that is on disk: loading LLVM and the loops takes this long.
+PATIENCE_IF_KEPT = 60_000
 #: Parts of compiled functions, by module.
 _PARTS: dict[str, list[Callable[..., object]]] = {}
-#: Options of parts: they allocate nothing, and only compiled loops call them.
-_PART_OPTIONS = {"_nrt": False, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
 def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
-    """Return the function compiled by Numba, with a disk cache if one can be written."""
+    """Return the function compiled by Numba, with Numba's disk cache if one can be written."""
     import numba
 
     compiler: Any = numba.njit
@@ -31,7 +34,10 @@ def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
 
 
 class Compiled(Generic[P, R]):
-    """A function of arrays and numbers that runs compiled; `.python` is the same function, uncompiled."""
+    """A function of arrays and numbers that runs compiled; `.python` is the same function, uncompiled.
+
+    Its arguments are positional: arrays, numbers, and named tuples of these.
+    """
 
     #: Uncompiled microseconds of all loops so far, plus those that `expect` announced; the part of these still ahead.
     spent: ClassVar[int] = 0
@@ -40,30 +46,46 @@ class Compiled(Generic[P, R]):
     def __init__(self, python: Callable[P, R]) -> None:
         update_wrapper(self, python)
         self.python = python
-        self._native: Callable[P, R] | None = None
+        self._native: dict[str, Callable[..., Any]] = {}  # by the types of the arguments
 
     def due(self, microseconds: int) -> bool:
         """Return whether to use the compiled version for a call that takes about `microseconds` uncompiled.
 
-        Calls stay in Python until all of them together have taken PATIENCE: loading Numba takes as long.
+        Calls stay in Python until all of them together have taken as long as loading the compiled version takes.
         """
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced
         Compiled.spent += microseconds - announced
-        return Compiled.spent >= PATIENCE or self._native is not None
+        return bool(self._native) or Compiled.spent >= PATIENCE or (Compiled.spent >= PATIENCE_IF_KEPT and self._kept())
 
     def of(self, microseconds: int) -> Callable[P, R]:
         """Return the function, compiled or not, for a call that takes about `microseconds` uncompiled."""
         return self if self.due(microseconds) else self.python
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._native is None:
-            import numba
+        assert not kwargs, "a compiled loop takes its arguments by position"
+        types = native.signature(args)
+        if types not in self._native:
+            self._native[types] = self._load(args)
+        result: R = self._native[types](*args)
+        return result
 
-            for function in _PARTS.get(self.python.__module__, ()):
-                numba.extending.register_jitable(**_PART_OPTIONS)(function)
-            self._native = njit(self.python, nogil=True)
-        return self._native(*args, **kwargs)
+    def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        return native.load(self.python, _PARTS.get(self.python.__module__, ()), args)
+
+    def _kept(self) -> bool:
+        return native.kept(self.python)
+
+
+class _ByNumba(Compiled[P, R]):
+    """A compiled function that needs Numba in every process, because it allocates or uses Numba's library."""
+
+    def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        made: Callable[..., Any] = njit(self.python, nogil=True)
+        return made
+
+    def _kept(self) -> bool:
+        return False
 
 
 def expect(microseconds: int) -> None:
@@ -75,9 +97,38 @@ def expect(microseconds: int) -> None:
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
     """Return `function`, to be compiled on its first call (a decorator).
 
-    It may call functions marked with `part`, but no other compiled function.
+    It returns an integer or None and writes to arrays that it is given: it may allocate nothing, and use no function of
+    Numba's library, such as math.frexp. It may call functions marked with `part`, but no other compiled function.
     """
     return Compiled(function)
+
+
+def by_numba(function: Callable[P, R]) -> Compiled[P, R]:
+    """Return `function`, to be compiled on its first call, if it breaks the rules of `compiled` (a decorator).
+
+    Calling it imports Numba.
+    """
+    return _ByNumba(function)
+
+
+def called(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a part (see `part`) that LLVM need not inline: one with several callers, or a long one (a decorator)."""
+    native.CALLED.add(function)
+    return part(function)
+
+
+def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Mark a part (see `part`) whose compiled form `emit` writes with llvmlite (a decorator).
+
+    The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, the
+    bits of a number or of an element, and the number (64 bits) or the address of an array's first element.
+    """
+
+    def mark(function: Callable[P, None]) -> Callable[P, None]:
+        native.EMITTED[function] = emit
+        return part(function)
+
+    return mark
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
@@ -85,7 +136,7 @@ def part(function: Callable[P, R]) -> Callable[P, R]:
 
     The function may write arrays, but not allocate any.
 
-    Numba's cache checks only a function's own file for changes, so a part must be in the file of the loop calling it.
+    The files of compiled loops are checked only against a loop's own source, so a part must be in the same file.
     """
     _PARTS.setdefault(function.__module__, []).append(function)
     return function

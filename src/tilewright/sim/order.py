@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import le
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,25 +50,26 @@ def order(table: StepTable) -> Order:
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver, left = match_tokens(table)
-    sequence, clock, position = _run.of(len(table) * STEP_US)(
-        start, steps, table.unit, giver, rank, np.zeros(len(table.units), np.int64)
-    )
+    sequence, clock, position = _ran(table, giver, rank, np.zeros(len(table.units), np.int64))
     findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table, left)]
     return Order(sequence, giver, clock, rank, tuple(findings))
 
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
     """Return the step that pushes each popped token, int64 [n, queues], and the pushes never popped, bit masks [n]."""
-    return _match.of(len(table) * STEP_US)(table.pops, table.pushes, len(table.queues))
+    giver, left = np.full((len(table), len(table.queues)), -1, np.int64), table.pushes.copy()
+    _match.of(len(table) * STEP_US)(table.pops, table.pushes, giver, left)
+    return giver, left
 
 
 @compiled
-def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
-    """Return the step whose push each pop takes (each queue is first in, first out), and the pushes never popped."""
+def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
+    """Match pops with pushes (each queue is first in, first out). The results are those of `match_tokens`.
+
+    At first, `giver` is -1 and `left` equals `pushes`.
+    """
     count = pops.shape[0]
-    giver = np.full((count, queues), -1, np.int64)
-    left = pushes.copy()
-    for q in range(queues):
+    for q in range(giver.shape[1]):
         source = 0
         for step in range(count):
             if pops[step] >> q & 1:
@@ -79,7 +81,6 @@ def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
                     source += 1
                 else:
                     giver[step, q] = -2
-    return giver, left
 
 
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
@@ -101,26 +102,39 @@ def sequence_by_time(order: Order, start: Array) -> Array:
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """Return the steps in a legal order that always advances the runnable unit with the lowest priority number."""
-    start, steps = table.by_unit
-    run = _run.of(len(table) * STEP_US)
-    return run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
+    return _ran(table, order.giver, order.rank, np.array(priority, np.int64))[0]
+
+
+class _Ran(NamedTuple):
+    """The results of `_run`: the steps that ran, vector clocks [n, units], each unit's position after its last step."""
+
+    sequence: Array
+    clock: Array
+    position: Array
+
+
+def _ran(table: StepTable, giver: Array, rank: Array, priority: Array) -> _Ran:
+    """Return the results of `_run`."""
+    (start, steps), count = table.by_unit, len(table)
+    made = _Ran(np.empty(count, np.int64), np.zeros((count, len(table.units)), np.int64), start[:-1].copy())
+    done = np.zeros(count, np.bool_)
+    ran = _run.of(count * STEP_US)(start, steps, table.unit, giver, rank, priority, done, made)
+    return made._replace(sequence=made.sequence[:ran])
 
 
 @compiled
 def _run(
-    start: Array, steps: Array, unit: Array, giver: Array, rank: Array, priority: Array
-) -> tuple[Array, Array, Array]:
+    start: Array, steps: Array, unit: Array, giver: Array, rank: Array, priority: Array, done: Array, made: _Ran
+) -> int:
     """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
 
-    Return the sequence, the vector clocks, and each unit's position after its last step that could run.
+    Write the results to `made`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
+    zero, and positions are those of each unit's first step.
     """
     units = start.shape[0] - 1
     count = unit.shape[0]
     queues = giver.shape[1]
-    position = start[:-1].copy()
-    done = np.zeros(count, np.bool_)
-    sequence = np.empty(count, np.int64)
-    clock = np.zeros((count, units), np.int64)
+    sequence, clock, position = made.sequence, made.clock, made.position
     emitted = 0
     while True:
         best = count
@@ -153,7 +167,7 @@ def _run(
         position[u] += 1
         sequence[emitted] = best
         emitted += 1
-    return sequence[:emitted].copy(), clock, position
+    return emitted
 
 
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:

@@ -182,6 +182,7 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
     count, clients = len(table), len(table.units) + 1
     unknown = np.full((5, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
+    numbers[0, :-1] = table.by_unit[0][:-1]  # State.position
     return Run(
         Stream(*table.by_unit, table.unit, order.giver, table.makes_room),
         Outcome(*unknown, *np.zeros((len(Outcome._fields) - 5, count), np.int64)),
@@ -268,7 +269,6 @@ def simulate(run: Run, serial: bool) -> int:
     """
     stream, state = run.stream, run.state
     units, count = stream.first.shape[0] - 1, stream.unit.shape[0]
-    state.position[:units] = stream.first[:-1]
     state.priority[units] = -1  # fetch goes first
     state.moving[units] = count > 0 and run.fetch.depth > 0
     if run.fetch.depth == 0:

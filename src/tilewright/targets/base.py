@@ -223,6 +223,18 @@ class Executes(Protocol):
         """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
 
 
+@runtime_checkable
+class Occupies(Protocol):
+    """A target of which the cells that its gateware takes on an FPGA are known without synthesis."""
+
+    def area(self, config: Config) -> dict[str, Any]:
+        """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
+
+        `estimate` lists the counts that are estimates, and `error` has the largest relative error found of each.
+        Raises ConfigError if the gateware cannot be built.
+        """
+
+
 @dataclass(frozen=True)
 class CosimCase:
     """One launch on the compiled gateware, compared with the simulator. `differences` are sentences, earliest first."""

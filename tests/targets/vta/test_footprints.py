@@ -10,9 +10,10 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.sim.findings import OUT_OF_RANGE
-from tilewright.sim.hazards import everything, hazards, scan
+from tilewright.sim.hazards import hazards, scan
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import BASE, LENGTH, MODE, PARTLY, SPACE, end_of
+from tilewright.sim.suspects import everything
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp

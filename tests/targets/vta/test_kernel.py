@@ -11,7 +11,7 @@ from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.alu import AluOp, Form, operate
 from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.steps.pattern import Pattern
-from tilewright.targets.vta.values.machine import Machine
+from tilewright.targets.vta.values.machine import Machine, matrices
 
 SEED = 7
 CONFIG = PRESETS["pynq"]
@@ -46,7 +46,7 @@ def test_products_equal_the_micro_op_loop(trial: int) -> None:
     dst, src, wgt = patterns(rng, trial % 3)
     expected = state.acc.astype(np.int64)
     for d, s, w in zip(dst, src, wgt, strict=True):
-        expected[:, d] += state.inp[:, s].astype(np.int64) @ state.wgt[:, w].astype(np.int64)
+        expected[:, d] += state.inp[:, s].astype(np.int64) @ matrices(state.wgt[:, w]).astype(np.int64)
     state._accumulate(GemmKernel(LOOP, False, Pattern(dst, src, wgt)))
     np.testing.assert_array_equal(state.acc, expected.astype(np.int32), err_msg=f"seed {SEED + trial}")
 

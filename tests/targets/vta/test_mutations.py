@@ -22,9 +22,10 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, Window
 from tilewright.program.program import Program
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
-from tilewright.sim.hazards import everything, hazards, mode_at, scan
+from tilewright.sim.hazards import hazards, mode_at, scan
 from tilewright.sim.order import Order
 from tilewright.sim.steps import COUNT, Footprints, StepTable
+from tilewright.sim.suspects import everything
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.passes import Prepared

@@ -110,6 +110,7 @@ def check(machine: Machine, expected: Machine, seed: int) -> None:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of any length and any instructions, compiled without delay."""
     monkeypatch.setattr(jit, "PATIENCE", 0)
+    monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", 0)
     monkeypatch.setattr(planning, "SHORTEST", 1)
     monkeypatch.setattr(planning, "ENOUGH", 1)
     monkeypatch.setattr(planning, "ARRAYS_US", 1 << 30)
@@ -171,14 +172,15 @@ def test_compiled_and_uncompiled_agree(name: str, monkeypatch: pytest.MonkeyPatc
     check(plain, native, seed)
 
 
-def test_a_large_instruction_ends_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_instruction_ends_a_stretch_unless_the_loop_multiplies_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "ENOUGH", 1)
     short = {"opcode": Opcode.GEMM, "uop_end": 1, "iter_out": 1, "iter_in": 1}
     large = {**short, "iter_out": 100, "iter_in": 100}
-    dram = memory(np.random.default_rng(1), BASE, 1)()
-    stream = decode(encode([*[short] * 100, large, *[short] * 10], BASE), BASE)
-    parts = plan(elaborate(stream, BASE, dram, BASES), np.arange(111), {}, 1)
-    assert [len(part.numbers) if isinstance(part, Stretch) else part.where for part in parts] == [100, "end"]
+    for config, lengths in ((BASE, [111]), (CONFIGS["acc16"], [100, "end"])):
+        dram = memory(np.random.default_rng(1), config, 1)()
+        stream = decode(encode([*[short] * 100, large, *[short] * 10], config), config)
+        parts = plan(elaborate(stream, config, dram, BASES), np.arange(111), {}, 1)
+        assert [len(part.numbers) if isinstance(part, Stretch) else part.where for part in parts] == lengths
 
 
 def test_a_loop_that_is_soon_done_is_not_compiled(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,5 +192,6 @@ def test_a_loop_that_is_soon_done_is_not_compiled(at_once: None, monkeypatch: py
     parts = plan(elaborated, steps, stored_resets(elaborated, steps), 1)
     for patience, native in ((1 << 30, False), (0, True)):
         monkeypatch.setattr(jit, "PATIENCE", patience)
+        monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", patience)
         Machine(BASE, dram(), 1).run(parts)
-        assert (loop.run._native is not None) == native
+        assert bool(loop.run._native) == native

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from tilewright.array import Array, exact_matmul
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import by_numba
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, saturate, shift_right, widen
 from tilewright.targets.bm1684x.values.window import Window
@@ -43,7 +43,7 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
         return aligned(left.astype(np.float64), right.astype(np.float64), start)
 
 
-@compiled
+@by_numba
 def alternate(rows: Array, columns: Array, first: Array) -> Array:
     """Return the matrix product of `rows` (P, K) and `columns` (K, O), float32 (P, O), plus the terms `first`.
 
@@ -75,7 +75,7 @@ def alternate(rows: Array, columns: Array, first: Array) -> Array:
     return result
 
 
-@compiled
+@by_numba
 def aligned(rows: Array, columns: Array, start: Array) -> Array:
     """Return `start` plus the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O).
 

@@ -148,7 +148,8 @@ class _State(NamedTuple):
 
     `made`: the rows. `rows` [1]: their number so far. `clock` [m, units] (vector clocks): for each row, the last row of
     each unit that is known to have ended when it starts. `now` [units, units]: the same for the next row of each unit.
-    `wants` [units]: the last row of each unit that the next row must follow (NOBODY: none).
+    `wants` [units]: the last row of each unit that the next row must follow (NOBODY: none). `carried` [units]: the same
+    for the step that is being added.
     """
 
     made: Tokens
@@ -156,6 +157,7 @@ class _State(NamedTuple):
     clock: Array
     now: Array
     wants: Array
+    carried: Array
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
@@ -163,8 +165,8 @@ def _linked(unit: Array, needs: Array) -> Tokens:
     units = needs.shape[1]
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
     made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
-    clock, now, wants = np.full((room, units), NOBODY), np.full((units, units), NOBODY), np.full(units, NOBODY)
-    state = _State(made, np.zeros(1, np.int64), clock, now, wants)
+    clock, now, wants, carried = (np.full(shape, NOBODY) for shape in ((room, units), (units, units), units, units))
+    state = _State(made, np.zeros(1, np.int64), clock, now, wants, carried)
     _link.of(len(unit) * STEP_US)(state, unit, needs, np.zeros(len(unit), np.int64))
     return Tokens(*(column[: state.rows[0]] for column in made))
 
@@ -172,10 +174,10 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 @compiled
 def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
     """Add all steps to `state`, with NOPs where needed; set `row[i]` to the row of step i. See `_linked`."""
-    units = needs.shape[1]
+    units, carried = needs.shape[1], state.carried
     for step in range(unit.shape[0]):
         u = unit[step]
-        carried = np.full(units, NOBODY)
+        carried[:] = NOBODY
         for distance in range(units - 1, 0, -1):
             for other in (u - distance, u + distance):
                 if other < 0 or other >= units:
@@ -186,7 +188,8 @@ def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
                     between = other + 1 if u > other else other - 1
                     carried[between] = max(carried[between], _carrier(state, between, other, want))
                 carried[other] = want
-        state.wants[:] = carried
+        for other in range(units):
+            state.wants[other] = carried[other]
         row[step] = _put(state, u, step)
 
 

@@ -259,15 +259,17 @@ def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
         again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
         again |= (src[back:] == dst[:-back]) & (reads[back:] - last[:-back] < latency)
         if again.any():
-            return int(_waited.of(MICRO_OP_US * count)(src, dst, reads, last, latency))
+            return int(_waited.of(MICRO_OP_US * count)(src, dst, reads, last, latency, np.zeros(count, np.int64)))
     return 0
 
 
 @compiled
-def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int) -> int:
-    """Return the total stall, in cycles, of micro-ops that read `src` in cycles `first` and `dst` in cycles `last`."""
+def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, read: Array) -> int:
+    """Return the total stall, in cycles, of micro-ops that read `src` in cycles `first` and `dst` in cycles `last`.
+
+    `read` gets the cycle in which each micro-op reads `dst`, with the stalls before it.
+    """
     count = dst.shape[0]
-    read = np.zeros(count, np.int64)
     late = 0
     for i in range(count):
         for tile, due in ((src[i], first[i]), (dst[i], last[i])):

@@ -20,16 +20,18 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKernel, GemmKernel, Kernels
+from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, AluKernel, GemmKernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop
 
-#: Cost of the loop: nanoseconds per multiply-accumulate, and per value that is moved or that the ALU changes.
+#: Cost of the loop: nanoseconds per multiply-accumulate, with `loop.product` or without, and per value that is moved or
+#: that the ALU changes.
 #: Cost of the array operations: microseconds per instruction, whatever its size. Measured with 1 to 16 samples.
-MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
+LANES_NS, MAC_NS, VALUE_NS, ARRAYS_US = 0.04, 0.35, 2, 10
 #: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
 SHORTEST, LONGEST = 64, 1 << 15
-#: Fewest steps in all stretches of a program that justify compiling the loop; compiled networks have a few hundred.
+#: Fewest steps in all stretches of a program that are worth the loop, which takes longer to load, without
+#: `loop.product`; compiled networks have a few hundred.
 ENOUGH = 1000
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
@@ -181,7 +183,7 @@ class Stretch:
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
         kernel = kernel.reshape(-1)[:-1] - 1
-        kinds, kernels, tiles = _kernels([program.kernels[index] for index in used[1:].tolist()], program.config)
+        kinds, kernels, tiles = _kernels(program.kernels, used[1:], program.config)
         kind = np.where(moved.memory[numbers] == Memory.OUT, loop.STORE, loop.LOAD)
         kind = np.where(kernel >= 0, np.append(kinds, 0)[kernel], kind)
         if program.config.rules.reset_writes_out:
@@ -217,17 +219,13 @@ def plan(
     `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
     the compiled loop runs.
     """
-    if len(sequence) < ENOUGH or program.config.stages != STAGES:
+    enough = SHORTEST if loop.in_lanes(program.config) else ENOUGH
+    if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
-    config, memory = program.config, program.moves.memory
-    values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
-    light = program.moves.tiles * values * samples * VALUE_NS <= 1000 * ARRAYS_US
-    moves = (light & among(memory, (*_TO, Memory.OUT))) | among(memory, _SILENT)
-    kernels = np.append(_short(program.kernels, config, samples), False)
-    short = np.where(program.kernel >= 0, kernels[program.kernel], moves)[sequence]
+    short = _short(program, samples)[sequence]
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
-    if (runs[:, 1] - runs[:, 0]).sum() < ENOUGH:
+    if (runs[:, 1] - runs[:, 0]).sum() < enough:
         return actions(program, sequence, stored)
     found: list[Action | Stretch] = []
     done = 0
@@ -239,31 +237,55 @@ def plan(
     return (*found, *actions(program, sequence[done:], stored))
 
 
-def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """Return, for each kernel, whether the loop supports it and runs it faster than array operations: bool [k]."""
-    known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
-    ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
-    return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)
+def _short(program: Elaborated, samples: int) -> Array:
+    """Return, for each step, whether the loop supports it and runs it faster than array operations: bool [n]."""
+    config, kernels, memory = program.config, program.kernels, program.moves.memory
+    values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
+    moved = program.moves.tiles * values * samples * VALUE_NS
+    in_lanes = loop.in_lanes(config)
+    mac_ns = LANES_NS if in_lanes else MAC_NS
+    ns = np.where(kernels.is_gemm, mac_ns * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
+    ran = np.append(kernels.micro_ops * samples * ns, 0)[program.kernel]
+    known = np.append(kernels.is_gemm | among(kernels.column("code"), UPSTREAM), False)[program.kernel]
+    known |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
+    if in_lanes:  # the loop multiplies as fast as BLAS
+        return known
+    quiet = among(memory, _SILENT)
+    return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
 
 
-def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
-    """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles."""
-    rules = config.rules
+def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
+    """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles.
+
+    `used` int64 [k] are the numbers of the kernels in the tables.
+    """
+    rules, column = config.rules, {name: kernels.column(name)[used] for name in FIELDS}
+    is_gemm, op = column["is_alu"] == 0, column["code"]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
-    kinds, rows, tiles, start = [], [], [np.zeros((3, 0), np.int64)], 0
-    for item in items:
-        stop = start + item.size
-        if isinstance(item, GemmKernel):
-            kinds.append(reset if item.reset else loop.ADD)
-            rows.append((start, stop, 0, 0, 0, 0, 0))
-            tiles.append(np.stack([item.dst, item.src, item.wgt]))
-        else:
-            op = loop.NONE if item.op == AluOp.MUL and not rules.multiplies else int(item.op)
-            first_is_src = item.first_is_src and op != loop.NONE
-            imm = np.array(item.imm or 0).astype(np.int32 if rules.wide_alu else f"int{config.acc.width}")
-            kinds.append(loop.ALU)
-            rows.append((start, stop, op, item.imm is not None, int(imm), first_is_src, item.negative_field))
-            tiles.append(np.stack([item.dst, item.src, item.dst]))
-        start = stop
-    columns = np.array(rows, np.int64).reshape(-1, len(loop.Kernels._fields)).T.copy()
-    return np.array(kinds, np.int64), loop.Kernels(*columns), loop.Tiles(*np.concatenate(tiles, axis=1))
+    kinds = np.where(is_gemm, np.where(op == 1, reset, loop.ADD), loop.ALU)
+    if not rules.multiplies:
+        op = np.where(op == AluOp.MUL, loop.NONE, op)
+    lists = [np.zeros((0, 3), np.int64), *(kernels.lists[index] for index in used.tolist())]
+    stop = np.cumsum(kernels.listed[used])
+    steps = {
+        f"{name}_{level}": column[f"{name}_factor_{field}"]
+        for name in ("dst", "src", "wgt")
+        for level, field in (("outer", "out"), ("inner", "in"))
+    }
+    first_is_src = column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE)
+    reads_source = ~is_gemm & ((column["use_imm"] == 0) | (first_is_src == 1))
+    table = loop.Kernels(
+        start=stop - kernels.listed[used],
+        stop=stop,
+        outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
+        inner=column["iter_in"],
+        **steps,
+        adjacent=(kernels.listed[used] == 1) & (steps["dst_inner"] == 1) & ((steps["src_inner"] == 1) | ~reads_source),
+        op=op,
+        has_imm=column["use_imm"],
+        imm=column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),
+        first_is_src=first_is_src,
+        table=column["negative_imm"],
+    )
+    tiles = loop.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))
+    return kinds, loop.Kernels(*map(np.ascontiguousarray, table)), tiles

@@ -1,17 +1,19 @@
-"""The value pass over a stretch of short instructions, for one sample: one compiled loop, tile by tile.
+"""The value pass over a stretch of instructions, for one sample: one compiled loop, tile by tile.
 
-Machine runs the same instructions with whole-array operations, which is faster for large ones; the tests compare the
-two. `actions` resolves the config's semantics when it builds the tables, so that the loop does not depend on them.
+Machine runs the same instructions with whole-array operations; the tests compare the two. The loop is faster for short
+instructions, and for few samples. `actions` resolves the config's semantics when it builds the tables, so that the loop
+does not depend on them.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import compiled, part
+from tilewright.sim.jit import called, compiled, in_llvm, part
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
@@ -21,6 +23,8 @@ MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
 NONE = -1
 #: The memory that a LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
+#: Values that `product` reads and writes.
+LANES = 16
 
 
 class Steps(NamedTuple):
@@ -41,10 +45,23 @@ class Steps(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """GEMM and ALU kernels, int64 [k] each: micro-ops start..stop-1 of Tiles; other columns are for the ALU only."""
+    """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
+
+    The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so
+    on. `adjacent`: the tiles of the inner loop follow each other. The columns from `op` on are for the ALU only.
+    """
 
     start: Array
     stop: Array
+    outer: Array
+    inner: Array
+    dst_outer: Array
+    dst_inner: Array
+    src_outer: Array
+    src_inner: Array
+    wgt_outer: Array
+    wgt_inner: Array
+    adjacent: Array
     op: Array
     has_imm: Array
     imm: Array
@@ -53,7 +70,7 @@ class Kernels(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The tile numbers of each micro-op, int64 [t] each."""
+    """The tile numbers of each micro-op before loops, int64 [t] each."""
 
     dst: Array
     src: Array
@@ -61,13 +78,17 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample. `memory`: DRAM, uint8 [m]; `places`: where each step's bytes begin in it, int64 [n].
+    """The memories of one sample, flat. DRAM is two vectors, uint8: `memory`, and `shared`, which is only read.
 
-    inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` bool
-    [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
+    `in_shared` bool [n]: whether the bytes of a step are in `shared`; `places` int64 [n]: where they begin there.
+
+    inp, acc and out have depth * batch * block values, wgt depth * block * block (see machine.interleaved). `mirrors`
+    bool [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
     """
 
     memory: Array
+    shared: Array
+    in_shared: Array
     places: Array
     inp: Array
     wgt: Array
@@ -76,185 +97,319 @@ class Chips(NamedTuple):
     mirrors: Array
 
 
+class Shape(NamedTuple):
+    """The shape of tiles. `out_memory`: STORE reads an out memory of its own. `in_lanes`: `product` can be used."""
+
+    batch: int
+    block: int
+    out_memory: bool
+    in_lanes: bool
+
+    @classmethod
+    def of(cls, config: Config) -> Shape:
+        return cls(config.batch, config.block, config.rules.out_memory, in_lanes(config))
+
+
+def in_lanes(config: Config) -> bool:
+    """Return whether the machine's tiles and integers are those of `product`."""
+    narrow = max(config.inp.width, config.wgt.width) <= 8  # the sum of two products fits in 32 bits
+    return narrow and config.acc.width == 32 and config.block % LANES == 0
+
+
 @compiled
-def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, out_memory: bool) -> None:
-    """Execute the steps on the machine's memories.
-
-    GEMM sums are exact floats; other arithmetic is in 64-bit integers. Results wrap when they are written.
-    """
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    values = np.zeros(max(batch, block) * block, np.int64)
-    first, second, sums = np.zeros(block, np.int64), np.zeros(block, np.int64), np.zeros(block, chips.inp.dtype)
+def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape) -> None:
+    """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
-        kind = steps.kind[step]
+        kind, kernel = steps.kind[step], steps.kernel[step]
         if kind == LOAD:
-            load(steps, chips, values, step, out_memory)
+            load(steps, chips, shape, step)
         elif kind == STORE:
-            store(steps, chips, values, step)
-        elif kind == ALU:
-            operate(kernels, tiles, shifts, chips, first, second, steps.kernel[step])
+            store(steps, chips, shape, step)
+        elif kind == ADD:
+            multiply(kernels, tiles, chips, shape, kernel)
         else:
-            multiply(kernels, tiles, chips, sums, kind, steps.kernel[step], out_memory)
+            change(kernels, tiles, shifts, chips, shape, kernel, kind)
 
 
 @part
-def load(steps: Steps, chips: Chips, values: Array, step: int, out_memory: bool) -> None:
+def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
     """Execute a LOAD: copy tiles from DRAM, and surround them with zero tiles (padding)."""
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    to, width, bits = steps.to[step], steps.width[step], steps.bits[step]
-    lines = block if to == TO_WGT else batch
-    size = lines * block
-    for place in range(steps.height[step] * width):
-        row, column = place // width - steps.top[step], place % width - steps.left[step]
-        if 0 <= row < steps.rows[step] and 0 <= column < steps.columns[step]:
-            at = chips.places[step] + row * steps.stride[step] + column * (size * bits // 8)
-            unpack(chips.memory, values, at, size, bits)
+    to, width, left, columns = steps.to[step], steps.width[step], steps.left[step], steps.columns[step]
+    memory = chips.shared if chips.in_shared[step] else chips.memory
+    for line in range(steps.height[step]):
+        row, first = line - steps.top[step], steps.base[step] + line * width
+        if 0 <= row < steps.rows[step]:
+            clear(chips, shape, to, first, left)
+            at = chips.places[step] + row * steps.stride[step]
+            fill(memory, chips, shape, to, first + left, columns, at, steps.bits[step])
+            clear(chips, shape, to, first + left + columns, width - left - columns)
         else:
-            for i in range(size):
-                values[i] = 0
-        put(chips, values, steps.base[step] + place, to, out_memory)
+            clear(chips, shape, to, first, width)
 
 
-@part
-def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """Read `size` values of `bits` bits, from DRAM byte `at` on, into `values`: two's complement, little-endian."""
-    if bits == 8:
-        source = memory[at : at + size]
-        for i in range(size):
-            values[i] = (np.int64(source[i]) ^ 128) - 128
-        return
-    sign = np.int64(1) << (bits - 1)
-    for i in range(size):
-        field = np.int64(memory[at + i * bits // 8]) >> (i * bits % 8)
-        for byte in range(1, bits // 8):
-            field |= np.int64(memory[at + i * bits // 8 + byte]) << (8 * byte)
-        values[i] = ((field & (2 * sign - 1)) ^ sign) - sign
-
-
-@part
-def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write `values` to a tile of memory `to`. An acc tile that out mirrors is copied to out before it changes."""
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    if to == TO_WGT:  # DRAM has the rows by output channel
-        for line in range(block):
-            weights = chips.wgt[tile * block + line]
-            for j in range(block):
-                weights[j] = values[j * block + line]
-    elif to == TO_INP:
-        for line in range(batch):
-            inputs = chips.inp[tile * batch + line]
-            for j in range(block):
-                inputs[j] = values[line * block + j]
+@called
+def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
+    """Write zeros to `count` tiles of memory `to`, from tile `first` on."""
+    size = shape.batch * shape.block
+    if to == TO_INP:
+        chips.inp[first * size : (first + count) * size] = 0
+    elif to == TO_WGT:
+        size = shape.block * shape.block
+        chips.wgt[first * size : (first + count) * size] = 0
     else:
-        for line in range(batch):
-            target, result = chips.acc[tile * batch + line], chips.out[tile * batch + line]
-            for j in range(block):
-                if out_memory and chips.mirrors[tile]:
-                    result[j] = target[j]
-                target[j] = values[line * block + j]
-        chips.mirrors[tile] = chips.mirrors[tile] and not out_memory
+        keep(chips, shape, first, count)
+        chips.acc[first * size : (first + count) * size] = 0
 
 
 @part
-def store(steps: Steps, chips: Chips, values: Array, step: int) -> None:
-    """Execute a STORE: copy tiles of the out memory to DRAM, each value truncated to its low bits."""
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    columns, bits, size = steps.columns[step], steps.bits[step], batch * block
-    for place in range(steps.rows[step] * columns):
-        at = chips.places[step] + place // columns * steps.stride[step] + place % columns * (size * bits // 8)
-        tile = steps.base[step] + place
-        for line in range(batch):
-            target, result = chips.acc[tile * batch + line], chips.out[tile * batch + line]
-            for j in range(block):
-                values[line * block + j] = target[j] if chips.mirrors[tile] else result[j]
-        pack(chips.memory, values, at, size, bits)
+def fill(memory: Array, chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, bits: int) -> None:
+    """Write `count` tiles of memory `to`, from tile `first` on, with the values in DRAM from byte `at` on."""
+    size = shape.batch * shape.block
+    if to == TO_WGT:
+        fill_wgt(memory, chips, shape, first, count, at, bits)
+    elif to == TO_INP:
+        inp = chips.inp[first * size : (first + count) * size]
+        if bits == 8:
+            for i in range(inp.shape[0]):
+                inp[i] = np.int8(memory[at + i])
+        else:
+            for i in range(inp.shape[0]):
+                inp[i] = value(memory, at, i, bits)
+    else:
+        keep(chips, shape, first, count)
+        acc = chips.acc[first * size : (first + count) * size]
+        for i in range(acc.shape[0]):
+            acc[i] = value(memory, at, i, bits)
 
 
 @part
-def pack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """Write `size` values of at most 8 bits to DRAM, from byte `at` on: the inverse of `unpack`."""
-    if bits == 8:
-        copied = memory[at : at + size]
-        for i in range(size):
-            copied[i] = values[i] & 255
+def fill_wgt(memory: Array, chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
+    """Write weight tiles: DRAM has a row for each output channel, and wgt is interleaved (see machine.interleaved)."""
+    block, lanes = shape.block, min(2, shape.block)
+    for tile in range(count):
+        wgt = chips.wgt[(first + tile) * block * block : (first + tile + 1) * block * block]
+        begin = tile * block * block
+        if bits == 8:
+            raw = memory[at + begin : at + begin + block * block]
+            for pair in range(block // lanes):
+                for column in range(block):
+                    for lane in range(lanes):
+                        short = np.int8(raw[column * block + pair * lanes + lane])
+                        wgt[(pair * block + column) * lanes + lane] = short
+        else:
+            for pair in range(block // lanes):
+                for column in range(block):
+                    for lane in range(lanes):
+                        item = value(memory, at, begin + column * block + pair * lanes + lane, bits)
+                        wgt[(pair * block + column) * lanes + lane] = item
+
+
+@called
+def value(memory: Array, at: int, index: int, bits: int) -> int:
+    """Return value `index` of those that start at DRAM byte `at`: two's complement, little-endian, low bits first."""
+    sign = np.int64(1) << (bits - 1)
+    field = np.int64(memory[at + index * bits // 8]) >> (index * bits % 8)
+    for byte in range(1, bits // 8):
+        field |= np.int64(memory[at + index * bits // 8 + byte]) << (8 * byte)
+    return int(((field & (2 * sign - 1)) ^ sign) - sign)
+
+
+@called
+def keep(chips: Chips, shape: Shape, first: int, count: int) -> None:
+    """Copy acc tiles that out mirrors to out: acc is about to change, and out is not."""
+    if not shape.out_memory:
         return
-    for byte in range(size * bits // 8):
-        field = values[byte * 8 // bits] >> (byte * 8 % bits)
+    size = shape.batch * shape.block
+    for tile in range(first, first + count):
+        if chips.mirrors[tile]:
+            for i in range(tile * size, (tile + 1) * size):
+                chips.out[i] = chips.acc[i]
+            chips.mirrors[tile] = False
+
+
+@part
+def store(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
+    """Execute a STORE: copy tiles of the out memory to DRAM, each value truncated to its low bits."""
+    size, columns, bits = shape.batch * shape.block, steps.columns[step], steps.bits[step]
+    for row in range(steps.rows[step]):
+        at, first = chips.places[step] + row * steps.stride[step], steps.base[step] + row * columns
+        for tile in range(columns):
+            low = (first + tile) * size
+            to = at + tile * (size * bits // 8)
+            if chips.mirrors[first + tile]:
+                pack(chips.memory, chips.acc[low : low + size], to, bits)
+            else:
+                pack(chips.memory, chips.out[low : low + size], to, bits)
+
+
+@part
+def pack(memory: Array, values: Array, at: int, bits: int) -> None:
+    """Write values of at most 8 bits to DRAM, from byte `at` on: the inverse of `value`."""
+    if bits == 8:
+        target = memory[at : at + values.shape[0]]
+        for i in range(values.shape[0]):
+            target[i] = values[i] & 255
+        return
+    for byte in range(values.shape[0] * bits // 8):
+        field = np.int64(values[byte * 8 // bits]) >> (byte * 8 % bits)
         for i in range(1, 8 // bits):
-            field = (field & ((1 << (i * bits)) - 1)) | values[byte * 8 // bits + i] << (i * bits)
+            field = (field & ((1 << (i * bits)) - 1)) | np.int64(values[byte * 8 // bits + i]) << (i * bits)
         memory[at + byte] = field & 255
 
 
 @part
-def multiply(
-    kernels: Kernels, tiles: Tiles, chips: Chips, sums: Array, kind: int, kernel: int, out_memory: bool
-) -> None:
-    """Execute a GEMM: add sums of products to accumulator tiles, or reset the tiles."""
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-        dst, src, wgt = tiles.dst[uop], tiles.src[uop], tiles.wgt[uop]
-        keeps = kind == RESET_KEEP and out_memory and chips.mirrors[dst]
-        chips.mirrors[dst] = kind in (ADD, RESET) or not out_memory
-        for line in range(batch):
-            target, result = chips.acc[dst * batch + line], chips.out[dst * batch + line]
-            if kind in (RESET, RESET_KEEP):
-                for j in range(block):
-                    if keeps:
-                        result[j] = target[j]
-                    target[j] = 0
-                continue
-            inputs = chips.inp[src * batch + line]
-            for j in range(block):
-                sums[j] = 0
-            for i in range(block):
-                weights = chips.wgt[wgt * block + i]
-                for j in range(block):
-                    sums[j] += inputs[i] * weights[j]
-            for j in range(block):
-                target[j] = np.int64(target[j]) + np.int64(sums[j])
-                if kind == RESET_OUT:
-                    result[j] = target[j]
-                    target[j] = 0
+def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
+    """Execute a GEMM: add products of tiles to accumulator tiles."""
+    for outer in range(kernels.outer[kernel]):
+        for inner in range(kernels.inner[kernel]):
+            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
+            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
+            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
+            if shape.in_lanes and shape.batch == 1 and shape.block == LANES:  # the usual machine: no loops in a tile
+                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                    dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
+                    product(chips.acc, dst * LANES, chips.inp, src * LANES, chips.wgt, wgt * LANES * LANES, 2 * LANES)
+                    chips.mirrors[dst] = True
+            else:
+                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                    add(chips, shape, to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop])
+                    chips.mirrors[to + tiles.dst[uop]] = True
+
+
+@called
+def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
+    """Add the product of an inp tile and a wgt tile to an acc tile."""
+    block = shape.block
+    for line in range(shape.batch):
+        to, by, of = (dst * shape.batch + line) * block, (src * shape.batch + line) * block, wgt * block * block
+        if shape.in_lanes:
+            for low in range(0, block, LANES):
+                for first in range(0, block, LANES):
+                    at = of + first * block + 2 * low
+                    product(chips.acc, to + low, chips.inp, by + first, chips.wgt, at, 2 * block)
+        else:
+            lanes = min(2, block)
+            for column in range(block):
+                total = np.int64(0)
+                for i in range(block):
+                    weight = chips.wgt[of + (i // lanes * block + column) * lanes + i % lanes]
+                    total += np.int64(chips.inp[by + i]) * np.int64(weight)
+                chips.acc[to + column] += total
+
+
+def _emit_product(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
+    """Write `product` in LLVM's language: products of pairs of 16-bit integers, which processors add up at once."""
+    from llvmlite import ir
+
+    if bits[0::2][:3] != (32, 16, 16):
+        return  # a machine of other widths, which does not use `product`
+    acc, at, inp, x, wgt, w, pitch = operands
+    half, whole, index = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+    pairs, wide, sums = ir.VectorType(half, 2 * LANES), ir.VectorType(whole, 2 * LANES), ir.VectorType(whole, LANES)
+    unknown = ir.Constant(sums, ir.Undefined)
+    target = builder.bitcast(builder.gep(acc, [at]), sums.as_pointer())
+    total = builder.load(target, align=4)
+    for k in range(LANES // 2):
+        two = builder.bitcast(builder.gep(inp, [builder.add(x, index(2 * k))]), whole.as_pointer())
+        first = builder.insert_element(unknown, builder.load(two, align=2), whole(0))
+        left = builder.bitcast(builder.shuffle_vector(first, unknown, ir.Constant(sums, [0] * LANES)), pairs)
+        row = builder.gep(wgt, [builder.add(w, builder.mul(pitch, index(k)))])
+        right = builder.load(builder.bitcast(row, pairs.as_pointer()), align=2)
+        products = builder.mul(builder.sext(left, wide), builder.sext(right, wide))
+        for lane in range(2):
+            places = ir.Constant(sums, [2 * column + lane for column in range(LANES)])
+            total = builder.add(total, builder.shuffle_vector(products, ir.Constant(wide, ir.Undefined), places))
+    builder.store(total, target, align=4)
+
+
+@in_llvm(_emit_product)
+def product(acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: int) -> None:
+    """Add LANES values of inp times LANES**2 of wgt to LANES of acc: row i of wgt is for value i of inp.
+
+    Rows are in pairs, `pitch` apart, and the values of two rows alternate.
+    """
+    rows = np.lib.stride_tricks.as_strided(
+        wgt[w:], (LANES // 2, 2, LANES), tuple(wgt.itemsize * step for step in (pitch, 1, 2))
+    )
+    acc[at : at + LANES] += inp[x : x + LANES].astype(acc.dtype) @ rows.reshape(LANES, LANES).astype(acc.dtype)
+
+
+@part
+def change(kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int) -> None:
+    """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
+    at_once = kernels.adjacent[kernel] and kind != RESET_OUT
+    count = kernels.inner[kernel] if at_once else 1
+    for outer in range(kernels.outer[kernel]):
+        for inner in range(1 if at_once else kernels.inner[kernel]):
+            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
+            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
+            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
+            for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
+                if kind == ALU:
+                    operate(kernels, shifts, chips, shape, kernel, dst, src, count)
+                else:
+                    reset(chips, shape, kind, dst, src, wgt, count)
+
+
+@part
+def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, count: int) -> None:
+    """Clear `count` accumulator tiles. For RESET_OUT, it is one tile, and out keeps the sum with a product."""
+    size = shape.batch * shape.block
+    if kind == RESET_OUT:
+        add(chips, shape, dst, src, wgt)
+    if kind != RESET_KEEP:
+        chips.mirrors[dst : dst + count] = True
+    if kind != RESET:
+        keep(chips, shape, dst, count)
+    chips.acc[dst * size : (dst + count) * size] = 0
 
 
 @part
 def operate(
-    kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, first: Array, second: Array, kernel: int
+    kernels: Kernels, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
-    """Execute an ALU instruction: combine an accumulator tile with another one, or with an immediate."""
-    block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    op, has_imm, imm = kernels.op[kernel], kernels.has_imm[kernel], kernels.imm[kernel]
-    for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-        dst, src = tiles.dst[uop], tiles.src[uop]
-        chips.mirrors[dst] = True
-        for line in range(batch):
-            target, other = chips.acc[dst * batch + line], chips.acc[src * batch + line]
-            for j in range(block):
-                first[j] = other[j] if kernels.first_is_src[kernel] else target[j]
-                second[j] = imm if has_imm else other[j]
-            if op == MIN:
-                for j in range(block):
-                    first[j] = min(first[j], second[j])
-            elif op == MAX:
-                for j in range(block):
-                    first[j] = max(first[j], second[j])
-            elif op == SUM:
-                for j in range(block):
-                    first[j] += second[j]
-            elif op == PRODUCT:
-                for j in range(block):
-                    first[j] *= second[j]
-            elif op == SHIFT:
-                shift(shifts, first, second, kernels.table[kernel])
-            for j in range(block):
-                target[j] = first[j]
-
-
-@part
-def shift(shifts: Array, first: Array, second: Array, table: int) -> None:
-    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second` (left by negative amounts)."""
-    amounts = shifts.shape[1] // 2
-    for j in range(first.shape[0]):
-        y = second[j]
-        amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
-        first[j] = first[j] >> amount if amount >= 0 else first[j] << -amount
+    """Combine `count` accumulator tiles with others, or with an immediate, in the order of their values."""
+    size, op, imm, acc = shape.batch * shape.block, kernels.op[kernel], np.int32(kernels.imm[kernel]), chips.acc
+    table, amounts = kernels.table[kernel], shifts.shape[1] // 2
+    always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
+    chips.mirrors[dst : dst + count] = True
+    target, other = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
+    first = other if kernels.first_is_src[kernel] else target
+    if kernels.has_imm[kernel]:
+        if op == MIN:
+            for j in range(target.shape[0]):
+                target[j] = min(np.int32(first[j]), imm)
+        elif op == MAX:
+            for j in range(target.shape[0]):
+                target[j] = max(np.int32(first[j]), imm)
+        elif op == SUM:
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) + imm
+        elif op == PRODUCT:
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) * imm
+        elif op == SHIFT and always >= 0:
+            for j in range(target.shape[0]):
+                target[j] = np.int32(first[j]) >> np.int32(always)
+        elif op == SHIFT:
+            for j in range(target.shape[0]):
+                target[j] = np.int64(first[j]) << -always
+    elif op == MIN:
+        for j in range(target.shape[0]):
+            target[j] = min(first[j], other[j])
+    elif op == MAX:
+        for j in range(target.shape[0]):
+            target[j] = max(first[j], other[j])
+    elif op == SUM:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) + np.int64(other[j])
+    elif op == PRODUCT:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) * np.int64(other[j])
+    elif op == SHIFT:
+        for j in range(target.shape[0]):
+            y = np.int64(other[j])
+            amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
+            x = np.int64(first[j])
+            target[j] = x >> amount if amount >= 0 else x << -amount

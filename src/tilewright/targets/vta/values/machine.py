@@ -1,7 +1,7 @@
 """The data memories of VTA, and the effect of each instruction on them, for many samples at once.
 
-Instructions follow the config's semantics. The input and weight memories are floats wide enough for exact products, so
-a GEMM instruction is a gather and a floating-point matrix product (see pattern.Pattern.products).
+Instructions follow the config's semantics. A GEMM instruction is a gather and an exact matrix product in floating point
+(see pattern.Pattern.products), or a part of the compiled loop (see loop).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.array import Array, exact_matmul, float_for
+from tilewright.array import Array, exact_matmul
 from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import alu
@@ -29,18 +29,19 @@ FEW_ROWS = 4
 class Machine:
     """The state of one VTA for each of S = `samples` samples, which run in lockstep.
 
-    inp is (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out),
-    par (1 or S, depth, 1, block_out). The first axis is 1 while all samples share the same values.
+    inp is (S, depth, batch, block), wgt (1 or S, depth, *interleaved), acc (S, depth, batch, block_out), par (1 or S,
+    depth, 1, block_out). The first axis is 1 while all samples share the same values.
     """
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
         self.config, self.dram, self.samples = config, dram, samples
         self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
-        exact = float_for(*self._limits)
+        kind = np.dtype(f"int{max(16, config.inp.width, config.wgt.width)}")
         # The extra last tile of inp stays zero: pattern.NO_TILE, -1, selects it.
-        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)
-        self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
+        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), kind)
+        lanes = min(2, config.block)
+        self.wgt = np.zeros((1, config.wgt.depth, config.block // lanes, config.block, lanes), kind)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
@@ -74,7 +75,7 @@ class Machine:
         """Execute a stretch in one compiled loop, sample by sample."""
         table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
         stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
-        memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
+        memory, shared, places = self.dram.pool(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
@@ -85,10 +86,10 @@ class Machine:
             own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
             self.wgt[own, part] = wgt[own]
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
-            inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
+            inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
-            held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
-            loop.run(steps, table.kernels, table.tiles, shifts, held, self.rules.out_memory)
+            held = loop.Chips(memory, shared, places[:, 2] > 0, at, inp, weights, acc, out, self._mirrors)
+            loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Shape.of(self.config))
         self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:
@@ -142,7 +143,7 @@ class Machine:
             if left.shape[1] <= FEW_ROWS:
                 product = self._columns(left, wgt)
             else:
-                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, block, block)
+                right = matrices(self.wgt.take(wgt.reshape(-1), axis=1)).reshape(own, columns, terms, block, block)
                 right = right.transpose(0, 2, 3, 1, 4).reshape(own, terms * block, columns * block)
                 product = exact_matmul(left, right, *self._limits)
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
@@ -155,7 +156,7 @@ class Machine:
         """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
         block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
-        right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
+        right = matrices(self.wgt[:, tiles]).reshape(own, columns, terms * block, block)
         return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
 
     def _requantise(self, kernel: AluKernel) -> None:
@@ -194,8 +195,8 @@ class Machine:
         if array is self.acc:
             self._keep_out(part)
         elif move.memory == Memory.WGT and tiles is not None:
-            tiles = tiles.swapaxes(3, 4)
-        target = array[:, part].reshape(array.shape[0], move.height, move.width, *chip.shape)
+            tiles = interleaved(tiles)
+        target = array[:, part].reshape(array.shape[0], move.height, move.width, *array.shape[2:])
         if move.height > move.rows or move.width > move.columns:
             target[:] = 0
         if tiles is not None:
@@ -224,3 +225,18 @@ class Machine:
             np.copyto(window.view(np.int8), values.reshape(self.samples, *extent), casting="unsafe")
         else:
             window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
+
+
+def interleaved(tiles: Array) -> Array:
+    """Return a view of weight tiles (..., block_out, block_in), as DRAM has them, in the order of the wgt memory.
+
+    That is (..., block_in / 2, block_out, 2): the weights of two input channels alternate, so that a processor's
+    instructions for pairs of products can read them. A block of 1 has no pairs: (..., 1, 1, 1).
+    """
+    lanes = min(2, tiles.shape[-1])
+    return tiles.reshape(*tiles.shape[:-1], -1, lanes).swapaxes(-3, -2)
+
+
+def matrices(wgt: Array) -> Array:
+    """Return weight tiles of the wgt memory as matrices, (..., block_in, block_out)."""
+    return wgt.swapaxes(-1, -2).reshape(*wgt.shape[:-3], wgt.shape[-2], wgt.shape[-2])

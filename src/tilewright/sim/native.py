@@ -1,0 +1,275 @@
+"""Machine code of loops, kept on disk, which LLVM loads without Numba.
+
+Loading Numba takes 0.4 s, longer than the simulation of most networks; loading LLVM takes 0.05 s. So Numba is imported
+only to compile a loop, once per installation. Its optimised LLVM code of the loop is kept as an object file, beside
+the source of the loop or in the user's cache folder.
+
+Numba's code takes every argument as scalars: an array as its owner and parent (both unused here), size, item size,
+address, shape and strides; a named tuple as its fields. The addresses of the result and of an exception come first. The
+code returns 0 if it raised nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.errors import InputError
+from tilewright.files import replacing, user_folder
+
+Function = Callable[..., Any]
+#: See jit.in_llvm.
+Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
+#: The functions that write the LLVM code of parts, by part.
+EMITTED: dict[Function, Emit] = {}
+
+#: Number of the form of kept files. Files of another form are not used.
+FORM = 1
+#: The C types of scalars, by kind: address, integer, boolean, float.
+C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
+#: Names that LLVM itself resolves, or replaces by instructions.
+INTRINSIC = "llvm."
+#: Parts that are not inlined.
+CALLED: set[Function] = set()
+#: Parts of loops that Numba knows.
+_REGISTERED: set[Function] = set()
+
+
+class Loop:
+    """A loop compiled for arguments of certain types: those of `arguments`, the first ones that it is called with."""
+
+    def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
+        import llvmlite.binding as llvm
+
+        # Each loop has an engine of its own: two loops may use the same names in their code.
+        self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        scalars = [C_TYPES[kind] for kind in _kinds(arguments)]
+        type_of: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *scalars)
+        self._call: Any = type_of(self._engine.get_function_address(entry))
+        self._name = name
+
+    def __call__(self, *arguments: Any) -> int:
+        """Call the loop and return its result; 0 if the loop returns None."""
+        result, raised = ctypes.c_int64(), ctypes.c_void_p()
+        if self._call(ctypes.byref(result), ctypes.byref(raised), *_scalars(arguments)):
+            raise RuntimeError(f"{self._name} raised an exception in compiled code")
+        return result.value
+
+
+def signature(arguments: Sequence[Any]) -> str:
+    """Return the types of arguments as text. They are arrays, numbers, and named tuples of these."""
+    return " ".join(map(_type, arguments))
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return f"{value.dtype.str}{value.ndim}{layout}{'' if flags.aligned else 'U'}"
+    return f"{type(value).__name__}({signature(value)})" if isinstance(value, tuple) else _number(value)
+
+
+def _number(value: Any) -> str:
+    """Return the kind of a number: a key of C_TYPES."""
+    if isinstance(value, bool | np.bool_):
+        return "b"
+    if isinstance(value, int | np.integer):
+        return "i"
+    assert isinstance(value, float), f"a loop cannot take {value!r}"
+    return "f"
+
+
+def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
+    """Yield the kind of each scalar of `_scalars`: a key of C_TYPES."""
+    for value in arguments:
+        if isinstance(value, np.ndarray):
+            yield from "ppiip" + "ii" * value.ndim
+        elif isinstance(value, tuple):
+            yield from _kinds(value)
+        else:
+            yield _number(value)
+
+
+def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
+    """Yield the scalars that stand for arguments."""
+    for value in arguments:
+        if isinstance(value, np.ndarray):
+            yield from (None, None, value.size, value.itemsize, value.__array_interface__["data"][0])
+            yield from value.shape
+            yield from value.strides
+        elif isinstance(value, tuple):
+            yield from _scalars(value)
+        else:
+            yield value
+
+
+def load(function: Function, parts: Sequence[Function], arguments: Sequence[Any]) -> Loop:
+    """Return `function` compiled for the types of `arguments`: from disk, or else by Numba, which is then kept on disk.
+
+    `parts` are the functions that it calls. Raises a Numba error if it allocates memory or cannot be compiled.
+    """
+    assert function.__closure__ is None, "a kept loop does not depend on variables of another function"
+    types = signature(arguments)
+    name = f"{function.__qualname__}-{sha256(types.encode()).hexdigest()[:12]}.loop"
+    paths = [folder / re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{name}") for folder in _folders(function)]
+    stamp = _stamp(function, types)
+    for path in paths:
+        if found := _read(path, stamp):
+            return Loop(function.__qualname__, *found, arguments)
+    entry, code = _compiled(function, parts, arguments)
+    for path in paths:
+        with suppress(OSError, InputError):  # the package's folder may not be writable, and the user's neither
+            _write(path, stamp, entry, code)
+            break
+    return Loop(function.__qualname__, entry, code, arguments)
+
+
+def kept(function: Function) -> bool:
+    """Return whether a file of this loop is on disk, for any types of arguments; it may be out of date."""
+    start = re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{function.__qualname__}-")
+    return any(name.startswith(start) for folder in _folders(function) for name in _listed(folder))
+
+
+@cache
+def _listed(folder: Path) -> tuple[str, ...]:
+    """Return the names of the kept files in a folder, as they were when the process first asked."""
+    return tuple(path.name for path in folder.glob("*.loop"))
+
+
+def _source(function: Function) -> str:
+    return function.__code__.co_filename
+
+
+def _folders(function: Function) -> tuple[Path, Path]:
+    """Return the folders that may hold files of a loop. The first one that can be written is used."""
+    return Path(_source(function)).parent / "__pycache__", user_folder() / "loops"
+
+
+def _stamp(function: Function, types: str) -> str:
+    """Return a hash of all that the machine code of a loop depends on: its source file, and what compiles and runs it.
+
+    The parts of a loop are in the same file. Numba's version follows from llvmlite's.
+    """
+    import llvmlite
+
+    with suppress(OSError):
+        source = Path(_source(function)).read_bytes()
+        line = function.__code__.co_firstlineno
+        others = FORM, llvmlite.__version__, sys.version, _processor(), line, types
+        return sha256(repr(others).encode() + source).hexdigest()
+    return ""  # no file: a loop typed into an interpreter is not kept
+
+
+def _read(path: Path, stamp: str) -> tuple[str, bytes] | None:
+    """Return the entry and the code of a kept file; None if it is missing, damaged or has another stamp."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        head, _, code = path.read_bytes().partition(b"\n")
+        about = json.loads(head)
+        if stamp and about["stamp"] == stamp and about["code"] == sha256(code).hexdigest():
+            return str(about["entry"]), code
+    return None
+
+
+def _write(path: Path, stamp: str, entry: str, code: bytes) -> None:
+    if stamp:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = {"stamp": stamp, "entry": entry, "code": sha256(code).hexdigest()}
+        with replacing(path) as file:
+            file.write(json.dumps(head).encode() + b"\n" + code)
+
+
+def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence[Any]) -> tuple[str, bytes]:
+    """Return the name of a loop in its object file, and the file. Numba optimises the loop; LLVM writes the file."""
+    import llvmlite.binding as llvm
+    import numba
+
+    # A loop allocates nothing, and is called neither from Python nor by other loops.
+    options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    for part in parts:
+        if part not in _REGISTERED:
+            _REGISTERED.add(part)
+            if part in EMITTED:
+                _register(part, EMITTED[part])
+            else:
+                numba.extending.register_jitable(forceinline=part not in CALLED, **options)(part)
+    types = tuple(_numba_type(value) for value in arguments)
+    compiler: Any = numba.njit
+    made = compiler(types, nogil=True, **options)(function)
+    module = llvm.parse_assembly(made.inspect_llvm(types))
+    module.verify()
+    # LLVM ends the process if it loads code that uses a function of Numba's library.
+    names = (*module.functions, *module.global_variables)
+    needs = [each.name for each in names if each.is_declaration and not each.name.startswith(INTRINSIC)]
+    assert not needs, f"{function.__qualname__} uses {', '.join(needs)}: mark it as `by_numba`"
+    return made.overloads[types].fndesc.llvm_func_name, _machine().emit_object(module)
+
+
+def _register(part: Function, emit: Emit) -> None:
+    """Tell Numba that it compiles calls of `part` by calling `emit`."""
+    import numba
+
+    types: Any = numba.types
+    extending: Any = numba.extending
+
+    def typer(*arguments: Any) -> Any:
+        return types.none
+
+    cast(Any, typer).pysig = inspect.signature(part)
+    extending.type_callable(part)(lambda context: typer)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        bits, operands = [], []
+        for kind, argument in zip(signature.args, arguments, strict=True):
+            if isinstance(kind, types.Array):
+                bits.append(kind.dtype.bitwidth)
+                operands.append(context.make_array(kind)(context, builder, argument).data)
+            else:
+                bits.append(kind.bitwidth)
+                operands.append(context.cast(builder, argument, kind, types.int64))
+        emit(builder, tuple(bits), tuple(operands))
+        return context.get_dummy_value()
+
+    extending.lower_builtin(part, types.VarArg(types.Any))(lower)
+
+
+def _numba_type(value: Any) -> Any:
+    import numba
+
+    of: Any = numba
+    if isinstance(value, np.ndarray):
+        return of.typeof(value).copy(readonly=False)  # or two arrays of a loop could have different types
+    if isinstance(value, tuple):
+        return of.types.NamedTuple([_numba_type(item) for item in value], type(value))
+    return {"b": of.types.boolean, "i": of.types.int64, "f": of.types.float64}[_number(value)]
+
+
+def _machine() -> Any:
+    """Return a new description of this processor, which will belong to the engine that is made with it."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = _processor()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, codemodel="jitdefault", jit=True)
+
+
+@cache
+def _processor() -> tuple[str, str]:
+    """Return LLVM's name of this processor, and its features."""
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()

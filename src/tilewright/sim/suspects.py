@@ -1,0 +1,255 @@
+"""The coarse pass of the hazard check: the ranges of memories where a race or uninitialised read is possible.
+
+It cuts every memory into cells, at the ends of the ranges that are certainly written, and assumes that a step touches
+the whole of every cell that a row of its footprint reaches. This only adds accesses, so every real conflict shows up in
+the cell of its elements; most programs have no conflict at all. Cells with a conflict are cut once more, with each part
+of a footprint (such as a row of an image) taken separately.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array, numbers
+from tilewright.sim.jit import compiled
+from tilewright.sim.order import Order
+from tilewright.sim.steps import (
+    BASE,
+    COUNT,
+    LENGTH,
+    MODE,
+    READ,
+    SPACE,
+    STRIDE,
+    WRITE,
+    Footprints,
+    StepTable,
+)
+
+#: Most cell accesses that the coarse pass sorts; past it, scanning everything is cheaper.
+MAX_ACCESSES = 1 << 24
+#: Accesses processed together: as many as stay in the caches.
+BLOCK = 1 << 15
+#: Shadow of a cell that no step has accessed.
+NOBODY = -1
+#: Accesses that `_sorted` checks in a microsecond.
+SORTED_PER_US = 10
+
+
+def everything(table: StepTable) -> Array:
+    """Return all elements of all memories as ranges, int64 [k, 3]: index of the memory, low, high."""
+    return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
+
+
+def suspects(table: StepTable, order: Order) -> Array:
+    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3], memory, low, high, ascending."""
+    ranges = _suspects(table, order, everything(table))
+    if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
+        ranges = _suspects(replace(table, footprints=parts), order, ranges)
+    return ranges
+
+
+def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
+    """Return the cells (pieces of memories) inside some ranges where a race or uninitialised read is possible.
+
+    The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
+    """
+    rows, live = table.footprints.rows, table.footprints.live
+    offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
+    at = offset[rows[:, SPACE]]
+    low, high = rows[:, BASE] + at, table.footprints.end + at
+    asked = ranges[:, 1:] + offset[ranges[:, 0], None]
+    # Rows that certainly write everything between their ends. An update (READ and WRITE) does not count as a first
+    # write: its element is either written before, or the update itself is an uninitialised read.
+    surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
+    filled = np.array(
+        [
+            (start + max(a, 0), start + min(b, space.size))
+            for start, space in zip(offset.tolist(), table.spaces, strict=False)
+            for a, b in space.initialised
+        ],
+        np.int64,
+    ).reshape(-1)
+    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, asked.reshape(-1)]))
+    cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
+    first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
+
+    begin = first - 1
+    end = np.where(live, last, begin)
+    touched = np.concatenate([[0], np.cumsum(end - begin)])[table.footprints.start]
+    accesses = int(np.diff(touched)[table.footprint[order.sequence]].sum())
+    if accesses > MAX_ACCESSES:
+        return ranges
+    visits = Visits(
+        *(order.sequence, table.unit, order.rank, order.clock, table.footprint, table.footprints.start),
+        *(begin, end, (rows[:, MODE] & READ) > 0, (rows[:, MODE] & WRITE) > 0, surely, _covered(cuts, filled)),
+    )
+    marked = (_marked if _mark.due(accesses // SORTED_PER_US) else _sorted)(visits, len(table.units))
+    cells = np.flatnonzero(marked & _covered(cuts, asked.reshape(-1)))
+    space = np.searchsorted(offset, cuts[cells], "right") - 1
+    return np.stack([space, cuts[cells] - offset[space], cuts[cells + 1] - offset[space]], axis=1)
+
+
+def _covered(cuts: Array, ranges: Array) -> Array:
+    """Return, for each cut, whether the cell that starts there lies in a range (bool). Ranges start and end at cuts."""
+    inside = np.zeros(len(cuts), np.bool_)
+    for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
+        inside[a:b] = True
+    return inside
+
+
+def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
+    """Return the footprint rows that reach into some ranges, split into rows without gaps (each with a count of 1).
+
+    None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
+    """
+    rows = footprints.rows
+    live = footprints.live & reach(footprints, ranges)
+    count = np.where(live, rows[:, COUNT], 0)
+    total = int(count.sum())
+    if not (count > 1).any() or total > MAX_ACCESSES:
+        return None
+    part, row = numbers(np.zeros(len(rows), np.int64), count)
+    parts = rows[row]
+    parts[:, BASE] += part * parts[:, STRIDE]
+    parts[:, COUNT], parts[:, STRIDE] = 1, 0
+    return Footprints(parts, np.concatenate([[0], np.cumsum(count)])[footprints.start])
+
+
+def reach(footprints: Footprints, ranges: Array) -> Array:
+    """Return, for each footprint row, whether the span between its ends reaches into one of the ranges: bool [r]."""
+    rows = footprints.rows
+    reached = np.zeros(len(rows), np.bool_)
+    for index in np.unique(ranges[:, 0]):
+        parts = ranges[ranges[:, 0] == index]
+        inside = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
+        reached |= (rows[:, SPACE] == index) & inside
+    return reached
+
+
+class Visits(NamedTuple):
+    """The steps in visiting order, with columns of Order and StepTable, and what their footprint rows access.
+
+    Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes`, `surely` (it writes the whole of
+    its cells): bool [rows]. `preset` bool [cells]: the host has filled the cell.
+    """
+
+    sequence: Array
+    unit: Array
+    rank: Array
+    clock: Array
+    footprint: Array
+    start: Array
+    begin: Array
+    end: Array
+    reads: Array
+    writes: Array
+    surely: Array
+    preset: Array
+
+
+def _marked(visits: Visits, units: int) -> Array:
+    """Return whether a conflict is possible in each cell: bool [cells]."""
+    cells = len(visits.preset)
+    writer, readers = np.full(cells, NOBODY, np.int32), np.full((cells, units), NOBODY, np.int32)
+    found = np.zeros(cells, np.bool_)
+    _mark(visits, writer, np.zeros(cells, np.bool_), readers, found)
+    return found
+
+
+@compiled
+def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: Array) -> None:
+    """Mark the cells in `found` where an access may race with an earlier one, or read uninitialised data.
+
+    An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
+    For each cell, `writer` is the last step that wrote to it, `written` whether it is certainly written in whole, and
+    `readers` [cells, units] the last step of each unit that read it.
+    """
+    for position in range(visits.sequence.shape[0]):
+        step = visits.sequence[position]
+        unit = visits.unit[step]
+        for row in range(visits.start[visits.footprint[step]], visits.start[visits.footprint[step] + 1]):
+            reads, writes = visits.reads[row], visits.writes[row]
+            for cell in range(visits.begin[row], visits.end[row]):
+                before = writer[cell]
+                if reads and not visits.preset[cell] and not written[cell]:
+                    found[cell] = True
+                if before >= 0:
+                    other = visits.unit[before]
+                    if other != unit and visits.clock[step, other] <= visits.rank[before]:
+                        found[cell] = True
+                if writes:
+                    for other in range(readers.shape[1]):
+                        reader = readers[cell, other]
+                        if other != unit and reader >= 0 and visits.clock[step, other] <= visits.rank[reader]:
+                            found[cell] = True
+                    writer[cell] = step
+                if visits.surely[row]:
+                    written[cell] = True
+                if reads:
+                    readers[cell, unit] = step
+
+
+def _sorted(visits: Visits, units: int) -> Array:
+    """Return what `_marked` returns. Sorting a few accesses takes less time than loading the loop."""
+    mine = visits.footprint[visits.sequence]
+    row, visit = numbers(visits.start[mine], np.diff(visits.start)[mine])
+    begin, end, cells = visits.begin[row], visits.end[row], len(visits.preset)
+    many = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))  # per cell
+    found = np.zeros(cells, np.bool_)
+    for low_cell, high_cell in pairwise(_blocks(many)):
+        part = np.flatnonzero((begin < high_cell) & (end > low_cell))
+        start = np.maximum(begin[part], low_cell)
+        cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
+        by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
+        cell, access = cell[by_cell], part[access[by_cell]]
+        bad = _possible(visits, units, cell, row[access], visits.sequence[visit[access]])
+        found[cell[bad]] = True
+    return found
+
+
+def _blocks(many: Array) -> list[int]:
+    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `many[i]`."""
+    total = np.cumsum(many)
+    edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
+    return sorted({0, *edges, len(many)})
+
+
+def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) -> Array:
+    """Return, for each access, whether it may race with an earlier one, or read uninitialised data: bool [accesses].
+
+    The accesses are sorted by cell and then in visiting order. See `_mark`.
+    """
+    unit, writes, reads = visits.unit[step], visits.writes[row], visits.reads[row]
+    last = _LastBefore(cell)
+    possible: Array = reads & ~visits.preset[cell] & (last(visits.surely[row]) < 0)
+    earlier = last(writes)
+    other = unit[earlier]
+    possible |= (earlier >= 0) & (other != unit) & (visits.clock[step, other] <= visits.rank[step[earlier]])
+    later = np.flatnonzero(writes)
+    for reader in range(units):
+        earlier = last(reads & (unit == reader))[later]
+        races = (earlier >= 0) & (unit[later] != reader)
+        races &= visits.clock[step[later], reader] <= visits.rank[step[earlier]]
+        possible[later] |= races
+    return possible
+
+
+class _LastBefore:
+    """Finds, for each access, the index of the last earlier access of a given kind to the same cell, or -1."""
+
+    def __init__(self, cell: Array) -> None:
+        self._at = np.arange(len(cell), dtype=np.int32)
+        first = np.concatenate([[True], cell[1:] != cell[:-1]])
+        self._head = np.maximum.accumulate(np.where(first, self._at, 0))
+
+    def __call__(self, kind: Array) -> Array:
+        latest = np.full(len(kind), -1, np.int32)
+        np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
+        np.maximum.accumulate(latest, out=latest)
+        latest[latest < self._head] = -1
+        return latest
