@@ -16,8 +16,8 @@ R = TypeVar("R")
 #: Microseconds that all loops together may run uncompiled in one process, as long as loading Numba takes. Compiling a
 #: loop takes a second more, once per installation.
 PATIENCE = 300_000
-#: The same for a loop that is on disk: loading LLVM and the loops takes this long.
-PATIENCE_IF_KEPT = 60_000
+#: The same for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
+PATIENCE_IF_KEPT = 100_000
 #: Parts of compiled functions, by module.
 _PARTS: dict[str, list[Callable[..., object]]] = {}
 

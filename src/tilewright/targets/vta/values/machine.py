@@ -143,8 +143,8 @@ class Machine:
             if left.shape[1] <= FEW_ROWS:
                 product = self._columns(left, wgt)
             else:
-                right = matrices(self.wgt.take(wgt.reshape(-1), axis=1)).reshape(own, columns, terms, block, block)
-                right = right.transpose(0, 2, 3, 1, 4).reshape(own, terms * block, columns * block)
+                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, *self.wgt.shape[2:])
+                right = right.transpose(0, 2, 3, 5, 1, 4).reshape(own, terms * block, columns * block)
                 product = exact_matmul(left, right, *self._limits)
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
