@@ -100,7 +100,7 @@ def test_the_memories_are_those_of_the_design() -> None:
 
 @pytest.mark.slow
 def test_yosys_makes_as_many_blocks_of_memories(tmp_path: Path) -> None:
-    """Memories of many shapes, mapped to blocks only. A minute."""
+    """Memories of many shapes, mapped to blocks only. One to five minutes."""
     script = []
     for index, (component, _) in enumerate(BUILT):
         (tmp_path / f"{index}.il").write_text(to_rtlil(component))

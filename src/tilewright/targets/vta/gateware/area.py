@@ -90,6 +90,7 @@ def terms(config: Config) -> Array:
             products * factor * (made == "logic"),  # products made of LUTs
             config.bus_bits,  # masters, and the shifters between beats and tiles
             rescaling["integer"],
+            lanes * (config.alu == "fused"),  # REQ: its parameters, zero points and bounds
             rescaling["float"],
             (config.stages == 4) * 1,  # the second unit
             (config.stages == 4) * lanes,  # its ports to the parts of acc
