@@ -69,7 +69,8 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
     change = np.zeros((len(pads), len(time)), np.int64)
     if accesses:
         steps = (order, np.ascontiguousarray(table.footprint, np.int64), start, end)
-        _sweep.of(accesses * ACCESS_US)(*steps, *pieces, pad[space], size.astype(np.int64), change)
+        state = np.full((6, len(space)), -1, np.int64)
+        _sweep.of(accesses * ACCESS_US)(*steps, *pieces, pad[space], size.astype(np.int64), state, change)
     return Levels(time, np.cumsum(change, 1))
 
 
@@ -140,20 +141,22 @@ def _sweep(
     fills: Array,
     pad: Array,
     size: Array,
+    state: Array,
     change: Array,
 ) -> None:
     """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time.
 
     Steps run in `order`, from time `begins` to `ends` (indices of times). The columns from `first_row` on are those of
-    Pieces. `pad` and `size` are the scratchpad and the number of elements of each block.
+    Pieces. `pad` and `size` are the scratchpad and the number of elements of each block. `state` int64 [6, blocks] is
+    scratch, all -1.
     """
     blocks = len(size)
-    touched = np.zeros(blocks, np.int64)  # the blocks of the step, of which `found` are in use
-    seen = np.full(blocks, -1, np.int64)  # the last step that touched a block, by its place in `order`
-    read = np.zeros(blocks, np.bool_)  # by that step
-    written = np.zeros(blocks, np.int64)  # elements that it certainly overwrites
-    begun = np.full(blocks, -1, np.int64)  # when a block's contents began; -1: no step has touched it yet
-    until = np.full(blocks, -1, np.int64)  # the end of their last read so far; -1: no step has read them
+    touched = state[0]  # the blocks of the step, of which `found` are in use
+    seen = state[1]  # the last step that touched a block, by its place in `order`
+    read = state[2]  # whether that step reads it, 0 or 1
+    written = state[3]  # elements that it certainly overwrites
+    begun = state[4]  # when a block's contents began; -1: no step has touched it yet
+    until = state[5]  # the end of their last read so far; -1: no step has read them
     for place in range(len(order)):
         step = order[place]
         found = 0
@@ -164,27 +167,27 @@ def _sweep(
                     block = first[row] + number
                     if seen[block] != place:
                         seen[block] = place
-                        read[block] = False
+                        read[block] = 0
                         written[block] = 0
                         touched[found] = block
                         found += 1
                     if reads[row]:
-                        read[block] = True
+                        read[block] = 1
                     elif fills[row]:
                         inside = min(top, number + 1 << shift[row]) - max(bottom, number << shift[row])
                         written[block] += inside
         for index in range(found):
             block = touched[index]
-            overwritten = not read[block] and written[block] >= size[block]
+            overwritten = read[block] == 0 and written[block] >= size[block]
             if begun[block] < 0:  # a read here is of contents from before the launch
-                begun[block] = 0 if read[block] else begins[step]
+                begun[block] = 0 if read[block] != 0 else begins[step]
             elif overwritten:
                 if until[block] >= 0:
                     change[pad[block], begun[block]] += size[block]
                     change[pad[block], min(until[block], begins[step])] -= size[block]
                 begun[block] = begins[step]
                 until[block] = -1
-            if read[block]:
+            if read[block] != 0:
                 until[block] = max(until[block], ends[step])
     for block in range(blocks):
         if until[block] >= 0:
