@@ -101,7 +101,7 @@ def test_every_number_is_that_of_json(target: str, browser: Browser, run: Run) -
         assert shown == expected
     cards = opened.page.locator(".cards").inner_text()
     assert f"{printed['cycles']:,}" in cards
-    legend = opened.page.locator(".causes + .legend").inner_text()
+    legend = opened.page.locator(".causes + .legend").first.inner_text()
     for cause, cycles in printed["causes"].items():
         assert cause in legend and f"{cycles:,}" in legend
     assert not opened.said
