@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "run": {"graph", "program", "report", "sim", "targets"},
     "whatif": {"program", "report", "run", "sim", "targets"},
     "conform": {"graph", "program", "sim", "targets"},
-    "explore": {"graph", "model", "program", "report", "run", "targets"},
+    "explore": {"energy", "graph", "model", "program", "report", "run", "sim", "targets"},
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.

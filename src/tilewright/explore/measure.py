@@ -6,6 +6,7 @@ Nothing here depends on a study in progress, so any process that has the models 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -14,7 +15,8 @@ from time import perf_counter
 from typing import Any, NamedTuple, Self
 
 from tilewright import targets
-from tilewright.errors import InputError, TilewrightError
+from tilewright.energy import DEFAULT, estimate, read
+from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.files import regular, replacing, user_folder
@@ -22,7 +24,8 @@ from tilewright.graph.ir import Graph
 from tilewright.model import load
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_cycles, run, timed, timing_model
-from tilewright.targets.base import Explores
+from tilewright.sim.events import Events
+from tilewright.targets.base import Explores, Occupies
 
 
 class Model(NamedTuple):
@@ -81,7 +84,8 @@ def _loaded(model: Model) -> Graph:
 class Subject:
     """What a study measures: networks on machines of a target, in a rounding mode and by a timing model.
 
-    `config` is the base machine's configuration; `rules` are the expressions that each machine must fulfil.
+    `config` is the base machine's configuration; `rules` are the expressions that each machine must fulfil. `energy` is
+    the table of energies, by name or file.
     """
 
     target: str
@@ -90,6 +94,7 @@ class Subject:
     rounding: str | None = None
     timing: str | None = None
     rules: tuple[str, ...] = ()
+    energy: str = DEFAULT
 
     def to_json(self) -> dict[str, Any]:
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -107,11 +112,18 @@ Compile = Callable[[Graph, Configuration, str, str | None], Program]
 
 
 def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
-    """Return what is known of a machine before it runs: its configuration keys, and the numbers of `describe`."""
+    """Return what is known of a machine before it runs: its keys, the numbers of `describe`, and its FPGA cells.
+
+    Cells (lut, ff, dsp, bram36) are known if the target has gateware that can be built with this configuration.
+    """
     keys: dict[str, Any] = {}
     if is_dataclass(config):
         keys = {key.name: getattr(config, key.name) for key in fields(config)}
-    about = targets.get(subject.target).describe(config)
+    target = targets.get(subject.target)
+    about = target.describe(config)
+    if isinstance(target, Occupies):
+        with suppress(ConfigError):
+            about |= target.area(config)
     return {name: value for name, value in {**about, **keys}.items() if isinstance(value, int | float | str)}
 
 
@@ -147,12 +159,16 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str], base: Trial 
 
 
 class _Network(NamedTuple):
-    """The results of one network: cycles by layer, bytes from and to DRAM, and the nodes that the host runs."""
+    """The results of one network: cycles by layer, bytes from and to DRAM, and the nodes that the host runs.
+
+    `picojoules` is the estimated energy; None if the target counts no events.
+    """
 
     layers: dict[str, int]
     dram_bytes: int
     executed_macs: int
     host: tuple[str, ...]
+    picojoules: float | None
 
     @property
     def cycles(self) -> int:
@@ -166,19 +182,23 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     own = {node for launch in program.launches for node in launch.nodes}
     host = tuple(node.name for node in graph.nodes if node.name not in own)
     if isinstance(target, Explores) and not target.time_needs_values:
-        layers, traffic, macs = dict[str, int](), 0, 0
+        layers, traffic, macs, counted = dict[str, int](), 0, 0, list[Events]()
         for launch, found in timed(program, timing):
             layers |= layer_cycles(launch, found)
             macs += found.executed_macs
+            counted += [found.events()] if found.events else []
             if found.trace:
                 traffic += int(found.trace.bytes_read.sum() + found.trace.bytes_written.sum()) + found.trace.fetch_bytes
-        return _Network(layers, traffic, macs, host)
+        spent = estimate(Events.total(counted), read(subject.energy)).picojoules if counted else None
+        return _Network(layers, traffic, macs, host, spent)
     from tilewright.model import inputs
 
     result = run(program, inputs.random(graph).values, timing=timing, check=False, compare=False)
     rows = [layer for layer in result.layers if layer.where == subject.target]
     traffic = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in rows)
-    return _Network({layer.name: layer.cycles for layer in rows}, traffic, result.executed_macs, host)
+    energy = result.energy(subject.energy)
+    layers = {layer.name: layer.cycles for layer in rows}
+    return _Network(layers, traffic, result.executed_macs, host, energy.picojoules if energy else None)
 
 
 def _totals(
@@ -193,6 +213,9 @@ def _totals(
         "utilization": sum(network.executed_macs for network in found) / peak if peak else 0.0,
         "host_layers": sum(len(network.host) for network in found),
     }
+    spent = [network.picojoules for network in found]
+    if None not in spent:
+        made["picojoules"] = sum(each for each in spent if each is not None)
     if clock:
         made["microseconds"] = cycles / clock
     if len(found) > 1:

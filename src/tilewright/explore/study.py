@@ -96,8 +96,13 @@ class Study:
         return sum(trial.status == status for trial in self._of_space())
 
     def refusals(self) -> dict[str, int]:
-        """Return how many machines the target refuses, by rule, the most frequent first."""
-        return dict(Counter(trial.rule for trial in self._of_space() if trial.status == REFUSED).most_common())
+        """Return how many machines the target refuses, by the reason of one of them, the most frequent first.
+
+        Reasons that differ in numbers alone count as one.
+        """
+        refused = [trial for trial in self._of_space() if trial.status == REFUSED]
+        reasons = {trial.rule: trial.reason for trial in reversed(refused)}
+        return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}
 
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints of the study."""

@@ -20,6 +20,7 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, ConformCase, CosimCase, LaunchResult, TimingModel
+from tilewright.targets.vta.changes import SPACES
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
@@ -43,6 +44,7 @@ class Vta(given.Machine[Config]):
     passes = frozenset({"order", "time", "values"})
     time_needs_values = False
     offers = ("alu=rounding", "alu=fused", "alu=float")
+    spaces = SPACES
 
     def __init__(self) -> None:
         #: The data-independent results of each launch that is still in use, for later blocks of samples.

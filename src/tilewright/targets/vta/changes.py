@@ -1,8 +1,9 @@
-"""Changes of a VTA machine that may save cycles, for what-ifs."""
+"""Changes of a VTA machine that may save cycles, for what-ifs, and spaces of machines to explore."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.vta.config import BUFFERS, RANGES, Config
@@ -11,6 +12,26 @@ from tilewright.targets.vta.config import BUFFERS, RANGES, Config
 ALU_NUMBERS = ("alu", "alu_immediate", "requantise")
 #: Queues of fewer commands or tokens than upstream's HLS design has may stop a unit.
 DEPTHS = ("queue_depth", "token_depth")
+
+#: Spaces to explore, by name. zynq7020: machines whose gateware fits a Zynq-7020, as on the boards Pynq-Z1 and Z2. It
+#: has 53,200 LUTs, 140 block RAMs of 36 Kbit and 220 DSP blocks (Xilinx, data sheet DS190).
+SPACES: Mapping[str, Mapping[str, Any]] = {
+    "buffers": {
+        "keys": {"LOG_INP_BUFF_SIZE": "12..16", "LOG_WGT_BUFF_SIZE": "15..19", "LOG_ACC_BUFF_SIZE": "14..18"},
+    },
+    "zynq7020": {
+        "keys": {
+            "LOG_INP_BUFF_SIZE": "11..16",
+            "LOG_WGT_BUFF_SIZE": "14..18",
+            "LOG_ACC_BUFF_SIZE": "13..17",
+            "LOG_UOP_BUFF_SIZE": "12..15",
+            "stages": [3, 4],
+            "alu": ["upstream", "fused"],
+            "multipliers": ["single", "packed", "logic"],
+        },
+        "where": ["dsp <= 220", "bram36 <= 140", "lut <= 53200"],
+    },
+}
 
 
 def changes(config: Config, timing: TimingModel) -> Iterator[Change]:
