@@ -11,6 +11,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
+from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
@@ -169,8 +170,9 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
 
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
     """Yield the graph's nodes in order: chains of nodes that the machine runs, and a host step for each other node."""
-    context, chain = Context(config, rounding, timing), Chain()
     chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
+    known = None if chained else ranges(graph, rounding)
+    context, chain = Context(config, rounding, timing, known=known), Chain()
     for site in graph.sites():
         if chained and chain.view(site, config.block):
             continue

@@ -24,6 +24,10 @@ from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held
 
 #: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
+#: The array of the earlier result tiles whose top byte planes the sums contain (see plan.carried).
+CARRIED = "carried"
+#: The arrays of the channels that the machine reads and computes, if these are not all channels.
+READ, COMPUTED = "read", "computed"
 
 
 def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -34,7 +38,7 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     """
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     packed = {}
-    for form in launch.meta["layers"]:
+    for index, form in enumerate(launch.meta["layers"]):
         site = graph.site(graph.node(form["node"]))
         for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
             if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
@@ -43,7 +47,9 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
             if not 0 < form["fold"] <= form["block"]:
                 reason = f"its layout puts {form['fold']} pixels in a tile, not 1..{form['block']}"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
-            packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
+            held = _held(launch, graph, values, tensor)
+            channels = launch.arrays.get(f"{READ}.{index}")
+            packed[name] = _tiles(site, held if channels is None else held[..., channels], form)
         if form["weights"] is not None:
             tiles = _product_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
             parts = [
@@ -92,7 +98,8 @@ def _rows(site: Site, held: Array, block: int) -> Array:
     op = site.node.op
     samples = held.shape[0]
     if isinstance(op, FullyConnected):
-        return held.reshape(samples, -1, site.input(1).shape[1])
+        every = held.shape[-1] == site.input(0).shape[-1]
+        return held.reshape(samples, -1, site.input(1).shape[1] if every else held.shape[-1])
     if isinstance(op, MatMul):
         return _product_rows(site, held, block)
     if not isinstance(op, Conv2D | DepthwiseConv2D):
@@ -123,7 +130,8 @@ def unpack(
             site = graph.site(graph.node(form["node"]))
             size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
             data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
-            acc = _gathered(site, form, data)
+            known = launch.arrays
+            acc = _gathered(site, form, data, known.get(f"{CARRIED}.{index}"), known.get(f"{COMPUTED}.{index}"))
             if form["codes"]:
                 found[site.output.name] = given_back(acc.astype(np.int8), site.output)
             elif isinstance(site.node.op, MatMul):
@@ -136,20 +144,28 @@ def unpack(
     return found
 
 
-def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
-    """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first)."""
+def _gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | None, computed: Array | None) -> Array:
+    """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first).
+
+    `carried` int32 [tiles]: for each tile, the one whose top byte plane to subtract (-1: none); None if for no tile.
+    `computed` int64: the channels in the result; None if all. The accumulators of the others are 0.
+    """
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
-    channels, fold = site.output.shape[-1], form["fold"]
-    width = site.output.size // channels if form["matrix"] else columns_of(site.output.shape)
-    pixels = site.output.size // channels // width * -(-width // fold)
+    shape, fold = site.output.shape, form["fold"]
+    channels, size = shape[-1] if computed is None else len(computed), site.output.size // shape[-1]
+    width = size if form["matrix"] else columns_of(shape)
+    pixels = size // width * -(-width // fold)
     acc = stored[:, planes - 1].view(np.int8)
     if planes > 1:
         acc = acc.astype(np.int32)
     for plane in range(planes - 2, -1, -1):
         acc <<= 8
         acc |= stored[:, plane]
+    if carried is not None:
+        top = stored[:, planes - 1].view(np.int8).reshape(samples, len(carried), -1)
+        acc -= np.where(carried[:, None] >= 0, top[:, carried], 0).reshape(acc.shape)
     if isinstance(site.node.op, MatMul):
         rows = site.output.shape[-2]
         return _product_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
@@ -157,7 +173,12 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
     acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
     if fold > 1:
         acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
-    return acc.reshape(samples, *site.output.shape)
+    acc = acc.reshape(samples, *shape[:-1], channels)
+    if computed is not None:
+        every = np.zeros((samples, *shape), acc.dtype)
+        every[..., computed] = acc
+        return every
+    return acc
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:

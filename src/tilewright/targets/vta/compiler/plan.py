@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, spans, transfers
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, covered, pieces, spans, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -189,6 +192,23 @@ class Plan:
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
+
+
+def carried(plan: Plan) -> Array:
+    """Return the result tile whose top byte plane each result tile's sums contain in addition: int64 [tiles], -1: none.
+
+    The groups of a layer that `carries` do not clear accumulators that an earlier group used. There the earlier group
+    left its sums, shifted right by all byte planes but the last.
+    """
+    layer = plan.layer
+    found = np.full(layer.out_tiles * layer.out_pixels, -1)
+    if layer.carries:
+        left = np.full((plan.acc, plan.needs().acc), -1)
+        for turn, group in enumerate(plan.groups()):
+            tiles = np.concatenate([covered(part) for part in group.stores(layer)])
+            slot = left[turn % plan.acc, : len(tiles)]
+            found[tiles], slot[:] = slot, tiles
+    return found
 
 
 class Region(NamedTuple):

@@ -188,7 +188,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes)
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
-    cleared = outputs * (1 if layer.shifts else layer.operands)
+    cleared = 0 if layer.carries else outputs * (1 if layer.shifts else layer.operands)
     gemm = (macs * layer.operands + cleared) * own.gemm
     alu = outputs * _alu_cycles(layer, own)
     compute = (gemm + alu if config.stages == 3 else max(gemm, alu)) + instructions * model.dispatch

@@ -183,10 +183,12 @@ class Walk:
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
         planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
         known: dict[Hashable, tuple[Run, ...]] = {}
+        cleared = [0] * stage.plan.acc  # by accumulator slot: how many of its tiles this layer has cleared
         for group in groups:
             acc = len(self._cleared) % stage.plan.acc
             self._put(planes.before(acc))
-            self._put(planes.placed(runs(opening(layer, group)), acc))
+            self._put(planes.placed(runs(opening(layer, group, cleared[acc])), acc))
+            cleared[acc] = max(cleared[acc], group.tiles)
             self._cleared.append(len(self.work))
             par = self._parameters(group)
             for chunk in group.chunks:

@@ -78,10 +78,10 @@ Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
 
 
 @lru_cache(maxsize=1024)
-def clear(tiles: int) -> Step:
-    """Return the GEMM step that clears the first `tiles` tiles of an accumulator slot."""
-    start = np.zeros(1, np.int64)
-    return Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
+def clear(tiles: int, first: int = 0) -> Step:
+    """Return the GEMM step that clears `tiles` tiles of an accumulator slot, starting at the slot's tile `first`."""
+    none = np.zeros(1, np.int64)
+    return Step(Kernel(none + first, none, none, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
 
 
 @lru_cache(maxsize=1024)
@@ -95,9 +95,15 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """Return the GEMM step (1-tuple) that clears a group's output tiles, and the tiles for codes to compare or add."""
+def opening(layer: Layer, group: Group, done: int) -> tuple[Step, ...]:
+    """Return the GEMM step that clears a group's output tiles, and the tiles for codes to compare or add.
+
+    `done`: the number of tiles of the slot that earlier groups of the layer have cleared. A layer that `carries` does
+    not clear these again; if they suffice, there is no step.
+    """
     tiles = group.tiles
+    if layer.carries:
+        return (clear(tiles - done, done),) if tiles > done else ()
     if layer.kind == "max":
         tiles += _compared(group)
     elif layer.kind == "add" and not layer.shifts:
