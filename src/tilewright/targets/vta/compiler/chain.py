@@ -16,7 +16,7 @@ from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.search import best
+from tilewright.targets.vta.compiler.search import best, score
 from tilewright.targets.vta.config import Config
 
 
@@ -158,8 +158,10 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     lowered = lower(site, context)
     if isinstance(lowered, str):
         return lowered
-    if found := best(lowered.layer, context.config, context.timing):
-        return lowered, found
+    config, timing = context.config, context.timing
+    plans = [(form, found) for form in (lowered, *lowered.others) if (found := best(form.layer, config, timing))]
+    if plans:
+        return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
     if lowered.layer.codes:  # its parameters do not fit: the host requantises
         return placed(site, context._replace(codes=False))
     depths = ", ".join(

@@ -241,6 +241,7 @@ def _layer(member: Member, name: Names) -> dict[str, Any]:
         "out_pixels": layer.out_pixels,
         "planes": layer.planes,
         "fold": layer.fold,
+        "strip": member.lowered.strip and list(member.lowered.strip),
         "plan": member.plan.dump(),
     }
 
@@ -259,5 +260,6 @@ def _view(view: View) -> dict[str, Any]:
         "out_pixels": layout.pixels,
         "planes": 1,
         "fold": 1,
+        "strip": None,
         "plan": "a view of data in DRAM, no instructions",
     }

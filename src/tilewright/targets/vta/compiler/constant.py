@@ -146,8 +146,9 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
     x, zero_point = site.input(0), held_zero_point(site.input(0))
     outputs, depth = len(w), w.shape[2]
     per_tap = w.sum(axis=2, dtype=np.int64) * zero_point
-    channels, alone = x.shape[-1], depth == 1 and np.array_equal(start, np.arange(outputs))
-    full = channels == depth or alone
+    alone = depth == 1 and np.array_equal(start, np.arange(outputs))
+    channels = int(start[-1]) + depth  # those of a matrix row, which may join several pixels
+    full = x.shape[-1] == channels and (depth == channels or alone)
     if known is None or not full or (x.name not in known and site.output.name not in known):
         end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
         none = np.zeros(outputs, np.int64)

@@ -33,7 +33,7 @@ from tilewright.graph.ops import (
 )
 from tilewright.graph.ops.linear import centre, matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
-from tilewright.targets.vta.compiler import parameters
+from tilewright.targets.vta.compiler import parameters, strips
 from tilewright.targets.vta.compiler.constant import Kept, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer
@@ -164,8 +164,25 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         if channels <= block // 2 and -(-kernel * depth // block) < kernel and not context.single:
             if any(window.padding):  # constant channels are not constant in the padding
                 part = kept(site, w, start, None)
-            return _matrix(site, part, pixels, context, "patches (im2col)")
-    return _spatial(site, part, window, context)
+            patches = _matrix(site, part, pixels, context, "patches (im2col)")
+            return _with_strips(site, patches, kept(site, w, start, context.known), window, context)
+    return _with_strips(site, _spatial(site, part, window, context), part, window, context)
+
+
+def _with_strips(site: Site, lowered: Lowered, part: Kept, window: Window, context: Context) -> Lowered:
+    """Return a lowered convolution with its best form in strips among its `others`, if that may take fewer cycles."""
+    if lowered.layer.closed or context.known is None or context.single:
+        return lowered
+    config = context.config
+    width = width_of(*part.sums, config)
+    made = list(strips.forms(site, part.w, part.start, window, width, config))
+    cycles = [strips.least_cycles(form.layer, config) for form in made]
+    if not made or min(cycles) >= strips.least_cycles(lowered.layer, config):
+        return lowered
+    layer, tiles, strip = made[int(np.argmin(cycles))]
+    spatial = lowered if not lowered.layer.matrix else _spatial(site, part, window, context)
+    other = replace(spatial, layer=layer, tiles=tiles, strip=strip)
+    return replace(lowered, others=(other,))
 
 
 def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> Lowered:

@@ -26,6 +26,42 @@ CODE_MIN, CODE_MAX = -128, 127
 TILE_CYCLES = 5
 
 
+class Strip(NamedTuple):
+    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
+
+    `reads`, `writes`: pixels of an input and of an output strip. `channels`, `outputs`: channels of an input and of an
+    output tile. `first`: the column of the first strip's first pixel; it may lie in the padding. `step`: the columns
+    from one input strip to the next.
+    """
+
+    reads: int
+    writes: int
+    channels: int
+    outputs: int
+    first: int
+    step: int
+
+    def laid_out(self, held: Array, tiles: int, strips: int, block: int) -> Array:
+        """Return codes int8 (S, H, W, C) as strips, int8 (S, tiles, H, strips, block); zeros lie outside the image."""
+        samples, height, width, channels = held.shape
+        columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
+        inside = (columns >= 0) & (columns < width)
+        taken = np.where(inside[..., None], held[:, :, np.clip(columns, 0, width - 1)], 0)
+        padded = np.pad(taken, ((0, 0),) * 4 + ((0, tiles * self.channels - channels),))
+        split = padded.reshape(samples, height, strips, self.reads, tiles, self.channels).transpose(0, 4, 1, 2, 3, 5)
+        found = np.zeros((samples, tiles, height, strips, block), held.dtype)
+        found[..., : self.reads * self.channels] = split.reshape(samples, tiles, height, strips, -1)
+        return found
+
+    def gathered(self, stored: Array, shape: tuple[int, int, int]) -> Array:
+        """Return results (S, tiles, rows, strips, block) as an image (S, *shape): rows, columns, channels."""
+        samples, tiles, height, strips, _ = stored.shape
+        lanes = stored[..., : self.writes * self.outputs]
+        split = lanes.reshape(samples, tiles, height, strips, self.writes, self.outputs).transpose(0, 2, 3, 4, 1, 5)
+        image: Array = split.reshape(samples, height, strips * self.writes, tiles * self.outputs)
+        return image[:, :, : shape[1], : shape[2]]
+
+
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A layer and its constants.
@@ -35,6 +71,7 @@ class Lowered:
     the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
     each output row and column (see classes_of). `parameters`: tiles of parameters.py; None if the machine reads none.
     `inputs`, `outputs` int64: the channels that the machine reads and computes, if not all (see constant.py).
+    `strip`: the layout of strips, if tiles hold strips (see strips.py). `others`: other forms of the same node.
     """
 
     layer: Layer
@@ -45,6 +82,8 @@ class Lowered:
     parameters: Array | None = None
     inputs: Array | None = None
     outputs: Array | None = None
+    strip: Strip | None = None
+    others: tuple[Lowered, ...] = ()
 
 
 class Bounds(NamedTuple):

@@ -20,7 +20,7 @@ from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
 from tilewright.targets.vta.compiler.layer import columns_of
-from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_offset, held_zero_point
+from tilewright.targets.vta.compiler.lowered import Strip, given_back, held_codes, held_offset, held_zero_point
 
 #: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -76,6 +76,12 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
     """Return the codes `held`, int8 (S, *shape), laid out as tiles, uint8 (S, bytes); `form`: the layer in `meta`."""
     samples, batch, block = held.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
+    if form["strip"]:
+        tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)
+        held = merge_samples(held)
+        laid_out = Strip(*form["strip"]).laid_out(held, in_tiles, pixels // held.shape[1], block)
+        tiles[:, :, :, 0] = laid_out.reshape(samples, in_tiles, pixels, block)
+        return tiles.reshape(samples, -1).view(np.uint8)
     if form["matrix"]:
         rows = _folded(_rows(site, held, block), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
@@ -169,16 +175,25 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array |
     if isinstance(site.node.op, MatMul):
         rows = site.output.shape[-2]
         return _product_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
+    if form["strip"]:
+        strips = form["out_pixels"] // shape[1]
+        acc = acc.reshape(samples, form["out_tiles"], shape[1], strips, block)
+        acc = Strip(*form["strip"]).gathered(acc, (shape[1], shape[2], channels))
+        return _spread(acc.reshape(samples, *shape[:-1], channels), shape, computed)
     # [channel tile][pixel][block] to channels last.
     acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
     if fold > 1:
         acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
-    acc = acc.reshape(samples, *shape[:-1], channels)
-    if computed is not None:
-        every = np.zeros((samples, *shape), acc.dtype)
-        every[..., computed] = acc
-        return every
-    return acc
+    return _spread(acc.reshape(samples, *shape[:-1], channels), shape, computed)
+
+
+def _spread(acc: Array, shape: tuple[int, ...], computed: Array | None) -> Array:
+    """Return the accumulators of the channels `computed` as (S, *shape), with 0 for other channels."""
+    if computed is None:
+        return acc
+    every = np.zeros((len(acc), *shape), acc.dtype)
+    every[..., computed] = acc
+    return every
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:

@@ -70,8 +70,8 @@ class Plan:
     """How a layer is cut: a group is `rows` x `columns` pixels of `outs` output channel tiles.
 
     A chunk is `sums` input channel tiles. `outside`: whether the outer loop is over image tiles ("space") or output
-    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: whether the
-    first or last group is cut into smaller ones, so that sums start earlier and less is left to store at the end.
+    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: how
+    often the first or last group is halved, so that sums start earlier and less is left to store at the end.
     """
 
     layer: Layer
@@ -83,13 +83,18 @@ class Plan:
     inp: int
     wgt: int
     acc: int
-    head: bool = False
-    tail: bool = False
+    head: int = 0
+    tail: int = 0
 
     @property
     def tapers(self) -> bool:
         """Whether groups are large enough for `head` and `tail` to cut them."""
-        return (self.columns if self.layer.matrix else self.rows) > 2
+        return (self.columns if self._axis else self.rows) > 2
+
+    @property
+    def _axis(self) -> int:
+        """The axis along which groups are cut: 0 for rows, 1 for columns."""
+        return int(self.layer.matrix or (self.layer.planes > 1 and self.rows <= 2))
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
@@ -144,16 +149,18 @@ class Plan:
         return columns * -(-self.layer.out[0] // self.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """Yield a group in three pieces, a half and two quarters; if `growing`, the half comes last.
+        """Yield a group in pieces: a half, a quarter and so on, the last two equal; if `growing`, in reverse order.
 
         If `growing`, each piece loads its own inputs, so that the first starts early. If not, all pieces use one load.
         """
-        axis = 1 if self.layer.matrix else 0
+        axis = self._axis
         whole = group.columns if axis else group.rows
-        half = -(-whole.extent // 2)
-        quarter = -(-(whole.extent - half) // 2)
-        sizes = tuple(size for size in (half, quarter, whole.extent - half - quarter) if size)
-        for part in pieces(self.layer, axis, whole, sizes[::-1] if growing else sizes, shared=not growing):
+        sizes, left = [], whole.extent
+        for _ in range(self.head if growing else self.tail):
+            sizes.append(-(-left // 2))
+            left -= sizes[-1]
+        parts = tuple(size for size in (*sizes, left) if size)
+        for part in pieces(self.layer, axis, whole, parts[::-1] if growing else parts, shared=not growing):
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
     def _chunks(self, index: int, outs: Range) -> tuple[Chunk, ...]:
@@ -189,7 +196,8 @@ class Plan:
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
             f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}\n"
-            f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
+            f"{f'first group halved {self.head} times; ' if self.head else ''}"
+            f"{f'last group halved {self.tail} times; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
 

@@ -38,6 +38,8 @@ LEAST = 4
 HANDOVER = 40
 #: Number of best plans whose variants are timed.
 REFINED = 2
+#: How often the first and the last group are halved in these variants; the last group's byte planes take long to store.
+CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
 #: Least number of groups timed at the end of a layer; at the start, twice as many.
@@ -92,7 +94,7 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 
 def _variants(plan: Plan) -> Iterator[Plan]:
     """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
-    for head, tail in ((False, True), (True, False), (True, True)) if plan.tapers else ():
+    for head, tail in (FINE_CUTS if plan.layer.planes > 1 else CUTS) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 

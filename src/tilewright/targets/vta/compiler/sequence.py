@@ -89,7 +89,7 @@ class _Waiting(NamedTuple):
 class Planes:
     """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
 
-    The time of that store is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
+    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed.
     """
 
     def __init__(self, plan: Plan, costs: Costs) -> None:
@@ -97,8 +97,16 @@ class Planes:
         line = costs.config.pipeline
         self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
         self._time = [0] * len(line.units)
+        self._port = 0  # cycle in which all reads so far have ended
+        self._arrival: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its data arrive
+        self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
         self._waiting: deque[_Waiting] = deque()
         self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
+
+    def loads(self, name: str, slot: int, cycles: int) -> None:
+        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
+        self._port = max(self._port, self._last.get((name, slot), 0)) + cycles
+        self._arrival[name, slot] = self._port + self._costs.latency
 
     def before(self, acc: int) -> Iterator[Item]:
         """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
@@ -110,11 +118,16 @@ class Planes:
 
     def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
         """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
+        slots = ("inp", inp), ("wgt", wgt)
+        arrival = max(self._arrival.get(slot, 0) for slot in slots)
         for run in sums:
-            while self._waiting and self._waiting[0].ready <= max(self._time[self._gemm], self._time[self._alu]):
+            start = max(self._time[self._gemm], arrival)
+            while self._waiting and self._waiting[0].ready <= max(start, self._time[self._alu]):
                 yield from self._shift()
             if self._planes > 1:
-                self._time[self._gemm] += sum(map(self._costs.step, run.steps))
+                start = max(self._time[self._gemm], arrival)
+                self._time[self._gemm] = start + sum(map(self._costs.step, run.steps))
+                self._last.update(dict.fromkeys(slots, self._time[self._gemm]))
             yield Compute(run, acc, inp, wgt)
 
     def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
@@ -142,8 +155,11 @@ class Planes:
     def _put(self, group: Group, acc: int, plane: int) -> Iterator[Item]:
         yield Store(acc, group, plane)
         if self._planes > 1:
-            spent = self._costs.latency + self._costs.box(group.stores(self._layer), self._costs.config.out)
-            done = self._time[self._store] = max(self._time[self._store], self._time[self._alu]) + spent
+            costs = self._costs
+            spent = costs.box(group.stores(self._layer), costs.config.out)
+            start = max(self._time[self._store], self._time[self._alu] + costs.handover.core)
+            self._time[self._store] = start + spent + costs.handover.turn
+            done = start + spent + costs.handover.stored
             if plane + 1 < self._planes:
                 self._waiting.append(_Waiting(done, group, acc, plane + 1))
             else:  # a single compute unit also writes out: the slot is busy until stored
@@ -168,6 +184,7 @@ class Walk:
         self._cleared: list[int] = []  # by group: one past its clearing, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
+        self._loaded: list[tuple[str, int, Load]] = []  # new loads: memory, slot
         self._now = -1
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
@@ -193,6 +210,9 @@ class Walk:
             par = self._parameters(group)
             for chunk in group.chunks:
                 inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
+                for name, slot, load in self._loaded:
+                    planes.loads(name, slot, self.load_cycles(load))
+                self._loaded.clear()
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                 if key not in known:
                     known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
@@ -256,6 +276,7 @@ class Walk:
             again, stored = group + self._plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
             self.loads.append(Load(max(free, at, stored + 1), need, self._now, item, free, stored))
+        self._loaded.append((name, slot, self.loads[-1]))
 
     def _use(self, name: str, slot: int) -> None:
         region: Region = getattr(self._where, name)

@@ -27,7 +27,7 @@ from tilewright.targets.vta.compiler.layer import Layer, Transfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
-from tilewright.targets.vta.timing import MODELS, Intervals, Timing
+from tilewright.targets.vta.timing import MODELS, Handover, Intervals, Timing
 
 #: The smallest code, with which a maximum starts.
 LEAST = -128
@@ -215,6 +215,10 @@ class Costs:
         """Cycles from the request of a transfer to its first data."""
         port = self.timing.channel(self.config)
         return port.latency if port.burst else 0
+
+    @cached_property
+    def handover(self) -> Handover:
+        return self.timing.handover(self.config)
 
     @cached_property
     def row(self) -> int:
