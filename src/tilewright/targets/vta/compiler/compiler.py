@@ -242,6 +242,7 @@ def _layer(member: Member, name: Names) -> dict[str, Any]:
         "planes": layer.planes,
         "fold": layer.fold,
         "strip": member.lowered.strip and list(member.lowered.strip),
+        "turned": member.lowered.turned,
         "plan": member.plan.dump(),
     }
 
@@ -261,5 +262,6 @@ def _view(view: View) -> dict[str, Any]:
         "planes": 1,
         "fold": 1,
         "strip": None,
+        "turned": False,
         "plan": "a view of data in DRAM, no instructions",
     }

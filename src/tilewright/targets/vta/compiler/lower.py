@@ -295,8 +295,26 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Lower an average pool to a layer that sums codes; the host divides the sums."""
-    return _pooled(site, op.window, context, 1)
+    """Lower an average pool to a layer that sums codes; the host divides the sums.
+
+    A pool over the whole image has a second form, in which image rows have the place of input channel tiles: sums then
+    begin when the first rows are loaded.
+    """
+    lowered = _pooled(site, op.window, context, 1)
+    layer, (height, width) = lowered.layer, lowered.layer.size
+    if context.known is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
+        return lowered
+    rows = replace(
+        layer,
+        size=(layer.in_tiles, width),
+        out=(layer.out_tiles, 1),
+        in_tiles=height,
+        out_tiles=1,
+        link="dense",
+        window=Window((1, width)),
+        packing=f"{layer.packing}, row by row",
+    )
+    return replace(lowered, others=(replace(lowered, layer=rows, turned=True),))
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:

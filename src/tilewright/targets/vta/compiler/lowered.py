@@ -71,7 +71,8 @@ class Lowered:
     the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
     each output row and column (see classes_of). `parameters`: tiles of parameters.py; None if the machine reads none.
     `inputs`, `outputs` int64: the channels that the machine reads and computes, if not all (see constant.py).
-    `strip`: the layout of strips, if tiles hold strips (see strips.py). `others`: other forms of the same node.
+    `strip`: the layout of strips, if tiles hold strips (see strips.py). `turned`: the input lies as [row][channel
+    tile][column]. `others`: other forms of the same node.
     """
 
     layer: Layer
@@ -83,6 +84,7 @@ class Lowered:
     inputs: Array | None = None
     outputs: Array | None = None
     strip: Strip | None = None
+    turned: bool = False
     others: tuple[Lowered, ...] = ()
 
 

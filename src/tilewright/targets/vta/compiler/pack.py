@@ -82,6 +82,8 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
         laid_out = Strip(*form["strip"]).laid_out(held, in_tiles, pixels // held.shape[1], block)
         tiles[:, :, :, 0] = laid_out.reshape(samples, in_tiles, pixels, block)
         return tiles.reshape(samples, -1).view(np.uint8)
+    if form["turned"]:  # from [row][channel tile][column]
+        in_tiles, pixels = pixels // held.shape[3], in_tiles * held.shape[3]
     if form["matrix"]:
         rows = _folded(_rows(site, held, block), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
@@ -96,6 +98,8 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
     if rows.shape[2] % block:
         tiles[:, whole, :count, : rows.shape[2] % block] = rows[:, :, whole * block :]
     base = tiles if tiles.base is None else tiles.base
+    if form["turned"]:
+        base = base.reshape(samples, in_tiles, *held.shape[2:4], -1).swapaxes(1, 2)
     return base.reshape(samples, -1).view(np.uint8)
 
 
@@ -157,8 +161,11 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array |
     `computed` int64: the channels in the result; None if all. The accumulators of the others are 0.
     """
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
-    stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
-    stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
+    tiles, positions = form["out_tiles"], form["out_pixels"]
+    if form["turned"]:  # each row is a channel tile
+        tiles, positions = positions, tiles
+    stored = data.reshape(samples, planes, tiles, positions, batch, block)
+    stored = stored.reshape(samples, planes, tiles, -1, block) if form["matrix"] else stored[:, :, :, :, 0]
     shape, fold = site.output.shape, form["fold"]
     channels, size = shape[-1] if computed is None else len(computed), site.output.size // shape[-1]
     width = size if form["matrix"] else columns_of(shape)

@@ -27,6 +27,7 @@ from tilewright.targets.vta.compiler.work import (
     LoadParameters,
     LoadWeights,
     Store,
+    clear,
     closing,
     costs_of,
     opening,
@@ -35,6 +36,9 @@ from tilewright.targets.vta.compiler.work import (
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
+
+#: Accumulator tiles that are cleared at most while a layer's first loads arrive.
+IDLE = 256
 
 
 class Stage(NamedTuple):
@@ -116,7 +120,9 @@ class Planes:
             yield from self._shift()
         self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
 
-    def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
+    def placed(
+        self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
+    ) -> Iterator[Item]:
         """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
         slots = ("inp", inp), ("wgt", wgt)
         arrival = max(self._arrival.get(slot, 0) for slot in slots)
@@ -128,7 +134,7 @@ class Planes:
                 start = max(self._time[self._gemm], arrival)
                 self._time[self._gemm] = start + sum(map(self._costs.step, run.steps))
                 self._last.update(dict.fromkeys(slots, self._time[self._gemm]))
-            yield Compute(run, acc, inp, wgt)
+            yield Compute(run, acc, inp, wgt, pieces=pieces)
 
     def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
         """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
@@ -194,31 +200,37 @@ class Walk:
         self._plans.append(stage.plan)
         layer, config = stage.plan.layer, self._config
         self._held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
+        self._pieces: dict[int, tuple[Range, ...]] = {}  # by weight slot: the pieces in which its chunk was loaded
         self._sources = [np.concatenate([self._stored[index] for index in made]) for made in stage.reads]
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
         planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
         known: dict[Hashable, tuple[Run, ...]] = {}
+        groups = list(groups)
         cleared = [0] * stage.plan.acc  # by accumulator slot: how many of its tiles this layer has cleared
-        for group in groups:
+        for turn, group in enumerate(groups):
             acc = len(self._cleared) % stage.plan.acc
             self._put(planes.before(acc))
             self._put(planes.placed(runs(opening(layer, group, cleared[acc])), acc))
             cleared[acc] = max(cleared[acc], group.tiles)
             self._cleared.append(len(self.work))
+            if turn == 0 and layer.carries:
+                self._clear(groups, cleared)
             par = self._parameters(group)
             for chunk in group.chunks:
-                inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
-                for name, slot, load in self._loaded:
-                    planes.loads(name, slot, self.load_cycles(load))
-                self._loaded.clear()
-                key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
-                if key not in known:
-                    known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
-                self._put(planes.placed(known[key], acc, inp, wgt))
+                inp = self._inputs(group, chunk)
+                if turn == 0 and self._alone and self._in_pieces(chunk):
+                    self._begin(planes, group, chunk, acc, inp, limit)
+                else:
+                    wgt = self._weights(chunk.weights)
+                    self._note_loads(planes)
+                    key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
+                    if key not in known:
+                        known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
+                    self._put(planes.placed(known[key], acc, inp, wgt, self._pieces.get(wgt, ())))
+                    self._use("wgt", wgt)
                 self._use("inp", inp)
-                self._use("wgt", wgt)
             last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
             self._put(Compute(run, acc, par=par) for run in runs(last, apart))
             if par >= 0:
@@ -226,6 +238,47 @@ class Walk:
             self._put(planes.stored(group, acc, last))
             self._note_stored(group)
         self._put(planes.rest())
+
+    def _clear(self, groups: Sequence[Group], cleared: list[int]) -> None:
+        """Append the clearing of the other accumulator slots, while the first group waits for its loads."""
+        left, own = IDLE - cleared[0], len(self._cleared) - 1
+        for slot in range(1, len(cleared)):
+            acc, tiles = (
+                (own + slot) % len(cleared),
+                max((group.tiles for group in groups[slot :: len(cleared)]), default=0),
+            )
+            if 0 < tiles <= left:
+                left -= tiles
+                cleared[acc] = tiles
+                self._put(Compute(run, acc) for run in runs((clear(tiles),)))
+
+    def _in_pieces(self, chunk: Chunk) -> bool:
+        """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
+        layer, plan = self._plan.layer, self._plan
+        rows = layer.planes > 1 and layer.window.kernel[0] > 1 and not layer.shared
+        return rows and plan.weight_tiles(chunk.weights) == layer.taps and self._held["wgt"].find(chunk.weights) is None
+
+    def _begin(self, planes: Planes, group: Group, chunk: Chunk, acc: int, inp: int, limit: int) -> None:
+        """Append the sums of a chunk for the first group, a row of the kernel at a time, each after its weights."""
+        slot, (height, width) = self._held["wgt"].take(chunk.weights), self._plan.layer.window.kernel
+        pieces = self._pieces[slot] = tuple(Range(y * width, width) for y in range(height))
+        used = {
+            taps.first + k: taps._replace(first=taps.first + k, size=1)
+            for taps in group.rows.taps
+            for k in range(taps.size)
+        }
+        for y in sorted(range(height), key=lambda y: (y not in used, y)):
+            self._load("wgt", slot, LoadWeights(slot, chunk.weights, pieces[y], True))
+            self._note_loads(planes)
+            if y in used:
+                row = group._replace(rows=group.rows._replace(taps=(used[y],)))
+                self._put(planes.placed(runs(sums(self._plan, row, chunk, limit), True), acc, inp, slot, (pieces[y],)))
+        self._use("wgt", slot)
+
+    def _note_loads(self, planes: Planes) -> None:
+        for name, slot, load in self._loaded:
+            planes.loads(name, slot, self.load_cycles(load))
+        self._loaded.clear()
 
     def _put(self, items: Iterable[Item]) -> None:
         self.work.extend((self._now, item) for item in items)
@@ -242,6 +295,7 @@ class Walk:
         slot = self._held["wgt"].find(chunk)
         if slot is None:
             slot = self._held["wgt"].take(chunk)
+            self._pieces.pop(slot, None)
             self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._plan.weight_tiles(chunk))))
         return slot
 

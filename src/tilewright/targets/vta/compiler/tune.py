@@ -327,7 +327,7 @@ def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | No
     """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None
-    if not isinstance(load.item, LoadWeights):
+    if not isinstance(load.item, LoadWeights) or load.item.piece:
         return None, load
     tiles = load.item.tiles
     count = min(int(cycles * tiles.size / walk.load_cycles(load)), tiles.size - 1)

@@ -49,21 +49,29 @@ class LoadParameters(NamedTuple):
 
 
 class LoadWeights(NamedTuple):
-    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot."""
+    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
+
+    `piece`: the runs that use the chunk name its pieces (Compute.pieces), and need not wait for other pieces.
+    """
 
     slot: int
     chunk: int
     tiles: Range
+    piece: bool = False
 
 
 class Compute(NamedTuple):
-    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none)."""
+    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
+
+    `pieces`: the tiles of the weight slot that it may read, if they are loaded as pieces; () for the whole slot.
+    """
 
     run: Run
     acc: int
     inp: int = -1
     wgt: int = -1
     par: int = -1
+    pieces: tuple[Range, ...] = ()
 
 
 class Store(NamedTuple):
