@@ -73,6 +73,16 @@ class Chain:
         if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # its matrices are in tiles of their own
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
+    def stores_first(self, batch: int) -> Chain:
+        """Return a chain of the same independent members: those with the most bytes to store per micro-op come first.
+
+        Their last byte planes are then stored while the others compute.
+        """
+        found = Chain()
+        for member in sorted(self.members, key=lambda member: _work_per_byte(member.lowered.layer)):
+            found.add(member.site, member.lowered, member.plan, batch)
+        return found
+
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
         """Replace the members' plans by `plans`, in order; return the new members."""
         made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
@@ -113,6 +123,12 @@ class Chain:
         self.segments = [segment for segment in self.segments if segment not in parts]
         self.segments.append(tuple(member for part in parts for member in part))
         return True
+
+
+def _work_per_byte(layer: Layer) -> float:
+    """Return the micro-ops of a layer, divided by the number of tiles that it stores, counting each byte plane."""
+    tiles = layer.out_tiles * layer.out_pixels
+    return (layer.gemm_uops() + tiles * (layer.planes - 1)) / (tiles * layer.planes)
 
 
 def operands(site: Site, layer: Layer) -> list[str]:
@@ -179,21 +195,23 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
         if chained and chain.view(site, config.block):
             continue
         found = placed(site, context)
-        joined = None if isinstance(found, str) or not chained else _joined(chain, site, found, context)
+        joined = None if isinstance(found, str) else _joined(chain, site, found, context)
         if joined is None and chain.members:
-            yield chain
+            yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
             chain.add(site, *(joined or found), batch=config.batch)
     if chain.members:
-        yield chain
+        yield chain if chained else chain.stores_first(config.batch)
 
 
 def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Context) -> tuple[Lowered, Plan] | None:
     """Return the layer and plan with which a node can be the chain's next member; None if it cannot."""
     own = {node.site.output.name for node in chain.nodes}
+    if context.known is not None:  # the host finishes each layer
+        return None if own.intersection(site.node.inputs) else found
     for single in (False, True):
         candidate = placed(site, context._replace(single=True)) if single else found
         if isinstance(candidate, str):

@@ -266,7 +266,7 @@ class Places:
 
     def __init__(self, config: Config, alone: bool) -> None:
         self._config, self._alone = config, alone
-        self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
+        self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
     def take(self, plan: Plan) -> Regions:
         """Return the on-chip memory regions of the next layer, whose plan is `plan`."""
@@ -280,9 +280,16 @@ class Places:
         return Regions(
             self._region("inp", config.inp.depth, needs.inp, plan.inp),
             self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
-            Region(0, accumulator_tiles(config, plan.layer) // plan.acc, plan.acc),
+            self._accumulators(plan, needs.acc),
             par._replace(base=first + par.base),
         )
+
+    def _accumulators(self, plan: Plan, need: int) -> Region:
+        """Return the accumulator slots of a layer; beside those of the layer before if its byte planes may be left."""
+        tiles = accumulator_tiles(self._config, plan.layer)
+        if self._alone or plan.layer.planes == 1 or self._config.stages > 3:
+            return Region(0, tiles // plan.acc, plan.acc)
+        return self._region("acc", tiles, need, plan.acc)
 
     def _region(self, name: str, depth: int, need: int, count: int) -> Region:
         if self._alone:

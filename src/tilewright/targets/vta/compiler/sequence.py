@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.layer import Layer, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.work import (
     Compute,
@@ -82,29 +82,42 @@ class Listing:
 
 
 class _Waiting(NamedTuple):
-    """A group in accumulator slot `acc`, whose byte plane `plane` may be shifted down from cycle `ready` on."""
+    """A group of layer number `owner`, in accumulator slot `acc`: its `plane` may be shifted from `ready` on."""
 
     ready: int
+    owner: int
+    layer: Layer
     group: Group
     acc: int
     plane: int
 
 
 class Planes:
-    """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
+    """Orders the ALU shifts for the second and later byte planes: each runs once the previous plane is stored.
 
-    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed.
+    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed. Items are
+    yielded with the index of their layer: the last shifts of a layer may run between the sums of the next layer.
     """
 
-    def __init__(self, plan: Plan, costs: Costs) -> None:
-        self._layer, self._planes, self._costs = plan.layer, plan.layer.planes, costs
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
         line = costs.config.pipeline
         self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
         self._time = [0] * len(line.units)
         self._port = 0  # cycle in which all reads so far have ended
+        self._waiting: deque[_Waiting] = deque()
+        self._index, self._regions = -1, list[Region]()
+
+    def layer(self, plan: Plan, where: Region) -> Iterator[tuple[int, Item]]:
+        """Begin a layer with accumulator slots `where`. Yield the shifts and stores that cannot wait for its sums."""
+        if plan.layer.planes == 1 or any(where.base < old.end and old.base < where.end for old in self._regions):
+            yield from self.rest()
+            self._regions.clear()
+        self._index += 1
+        self._regions.append(where)
+        self._layer, self._planes = plan.layer, plan.layer.planes
         self._arrival: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its data arrive
         self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
-        self._waiting: deque[_Waiting] = deque()
         self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
 
     def loads(self, name: str, slot: int, cycles: int) -> None:
@@ -112,9 +125,9 @@ class Planes:
         self._port = max(self._port, self._last.get((name, slot), 0)) + cycles
         self._arrival[name, slot] = self._port + self._costs.latency
 
-    def before(self, acc: int) -> Iterator[Item]:
+    def before(self, acc: int) -> Iterator[tuple[int, Item]]:
         """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
-        while any(waiting.acc == acc for waiting in self._waiting):
+        while any(waiting.acc == acc and waiting.owner == self._index for waiting in self._waiting):
             yield from self._shift()
         while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
             yield from self._shift()
@@ -122,7 +135,7 @@ class Planes:
 
     def placed(
         self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
-    ) -> Iterator[Item]:
+    ) -> Iterator[tuple[int, Item]]:
         """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
         slots = ("inp", inp), ("wgt", wgt)
         arrival = max(self._arrival.get(slot, 0) for slot in slots)
@@ -134,15 +147,15 @@ class Planes:
                 start = max(self._time[self._gemm], arrival)
                 self._time[self._gemm] = start + sum(map(self._costs.step, run.steps))
                 self._last.update(dict.fromkeys(slots, self._time[self._gemm]))
-            yield Compute(run, acc, inp, wgt, pieces=pieces)
+            yield self._index, Compute(run, acc, inp, wgt, pieces=pieces)
 
-    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
+    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
         """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
         if self._planes > 1:
             self._run(steps, self._time[self._gemm])
-        return self._put(group, acc, 0)
+        return self._put(self._index, self._layer, group, acc, 0)
 
-    def rest(self) -> Iterator[Item]:
+    def rest(self) -> Iterator[tuple[int, Item]]:
         """Yield all remaining shifts and stores of byte planes."""
         while self._waiting:
             yield from self._shift()
@@ -150,25 +163,25 @@ class Planes:
     def _run(self, steps: Sequence[Step], ready: int) -> None:
         self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
 
-    def _shift(self) -> Iterator[Item]:
-        ready, group, acc, plane = self._waiting.popleft()
+    def _shift(self) -> Iterator[tuple[int, Item]]:
+        ready, index, layer, group, acc, plane = self._waiting.popleft()
         steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)
         for run in runs(steps):
-            yield Compute(run, acc)
-        yield from self._put(group, acc, plane)
+            yield index, Compute(run, acc)
+        yield from self._put(index, layer, group, acc, plane)
 
-    def _put(self, group: Group, acc: int, plane: int) -> Iterator[Item]:
-        yield Store(acc, group, plane)
-        if self._planes > 1:
+    def _put(self, index: int, layer: Layer, group: Group, acc: int, plane: int) -> Iterator[tuple[int, Item]]:
+        yield index, Store(acc, group, plane)
+        if layer.planes > 1:
             costs = self._costs
-            spent = costs.box(group.stores(self._layer), costs.config.out)
+            spent = costs.box(group.stores(layer), costs.config.out)
             start = max(self._time[self._store], self._time[self._alu] + costs.handover.core)
             self._time[self._store] = start + spent + costs.handover.turn
             done = start + spent + costs.handover.stored
-            if plane + 1 < self._planes:
-                self._waiting.append(_Waiting(done, group, acc, plane + 1))
-            else:  # a single compute unit also writes out: the slot is busy until stored
+            if plane + 1 < layer.planes:
+                self._waiting.append(_Waiting(done, index, layer, group, acc, plane + 1))
+            elif index == self._index:  # a single compute unit also writes out: the slot is busy until stored
                 self._free[acc] = done if self._gemm == self._alu else self._time[self._alu]
 
 
@@ -190,6 +203,7 @@ class Walk:
         self._cleared: list[int] = []  # by group: one past its clearing, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
+        self._planes = Planes(costs)
         self._loaded: list[tuple[str, int, Load]] = []  # new loads: memory, slot
         self._now = -1
 
@@ -205,22 +219,23 @@ class Walk:
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
         listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        planes, apart = Planes(stage.plan, self.costs), self.apart or layer.planes > 1
+        planes, apart = self._planes, self.apart or layer.planes > 1
+        self.work.extend(planes.layer(stage.plan, where.acc))
         known: dict[Hashable, tuple[Run, ...]] = {}
         groups = list(groups)
         cleared = [0] * stage.plan.acc  # by accumulator slot: how many of its tiles this layer has cleared
         for turn, group in enumerate(groups):
             acc = len(self._cleared) % stage.plan.acc
-            self._put(planes.before(acc))
-            self._put(planes.placed(runs(opening(layer, group, cleared[acc])), acc))
+            self.work.extend(planes.before(acc))
+            self.work.extend(planes.placed(runs(opening(layer, group, cleared[acc])), acc))
             cleared[acc] = max(cleared[acc], group.tiles)
             self._cleared.append(len(self.work))
-            if turn == 0 and layer.carries:
+            if turn == self._now == 0 and layer.carries:
                 self._clear(groups, cleared)
             par = self._parameters(group)
             for chunk in group.chunks:
                 inp = self._inputs(group, chunk)
-                if turn == 0 and self._alone and self._in_pieces(chunk):
+                if turn == 0 and self._in_pieces(chunk):
                     self._begin(planes, group, chunk, acc, inp, limit)
                 else:
                     wgt = self._weights(chunk.weights)
@@ -228,16 +243,19 @@ class Walk:
                     key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                     if key not in known:
                         known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
-                    self._put(planes.placed(known[key], acc, inp, wgt, self._pieces.get(wgt, ())))
+                    self.work.extend(planes.placed(known[key], acc, inp, wgt, self._pieces.get(wgt, ())))
                     self._use("wgt", wgt)
                 self._use("inp", inp)
             last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
             self._put(Compute(run, acc, par=par) for run in runs(last, apart))
             if par >= 0:
                 self._use("par", par)
-            self._put(planes.stored(group, acc, last))
+            self.work.extend(planes.stored(group, acc, last))
             self._note_stored(group)
-        self._put(planes.rest())
+
+    def finish(self) -> None:
+        """Append the work that is left after the last layer."""
+        self.work.extend(self._planes.rest())
 
     def _clear(self, groups: Sequence[Group], cleared: list[int]) -> None:
         """Append the clearing of the other accumulator slots, while the first group waits for its loads."""
@@ -272,7 +290,9 @@ class Walk:
             self._note_loads(planes)
             if y in used:
                 row = group._replace(rows=group.rows._replace(taps=(used[y],)))
-                self._put(planes.placed(runs(sums(self._plan, row, chunk, limit), True), acc, inp, slot, (pieces[y],)))
+                self.work.extend(
+                    planes.placed(runs(sums(self._plan, row, chunk, limit), True), acc, inp, slot, (pieces[y],))
+                )
         self._use("wgt", slot)
 
     def _note_loads(self, planes: Planes) -> None:
@@ -372,6 +392,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
         walk.layer(stage, where, stage.plan.groups())
+    walk.finish()
     return walk
 
 
@@ -380,6 +401,7 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)
+    walk.finish()
     return walk
 
 

@@ -156,7 +156,13 @@ class _Chain:
                 break
             seen.add(layer)
             before = best.cycles
-            for plan in ranked(layer, self.config, self.timing)[:TRIED]:
+            plans = ranked(layer, self.config, self.timing)
+            if layer.planes > 1 and len(best.stages) > 1:  # the more sums a layer leaves on chip, the more overlap
+                roomy = sorted(plans, key=lambda plan: -plan.acc * plan.needs().acc)
+                plans = (*plans[:TRIED], *roomy[:TRIED])
+            else:
+                plans = plans[:TRIED]
+            for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))
                     if stage.plan.layer.canonical == layer
