@@ -53,7 +53,7 @@ class Strip(NamedTuple):
         found[..., : self.reads * self.channels] = split.reshape(samples, tiles, height, strips, -1)
         return found
 
-    def gathered(self, stored: Array, shape: tuple[int, int, int]) -> Array:
+    def gathered(self, stored: Array, shape: Sequence[int]) -> Array:
         """Return results (S, tiles, rows, strips, block) as an image (S, *shape): rows, columns, channels."""
         samples, tiles, height, strips, _ = stored.shape
         lanes = stored[..., : self.writes * self.outputs]
