@@ -274,6 +274,8 @@ class Walk:
         """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
         layer, plan = self._plan.layer, self._plan
         rows = layer.planes > 1 and layer.window.kernel[0] > 1 and not layer.shared
+        if plan.inp + plan.wgt * layer.window.kernel[0] > self._config.token_depth:  # each load may push a token
+            return False
         return rows and plan.weight_tiles(chunk.weights) == layer.taps and self._held["wgt"].find(chunk.weights) is None
 
     def _begin(self, planes: Planes, group: Group, chunk: Chunk, acc: int, inp: int, limit: int) -> None:
