@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright import targets
 from tilewright.array import Array, one_thread, uncollected
-from tilewright.errors import InputError
+from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import RUNNER, HostStep, Launch, Program
@@ -104,6 +104,27 @@ def run_bare(program: Program, *, timing: str | None = None, check: bool = True)
     return job.result(name, "", outputs, layers, findings)  # no rounding mode: the host requantises nothing
 
 
+def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
+    """Time each launch of a program without computing values, on a target that can.
+
+    Raises MachineError if a launch cannot run to its end.
+    """
+    target, options = targets.get(program.target), RunOptions(timing, check=False, values=False, serial=False)
+    for launch in program.launches:
+        with one_thread():
+            found = target.launch(program, launch, {}, options)
+        if found.trace is None:
+            raise MachineError(f"launch '{launch.name}'", "cannot run to its end")
+        yield launch, found
+
+
+def layer_cycles(launch: Launch, found: LaunchResult) -> dict[str, int]:
+    """Return the cycles of each layer of a timed launch, by name."""
+    if found.parts:
+        return {name: part.cycles for name, part in zip(launch.nodes, found.parts, strict=True)}
+    return {launch.name: found.trace.cycles if found.trace else 0}
+
+
 def samples_together(graph: Graph) -> int:
     """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
@@ -156,6 +177,7 @@ class _Job:
             seconds=perf_counter() - began,
             bound=result.bound,
             trace=trace,
+            events=result.events,
         )
         return layer, result
 
@@ -192,14 +214,15 @@ def _block(
     """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
     steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
     values: dict[str, Array] = dict(samples)
-    last_use = {name: node.name for node in graph.nodes for name in node.inputs}
+    reads = {node.name: node.inputs for node in graph.nodes}
+    last_use = {name: index for index, (_, nodes) in enumerate(steps) for node in nodes for name in reads[node]}
     ran = {name for _, nodes in steps for name in nodes}
     passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
     kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
     job.bound = 0
-    for index, (step, nodes) in enumerate(steps):
+    for index, (step, _) in enumerate(steps):
         if progress:
             progress(index, len(steps), step.name)
         if isinstance(step, HostStep):
@@ -208,7 +231,7 @@ def _block(
             rows, found = _launch(job, graph, step, values)
             layers.extend(rows)
             findings.extend(finding.inside(step.name) for finding in found)
-        for name in [name for name in values if last_use.get(name) in nodes and name not in kept]:
+        for name in [name for name in values if last_use.get(name) == index and name not in kept]:
             del values[name]
     return {name: values[name] for name in graph.outputs}, layers, findings
 
@@ -257,6 +280,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             bound=part.bound,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
+            events=None if index else whole.events,
         )
         for index, (node, count, part, executed) in enumerate(each)
     ]

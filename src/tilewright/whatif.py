@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilewright import targets
-from tilewright.array import Array, one_thread
-from tilewright.errors import ConfigError, MachineError, TilewrightError
+from tilewright.array import Array
+from tilewright.errors import ConfigError, TilewrightError
 from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
-from tilewright.run import run
-from tilewright.sim.passes import RunOptions
+from tilewright.run import layer_cycles, run, timed
 from tilewright.targets import given
 from tilewright.targets.base import Change, Explores
 
@@ -106,16 +105,8 @@ def _timed(program: Program, timing: str) -> Iterator[tuple[str, int]]:
 
     Raises MachineError if a launch cannot run to its end.
     """
-    target, options = targets.get(program.target), RunOptions(timing, check=False, values=False, serial=False)
-    for launch in program.launches:
-        with one_thread():
-            found = target.launch(program, launch, {}, options)
-        if found.trace is None:
-            raise MachineError(f"launch '{launch.name}'", "cannot run to its end")
-        if found.parts:
-            yield from zip(launch.nodes, (part.cycles for part in found.parts), strict=True)
-        else:
-            yield launch.name, found.trace.cycles
+    for launch, found in timed(program, timing):
+        yield from layer_cycles(launch, found).items()
 
 
 def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> Iterator[tuple[str, int]]:

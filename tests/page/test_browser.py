@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -49,8 +50,8 @@ class Opened:
         self.page.goto(path.as_uri())
         self.page.wait_for_function("document.documentElement.dataset.ready")
 
-    def value(self, script: str) -> Any:
-        return self.page.evaluate(script)
+    def value(self, script: str, given: Any = None) -> Any:
+        return self.page.evaluate(script, given)
 
     def settled(self, script: str) -> Any:
         """Return the value of a script after the next frame, in which figures are drawn again."""
@@ -100,7 +101,7 @@ def test_every_number_is_that_of_json(target: str, browser: Browser, run: Run) -
         assert shown == expected
     cards = opened.page.locator(".cards").inner_text()
     assert f"{printed['cycles']:,}" in cards
-    legend = opened.page.locator(".legend").inner_text()
+    legend = opened.page.locator(".causes + .legend").inner_text()
     for cause, cycles in printed["causes"].items():
         assert cause in legend and f"{cycles:,}" in legend
     assert not opened.said
@@ -121,6 +122,58 @@ def test_instructions_are_those_of_the_trace(digits: Opened) -> None:
         for step in waited[:5]:
             giver = digits.value(f"{launch}.waitedFor({step})")
             assert trace.end[giver] == trace.start[step]
+
+
+@pytest.mark.parametrize(("target", "row"), [("bm1684x", "bank 0"), ("zynq", "weight")])
+def test_the_machines_own_figure_is_that_of_the_trace(target: str, row: str, browser: Browser, run: Run) -> None:
+    opened = Opened(browser, run(target)[0])
+    program = tw.compile(DIGITS / "digits.tflite", target)
+    traces = list(program.run(inputs.random(tw.load(DIGITS / "digits.tflite")).values).trace.values())
+    with opened.page.expect_download() as waiting:
+        opened.page.locator("#chart .exports button").nth(1).click()
+    opened.said.clear()  # a download is a request of a blob: address
+    lines = list(csv.reader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
+    expected, offset = [], 0
+    for trace in traces:
+        chart = trace.chart
+        assert chart
+        for place, kind, number, start, end, step in chart.boxes.T.tolist():
+            text = chart.kinds[kind].text.replace("#", str(number))
+            values = (number, offset + start, offset + end, step)
+            own = [chart.rows[place].name, text, *map(str, values), trace.table.describe(step)]
+            expected.append(own)
+        offset += trace.cycles
+        assert chart.title == opened.page.locator("#chart h2").inner_text()
+    assert [line[1:] for line in lines[1:]] == expected
+
+    name, text, _, start, end, step, described = next(line for line in expected if line[0] == row)
+    place = opened.value(
+        """([name, cycle]) => {
+      const { view, chart, LEFT } = tilewright, canvas = document.querySelector("#chart canvas");
+      const x = LEFT + ((cycle - view.from) / (view.to - view.from)) * (canvas.clientWidth - LEFT);
+      return { x, y: chart.y(chart.rows.indexOf(name)) + 14 };
+    }""",
+        [name, (int(start) + int(end)) / 2],
+    )
+    opened.page.locator("#chart canvas").hover(position=place)
+    tip = opened.page.locator("#chart .tip").inner_text()
+    assert f"{text}, cycles {int(start):,} \N{EN DASH} {int(end):,}: {described}" in tip
+    opened.page.locator("#chart canvas").click(position=place)
+    assert opened.settled("tilewright.view.selected.step") == int(step)
+    assert not opened.said
+    opened.page.close()
+
+
+def test_an_arrow_ends_the_wait_for_a_page(browser: Browser, run: Run) -> None:
+    opened = Opened(browser, run("zynq")[0])
+    waits = opened.value("""() => tilewright.timed.launches.flatMap((launch) =>
+      [...Array(launch.count).keys()].filter((step) => launch.of("wait", step) > 0).map((step) => {
+        const giver = launch.waitedFor(step);
+        return [launch.of("start", step), giver < 0 ? -1 : launch.of("end", giver), launch.text(giver)];
+      }))""")
+    assert waits
+    assert all(start == end and " block " in text for start, end, text in waits)
+    opened.page.close()
 
 
 def test_shares_of_a_pixel_are_exact(digits: Opened) -> None:

@@ -17,10 +17,11 @@ from tilewright.quantize import pow2
 from tilewright.quantize import samples as samples_from
 
 
-def make(folder: Path, source: ModelProto, data: Any) -> pow2.Made:
+def make(folder: Path, source: ModelProto, data: Any, rounds_residuals: bool = False) -> pow2.Made:
     path, calibration = save(folder, source, data)
     prepared = models.read(path)
-    return pow2.quantize(prepared, samples_from.read(calibration, models.signature(prepared)))
+    given = samples_from.read(calibration, models.signature(prepared))
+    return pow2.quantize(prepared, given, rounds_residuals=rounds_residuals)
 
 
 def pairs(made: ModelProto) -> dict[str, tuple[str, float]]:

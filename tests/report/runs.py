@@ -9,8 +9,12 @@ import numpy as np
 from tests.fake import trace
 from tilewright.report.metrics import Layer
 from tilewright.report.result import RunResult
+from tilewright.sim.chart import Chart, Kind, Row
 
-LAUNCH = Layer("conv", "conv2d", "fake", cycles=50, macs=64, stalls={"load->compute token": 10}, trace=trace())
+#: A box: the only frame of the fake machine holds page 7 from cycle 10 to 30, because of step 1.
+CHART = Chart("Pages", (Row("frame"),), (Kind("page #", "load"),), np.array([[0, 0, 7, 10, 30, 1]]).T)
+TRACE = replace(trace(), draw=lambda: CHART)
+LAUNCH = Layer("conv", "conv2d", "fake", cycles=50, macs=64, stalls={"load->compute token": 10}, trace=TRACE)
 
 
 SOFTMAX = Layer("softmax", "softmax", "host", reason="no exponential")

@@ -66,7 +66,7 @@ def changed(made: record.Record, change: Callable[[dict[str, Any], dict[str, Any
     return record.Record(run, arrays)
 
 
-def put(array: Any, place: tuple[int, int], value: int) -> None:
+def put(array: Any, place: Any, value: Any) -> None:
     array[place] = value
 
 
@@ -88,6 +88,14 @@ def put(array: Any, place: tuple[int, int], value: int) -> None:
         (lambda run, arrays: put(arrays["steps/0"], (0, 0), 99), "launch 0: has a value of 'unit' that is not in 0.."),
         (lambda run, arrays: put(arrays["steps/0"], (2, 0), -1), "launch 0: has a value of 'start'"),
         (lambda run, arrays: put(arrays["steps/0"], (7, 0), 99), "launch 0: has a value of 'text'"),
+        (lambda run, arrays: put(arrays["chart/0"], (0, 0), 1), "launch 0: has a value of 'chart' that is not in 0..0"),
+        (lambda run, arrays: put(arrays["chart/0"], (4, 0), 51), "launch 0: has a value of 'chart' that is not in"),
+        (lambda run, arrays: arrays.pop("chart/0"), "chart/0: is missing"),
+        (lambda run, arrays: run["launches"][0]["chart"].pop("rows"), r"launches\[0\].chart: lacks 'rows'"),
+        (
+            lambda run, arrays: put(run["launches"][0]["chart"]["kinds"][0], 2, "dotted"),
+            r"launches\[0\].chart: has a kind 'page #'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(

@@ -11,6 +11,7 @@ from tests.fake import trace
 from tilewright.array import Array
 from tilewright.report import occupancy as blocks
 from tilewright.report.series import Series, bandwidth, occupancy, queue_depths, series
+from tilewright.sim import jit
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, Trace
 
 SIZE = 48
@@ -134,6 +135,16 @@ def test_elements_are_live_from_a_write_to_its_last_read(seed: int) -> None:
     for space, one in enumerate(shown):
         np.testing.assert_array_equal(levels(one), live_elements(steps, space))
         assert one.value[-1] == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_compiled_and_uncompiled_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = random_trace(seed)
+    monkeypatch.setattr(jit.Compiled, "of", lambda self, _: self.python)
+    plain = occupancy(steps)
+    monkeypatch.setattr(jit.Compiled, "of", lambda self, _: self)
+    for a, b in zip(plain, occupancy(steps), strict=True):
+        np.testing.assert_array_equal(np.stack((a.time, a.value)), np.stack((b.time, b.value)), err_msg=f"seed {seed}")
 
 
 @pytest.mark.parametrize("seed", range(20))

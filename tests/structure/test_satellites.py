@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tilewright import targets
 
 #: Rooms of all targets, then rooms inside a target.
-SATELLITES = {"quantize", "hdl", "template", "conform", "contract"}
+SATELLITES = {"quantize", "hdl", "template", "conform", "contract", "explore"}
 INSIDE = {"vta": {"runtime", "gateware"}, "bm1684x": {"capi", "host", "runtime", "conformance"}, "zynq": {"runtime"}}
 RUN = """
 import json, sys

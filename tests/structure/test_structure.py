@@ -23,13 +23,15 @@ MAY_IMPORT = {
     "program": {"graph", "sim"},
     "sim": set[str](),
     "hdl": {"sim"},
-    "report": {"graph", "model", "program", "sim"},
+    "energy": {"sim"},
+    "report": {"energy", "graph", "model", "program", "sim"},
     "targets": {"graph", "schedule", "program", "sim", "report", "hdl"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
     "contract": {"graph", "program", "report", "sim", "targets", "whatif"},
     "run": {"graph", "program", "report", "sim", "targets"},
     "whatif": {"program", "report", "run", "sim", "targets"},
     "conform": {"graph", "program", "sim", "targets"},
+    "explore": {"graph", "model", "program", "report", "run", "targets"},
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.

@@ -13,7 +13,7 @@ from tilewright.cli import options
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from tilewright.targets.base import Target
+    from tilewright.targets.base import Config, Occupies, Target
 
 
 @click.command()
@@ -209,18 +209,29 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 
 
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
-    presets = {name: machine.describe(machine.config(name, {})) for name in machine.presets}
+    from tilewright.targets.base import Occupies
+
+    chosen = {name: machine.config(name, {}) for name in machine.presets}
     if config or overrides:
-        presets = {config or machine.presets[0]: machine.describe(machine.config(config, overrides))}
+        chosen = {config or machine.presets[0]: machine.config(config, overrides)}
     return {
         "name": machine.name,
         "title": machine.title,
         "passes": sorted(machine.passes),
-        "presets": presets,
+        "presets": {name: machine.describe(own) for name, own in chosen.items()},
+        "areas": {name: _area(machine, own) for name, own in chosen.items()} if isinstance(machine, Occupies) else {},
         "timing_models": [
             {"name": model.name, "evidence": model.evidence, "numbers": model.values} for model in machine.timing_models
         ],
     }
+
+
+def _area(machine: Occupies, config: Config) -> dict[str, Any] | None:
+    """Return the area of a machine on an FPGA, or None if its gateware cannot be built."""
+    try:
+        return machine.area(config)
+    except ConfigError:
+        return None
 
 
 def _show(about: dict[str, Any]) -> None:
@@ -243,12 +254,29 @@ def _show(about: dict[str, Any]) -> None:
         value = first[key]
         text = "; ".join(f"{name} {of}" for name, of in value.items()) if isinstance(value, dict) else value
         to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+    areas: dict[str, dict[str, Any] | None] = about["areas"]
+    for name, area in areas.items() if len({str(area) for area in areas.values()}) > 1 else [*areas.items()][:1]:
+        if area:
+            of = f" of {name}" if len(areas) > 1 else ""
+            to.print(f"area{of} ({area['family']}): {_cells(area)}", soft_wrap=True)
     for model in about["timing_models"]:
         to.print(f"timing model {model['name']}: {model['evidence']}", soft_wrap=True)
         if model["numbers"]:
             numbers = ", ".join(f"{key} {value}" for key, value in model["numbers"].items())
             to.print(f"  numbers (--timing {model['name']},KEY=VALUE changes them): {numbers}", soft_wrap=True)
     to.print(f"passes: {', '.join(about['passes'])}\n")
+
+
+def _cells(area: dict[str, Any]) -> str:
+    """Return text: the cells of an area, and the error of those that are estimates."""
+    counts = {"lut": "LUT", "ff": "FF", "dsp": "DSP48", "bram36": "BRAM36"}
+    parts = [
+        f"about {area[key]:,} {name} (estimate, error up to {100 * area['error'][key]:.0f} %)"
+        if key in area["estimate"]
+        else f"{area[key]:,g} {name}"
+        for key, name in counts.items()
+    ]
+    return ", ".join(parts) + ("; beyond the measured designs" if area["extrapolated"] else "")
 
 
 COMMANDS: tuple[click.Command, ...] = (targets, conform, header, layout, rtl, new_target)

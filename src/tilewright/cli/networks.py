@@ -105,6 +105,13 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
     show_default=True,
     help="How ranges of activations are found; affine only.",
 )
+@click.option(
+    "--residuals",
+    type=click.Choice(["sums", "rounded"]),
+    default="sums",
+    show_default=True,
+    help="Add residuals to the sums of a convolution, or to its rounded result; pow2 only.",
+)
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
 @click.option("--labels", metavar="FILE", help="Their true classes: .npy, or one number per line.")
 @click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
@@ -124,6 +131,7 @@ def quantize(
     scheme: str,
     activations: str,
     method: str,
+    residuals: str,
     evaluation: str | None,
     labels: str | None,
     mean: tuple[float, ...] | None,
@@ -143,7 +151,7 @@ def quantize(
     require()
     from tilewright.quantize import report
 
-    settings = Options(scheme, method, activations, _pixels(mean, std, bgr))
+    settings = Options(scheme, method, activations, _pixels(mean, std, bgr), residuals)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)

@@ -72,7 +72,8 @@ def numbers(
     return read
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Read KEY=VALUE texts. Raises BadParameter for another text."""
     pairs = {}
     for value in values:
         key, mark, text = value.partition("=")
@@ -86,7 +87,7 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
     return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
 
 
-def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command and passes them as the argument `name`, of dataclass `kind`."""
 
     def decorate(command: Command) -> Any:
@@ -101,7 +102,7 @@ def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Ca
 
 machine = _all(
     click.option("-c", "--config", metavar="PRESET|FILE.json", help="The machine's configuration [the first preset]."),
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Change one number."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=pairs, help="Change one number."),
 )
 target = _all(
     click.option("-t", "--target", required=True, metavar="TARGET", help="See `tilewright targets`."), machine
@@ -131,7 +132,7 @@ class Compilation:
     no_cache: bool
 
 
-compilation = _bundle(
+compilation = bundle(
     "compilation",
     Compilation,
     click.argument("model"),
@@ -159,6 +160,7 @@ class Simulation:
     as_json: bool
     check: bool
     what_if: bool | None
+    energy: str | None
 
     def run(
         self,
@@ -184,6 +186,7 @@ class Simulation:
         self, program: Program, path: str, verified: bool, recompile: Callable[[Mapping[str, str]], Program] | None
     ) -> int:
         from tilewright.cli import coverage
+        from tilewright.energy import read
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
@@ -193,6 +196,7 @@ class Simulation:
 
         if self.trace:
             perfetto.require(self.trace)
+        table = read(self.energy) if self.energy else None
         graph, verification = program.graph, None
         samples = samples_of(program, self.source)
         if samples is None or graph is None:
@@ -208,7 +212,9 @@ class Simulation:
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
         predictions = predict(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
-        summary = Summary(result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice)
+        summary = Summary(
+            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table
+        )
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html or self.save:
@@ -249,7 +255,7 @@ def samples_of(program: Program, source: str | None) -> Samples | None:
     return inputs.read(source, program.graph) if source else inputs.random(program.graph)
 
 
-simulation = _bundle(
+simulation = bundle(
     "simulation",
     Simulation,
     click.option(
@@ -266,5 +272,10 @@ simulation = _bundle(
         "--what-if/--no-what-if",
         default=None,
         help="Also time changed machines that need another program, or a whole run (cfu) [with --html].",
+    ),
+    click.option(
+        "--energy",
+        metavar="TABLE|FILE.toml",
+        help="Estimate the energy by this table: default, horowitz, ddr3, or your own [--json: default].",
     ),
 )

@@ -47,7 +47,7 @@ def exec_(
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
-        "--what-if": run.what_if,
+        **{"--what-if": run.what_if, "--energy": run.energy},
     }
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")

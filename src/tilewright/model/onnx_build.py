@@ -41,7 +41,8 @@ class Coded:
 class Fused(Named):
     """An operator on codes. `bias` names the tensor of int32 bias codes; it is '' if there is no bias.
 
-    `plain` names the inputs that are not codes. `activation` clamps the results before they are rounded.
+    `plain` names the inputs that are not codes. `residual` is added to the sums, and `activation` clamps the results,
+    before they are rounded.
     """
 
     name: str
@@ -52,10 +53,12 @@ class Fused(Named):
     plain: tuple[str, ...]
     outputs: tuple[Coded, ...]
     activation: Activation = "none"
+    residual: Coded | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (*(coded.tensor for coded in self.inputs), self.bias, *self.plain)
+        more = (self.residual.tensor,) if self.residual else ()
+        return (*(coded.tensor for coded in self.inputs), self.bias, *self.plain, *more)
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -79,12 +79,17 @@ def convolve(builder: Builder, fused: Fused) -> bool:
     return True
 
 
-def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
-    """Return the name of a new int32 bias of `fused` with one entry per output channel; () if `fused` has no bias."""
+def added_of(builder: Builder, fused: Fused, outputs: int, images: bool) -> tuple[str, ...]:
+    """Return the names of a new int32 bias with one entry per output channel, and of the residual; "" stands for none.
+
+    Trailing absent names are left out. `images`: the residual is returned in channels-last layout.
+    """
     data = builder.constant_of(fused.bias) if fused.bias else None
-    if data is None:
-        return ()
-    return (builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,))),)
+    bias = "" if data is None else builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,)))
+    if fused.residual is None:
+        return (bias,) if bias else ()
+    residual = builder.coded(fused.residual)
+    return bias, builder.nhwc(residual) if images else residual
 
 
 def filtering(
@@ -106,7 +111,7 @@ def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) 
     if quant.per_channel:
         quant = replace(quant, axis=3 if isinstance(op, ops.DepthwiseConv2D) else 0)
     held = builder.constant(f"{fused.inputs[1].tensor}:{op.kind}", weights, quant)
-    builder.emit_nhwc(fused.name, op, (x, held, *bias_of(builder, fused, outputs)), out)
+    builder.emit_nhwc(fused.name, op, (x, held, *added_of(builder, fused, outputs, images=True)), out)
 
 
 def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:

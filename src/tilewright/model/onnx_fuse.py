@@ -3,6 +3,8 @@
 The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
 integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
 have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same.
+
+In the rounding mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.ops.linear import MAX_LIFT
 from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_build import MOVES, Coded, Fused, one_scale, takes
 from tilewright.model.onnx_file import RawNode
@@ -38,6 +41,8 @@ COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} 
 )
 #: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
+#: Operators whose sums a residual may join in the rounding mode `pow2`, and the number of axes of their results.
+JOINED = {"Conv": 4, "Gemm": 2}
 #: Operators that also have an integer kernel with real results.
 REAL_RESULTS = ("Gemm", "MatMul")
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
@@ -50,7 +55,7 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
-    found = _Patterns(known)
+    found = _Patterns(known, real)
     steps: list[Step] = [(None if node.name in real else found.fused(node)) or node for node in known.nodes]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
@@ -65,27 +70,56 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 class _Patterns:
     """Matches the patterns of quantised operators, using the writer and the readers of each value."""
 
-    def __init__(self, known: Known) -> None:
-        self.known, self.writer, self.readers = known, known.writer, known.readers
+    def __init__(self, known: Known, real: frozenset[str]) -> None:
+        self.known, self.writer, self.readers, self.real = known, known.writer, known.readers, real
 
     def fused(self, node: RawNode) -> Fused | None:
         if node.op_type in QOPERATORS:
             return _qlinear(self.known, node)
         if node.op_type == QUANTIZE:
             return self._requantised(node)
+        adds = node.op_type == "Add" and not node.domain and self.known.rounding == "pow2"
+        if adds and (made := self._joined(node)):
+            return made
+        return self._operator(node, [self._quantised(name) for name in node.outputs], self._clamp(node.outputs[0]))
+
+    def _joined(self, add: RawNode) -> Fused | None:
+        """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
+        for product, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
+            node, residual, out = self.writer.get(product), self.dequantised(other), self._quantised(add.outputs[0])
+            shapes = {self.known.types[name].shape for name in (product, other, add.outputs[0])}
+            if node is None or node.name in self.real or residual is None or out is None or len(shapes) > 1:
+                continue
+            if JOINED.get(node.op_type) != self.known.rank(product) or self.known.only_reader(product) is None:
+                continue
+            made = self._operator(node, [out], self._clamp(add.outputs[0]))
+            if made is not None and self._adds(made, residual):
+                return replace(made, residual=residual)
+        return None
+
+    def _adds(self, made: Fused, residual: Coded) -> bool:
+        """Return whether the sums of `made` have one scale, of which the scale of `residual` is a small multiple."""
+        if not one_scale(self.known, residual) or residual.quant is None or any(residual.quant.zero_point):
+            return False
+        if self.known.types[residual.tensor].dtype != self.known.types[made.inputs[0].tensor].dtype:
+            return False
+        ratio = residual.quant.scale[0] / _product_scale(made.inputs)
+        return ratio.size == 1 and ratio.item() in [2.0**lift for lift in range(MAX_LIFT + 1)]
+
+    def _operator(self, node: RawNode, outputs: list[Coded | None], activation: Activation) -> Fused | None:
+        """Return an operator that quantises its results to `outputs`; None if it cannot run on codes."""
         computes = node.op_type in COMPUTES or self._averages(node)
         if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
-        outputs = [self._quantised(name) for name in node.outputs]
         readers = [reader.op_type for reader in self.readers.get(node.outputs[0], ())]
         if outputs == [None] and node.op_type in REAL_RESULTS and QUANTIZE not in readers:
             outputs = [Coded(node.outputs[0], None)]
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
-        rest, activation = node.inputs[count:], self._clamp(node.outputs[0])
+        rest = node.inputs[count:]
         made = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
         if not takes(self.known, made):
             return None

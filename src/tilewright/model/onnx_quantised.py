@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.graph import ops, ort
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, one_scale, padding_of
-from tilewright.model.onnx_conv import bias_of, convolve, window_of
+from tilewright.model.onnx_conv import added_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
 from tilewright.model.onnx_fuse import QOPERATORS
 from tilewright.model.onnx_values import type_of
@@ -53,7 +53,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     if bias is not None and (bias.size not in (1, weights.shape[0]) or bias.shape[-1:] not in ((), (1,), (bias.size,))):
         return False
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
-    inputs = (builder.coded(x), made, *bias_of(builder, fused, weights.shape[0]))
+    inputs = (builder.coded(x), made, *added_of(builder, fused, weights.shape[0], images=False))
     op = ops.FullyConnected(fused.activation, keep_dims=rank != 2)
     builder.emit(fused.name, op, inputs, builder.result(fused.outputs[0]))
     return True

@@ -53,7 +53,7 @@ class Cache:
         """
         try:
             key = _key(
-                graph, target, digest, rounding, timing or "", np.__version__, _sources(PACKAGE), _sources(package)
+                graph, target, digest, rounding, timing or "", np.__version__, sources(PACKAGE), sources(package)
             )
         except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
             return make()
@@ -105,7 +105,7 @@ def _key(graph: Graph, *others: str) -> str:
     return found.hexdigest()
 
 
-def _sources(package: Path) -> str:
+def sources(package: Path) -> str:
     """Return a digest of a package's files, without the caches of Python and Numba."""
     found = sha256()
     for path in sorted(_files(package)):

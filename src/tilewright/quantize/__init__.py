@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
-from tilewright.quantize.samples import SCHEMES, Options, Progress
+from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
     from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
 
-__all__ = ["SCHEMES", "Options", "Progress", "quantize", "require"]
+__all__ = ["RESIDUALS", "SCHEMES", "Options", "Progress", "quantize", "require"]
 
 
 def require() -> None:
@@ -47,6 +47,8 @@ def quantize(
         raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
         raise InputError("--method and --activations", "are for the scheme affine only", "leave them out")
+    if options.residuals not in (("sums",) if options.scheme == "affine" else RESIDUALS):
+        raise InputError("--residuals", f"'{options.residuals}' is not for --scheme {options.scheme}", "leave it out")
     from tilewright.files import replacing
     from tilewright.quantize import affine, pow2, report, samples
     from tilewright.quantize import model as models
@@ -57,7 +59,7 @@ def quantize(
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
     if options.scheme == "pow2":
-        made = pow2.quantize(original, calibrating, progress)
+        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded")
         quantised, evaluated = made.model, exact(made.model)
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}

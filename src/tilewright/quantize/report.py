@@ -18,7 +18,7 @@ from tilewright.model.inputs import Samples
 from tilewright.model.verification import Verification
 from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
-from tilewright.quantize.pow2.plan import ACTIVATIONS
+from tilewright.quantize.pow2.plan import ACTIVATIONS, JOINED
 from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, count_of, feeds
 from tilewright.report.render import console, table
@@ -123,15 +123,20 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """Return name and operator of the node that computes a tensor; a Relu or Clip is merged with the node before it.
+    """Return name and operator of the node that computes a tensor, merged with the nodes of which it is the epilogue.
 
-    The two nodes are not merged if the tensor between them is `shown` as well.
+    A Relu, a Clip or an addition is merged with the node before it unless the tensor between them is `shown` as well.
     """
     node = net.producer[tensor]
-    before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS else None
-    if before is not None and node.input[0] not in shown:
-        return title(before), f"{before.op_type}+{node.op_type}"
-    return title(node), node.op_type
+    kinds = [node.op_type]
+    while node.op_type in (*ACTIVATIONS, "Add"):
+        read = node.input if node.op_type == "Add" else node.input[:1]
+        before = [net.producer[name] for name in read if name in net.producer and name not in shown]
+        if len(before) != 1 or (node.op_type == "Add" and before[0].op_type not in JOINED):
+            break
+        node = before[0]
+        kinds.insert(0, node.op_type)
+    return title(node), "+".join(kinds)
 
 
 def _is_scores(output: Array) -> bool:
@@ -175,7 +180,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
         found, options = self.fidelity, self.options
-        settings = {"method": options.method, "activations": options.activations} if options.scheme == "affine" else {}
+        settings = {"method": options.method, "activations": options.activations}
+        settings = settings if options.scheme == "affine" else {"residuals": options.residuals}
         top1 = found.top1
         return {
             "model": self.model,

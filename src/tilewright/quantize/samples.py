@@ -18,17 +18,20 @@ from tilewright.model.inputs import IMAGES, Samples
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
 SCHEMES = ("affine", "pow2")
+#: Where `pow2` adds residuals: to unrounded sums, or to rounded codes.
+RESIDUALS = ("sums", "rounded")
 SUFFIXES = (".npy", ".npz", *IMAGES)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of quantisation; `method` and `activations` are for `affine` only."""
+    """Options of quantisation; `method` and `activations` are for `affine` only, `residuals` for `pow2` only."""
 
     scheme: str = "affine"
     method: str = "minmax"
     activations: str = "int8"
     pixels: Pixels | None = None
+    residuals: str = "sums"
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.energy import DEFAULT, Energy, Table, estimate, read
+from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace, by_size, serial_total
 
@@ -63,7 +66,7 @@ class Layer:
     `bound` is the least number of cycles that the layer's work can take on this machine, in whatever order: the cycles
     for which its busiest resource works (0: not known). It may be above `cycles`, which begin when the layer before it
     ends: a part of the layer's work may be done by then. `whatifs` are the layer's cycles on changed machines.
-    `trace` is the trace of a whole launch; only its first layer has it.
+    `trace` is the trace of a whole launch, and `events` counts its events; only its first layer has them.
     """
 
     name: str
@@ -84,10 +87,12 @@ class Layer:
     bound: int = 0
     whatifs: tuple[LayerWhatIf, ...] = ()
     trace: Trace | None = None
+    events: Callable[[], Events] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of all fields except `trace`, in the order of the class."""
-        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
+        """Return a dict of all fields except `trace` and `events`, in the order of the class."""
+        names = (each.name for each in fields(self) if each.name not in ("trace", "events"))
+        shown = {name: getattr(self, name) for name in names}
         changed = [whatif._asdict() for whatif in self.whatifs]
         return shown | {
             "stalls": dict(self.stalls),
@@ -250,6 +255,16 @@ class Result:
             return self.macs_on_target / self.macs
         return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))
 
+    def energy(self, table: str | Path | Table = DEFAULT) -> Energy | None:
+        """Return the estimated energy of the launches, for one sample; None if the target counts no events.
+
+        `table` is a table of energies, its name or its file (see docs/energy.md). What the host computes is not in it.
+        Raises ConfigError if there is no such table, or if the file is malformed.
+        """
+        chosen = table if isinstance(table, Table) else read(table)
+        counted = [layer.events() for layer in self.layers if layer.events]
+        return estimate(Events.total(counted), chosen) if counted else None
+
     @property
     def peak_macs(self) -> int:
         """The most multiply-accumulates that the array could do in all cycles."""
@@ -260,8 +275,9 @@ class Result:
         """Executed multiply-accumulates on the target divided by the most that its array could do in all cycles."""
         return self.executed_macs / self.peak_macs if self.peak_macs else 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints; its keys are stable."""
+    def to_json(self, energy: Energy | None = None) -> dict[str, Any]:
+        """Return the object that `--json` prints; its keys are stable. `energy`: None takes the default table."""
+        energy = energy or self.energy()
         return {
             "model": self.model,
             "target": self.target,
@@ -288,4 +304,5 @@ class Result:
             "findings": [finding.to_json() for finding in self.findings],
             "whatifs": [whatif.to_json() for whatif in self.whatifs],
             "layers": [layer.to_json() for layer in self.layers],
+            "energy": energy.to_json() if energy else None,
         }

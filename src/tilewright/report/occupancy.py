@@ -12,117 +12,181 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array, numbers
+from tilewright.array import Array, ascending
+from tilewright.sim.jit import compiled
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable, Trace
 
-#: Most blocks of all scratchpads together: their numbers fit 16 bits, which NumPy sorts fastest.
+#: Most blocks of all scratchpads together.
 MAX_BLOCKS = 1 << 16
-#: Most accesses (a step touches a block) that are sorted. Blocks become larger until there are no more.
+#: Most accesses (a step touches a block). Blocks become larger until there are no more.
 MAX_ACCESSES = 1 << 22
+#: Microseconds that uncompiled `_sweep` takes per access.
+ACCESS_US = 2
 
 
-class Changes(NamedTuple):
-    """Changes of the number of live elements, in no order: int64 arrays [c]. `space` indexes StepTable.spaces."""
+class Levels(NamedTuple):
+    """The number of live elements of each scratchpad: `live[p, i]` holds from cycle `time[i]` until `time[i + 1]`.
+
+    `time`, int64 [k], ascends strictly from 0 to the launch's cycles. `live` is int64 [scratchpads, k].
+    """
 
     time: Array
-    space: Array
-    elements: Array
+    live: Array
 
 
-class Touched(NamedTuple):
-    """The blocks that each footprint touches: footprint f has the entries `start[f]:start[f + 1]` of the other columns.
+class Pieces(NamedTuple):
+    """The parts of scratchpads that footprints touch: footprint f has the rows `start[f]:start[f + 1]`.
 
-    An entry has a `block`, and says whether the footprint `reads` it and, if not, whether it `fills` it: overwrites all
-    its elements. `space` [b] and `size` [b] are the memory and the number of elements of each block.
+    Row r touches `parts[r]` stretches of blocks: stretch k is the elements from `low[r] + k * stride[r]` up to `high[r]
+    + k * stride[r]` of a scratchpad whose first block is `first[r]` and whose blocks have `1 << shift[r]` elements. The
+    row reads (`reads`, bool), or overwrites all elements of a stretch (`fills`, bool), or neither is certain.
     """
 
     start: Array
-    block: Array
+    low: Array
+    high: Array
+    parts: Array
+    stride: Array
+    first: Array
+    shift: Array
     reads: Array
     fills: Array
-    space: Array
-    size: Array
 
 
-def changes(trace: Trace) -> Changes:
-    """Return when elements of scratchpads become live (+) and stop being live (-) in a launch."""
+def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
+    """Return how many elements of each of the scratchpads `pads` are live over a launch."""
     table = trace.table
-    touched = _touched(table)
-    order = np.argsort(trace.start, kind="stable")
-    footprint = table.footprint[order]
-    entry, step = numbers(touched.start[footprint], np.diff(touched.start)[footprint])
-    if not len(entry):
-        return Changes(*np.zeros((3, 0), np.int64))
-    block = touched.block[entry].astype(np.uint16)
-    by_block = np.argsort(block, kind="stable")
-    entry, step, block = entry[by_block], order[step[by_block]], block[by_block]
-    reads, fills = touched.reads[entry], touched.fills[entry]
-    start, end = trace.start[step], trace.end[step]
-
-    count = len(entry)
-    same = np.append(block[1:] == block[:-1], False)  # the next access is of the same block
-    decides = np.where(reads | fills, np.arange(count), count - 1)
-    following = np.minimum.accumulate(decides[::-1])[::-1]  # the first access from here on that reads or fills
-    needed = reads[following] & (block[following] == block)  # the contents before this access
-    lives = same & np.append(needed[1:], False)  # until the next access
-    last = reads & ~lives  # the last read of these contents
-    begins = (lives | last) & ~np.concatenate([[False], lives[:-1]])
-    value = np.cumsum(begins) * (trace.cycles + 1)
-    ends = np.maximum.accumulate(np.where(reads, end, 0) + value) - value  # of all reads of these contents so far
-    over = np.append(following[1:], count - 1)  # after a last read: the access that overwrites the block, if any
-    overwritten = fills[over] & (block[over] == block) & same
-    stop = np.where(overwritten, np.minimum(ends, start[over]), ends)[last]
-    first = np.concatenate([[True], ~same[:-1]])
-    begin = np.where(first & reads, 0, start)[begins]
-    time = np.concatenate([begin, stop])
-    own = np.concatenate([block[begins], block[last]])
-    sign = np.repeat([1, -1], [len(begin), len(stop)])
-    return Changes(time, touched.space[own], sign * touched.size[own])
-
-
-def _touched(table: StepTable) -> Touched:
-    """Return the blocks of the scratchpads: as small as MAX_BLOCKS and MAX_ACCESSES allow."""
-    footprints = table.footprints
     sizes = np.array([space.size if space.scratchpad else 0 for space in table.spaces], np.int64)
+    pieces, shifts, accesses = _pieces(table, sizes)
+    many = -(-sizes >> shifts)  # blocks
+    first = np.cumsum(many) - many
+    space = np.repeat(np.arange(len(sizes)), many)
+    size = np.minimum(1 << shifts[space], sizes[space] - (np.arange(len(space)) - first[space] << shifts[space]))
+    pad = np.array([pads.index(one.scratchpad) if one.scratchpad else 0 for one in table.spaces], np.int64)
+    order = np.argsort(trace.start, kind="stable")
+    time = ascending(np.concatenate([trace.start, trace.end, [0, trace.cycles]]))
+    start, end = (np.searchsorted(time, column) for column in (trace.start, trace.end))
+    change = np.zeros((len(pads), len(time)), np.int64)
+    if accesses:
+        steps = (order, np.ascontiguousarray(table.footprint, np.int64), start, end)
+        _sweep.of(accesses * ACCESS_US)(*steps, *pieces, pad[space], size.astype(np.int64), change)
+    return Levels(time, np.cumsum(change, 1))
+
+
+def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
+    """Return the parts of scratchpads that footprints touch, the log2 of each memory's block size, and most accesses.
+
+    `sizes` are the elements of each memory (0: it is no scratchpad).
+    """
+    footprints = table.footprints
     mine = footprints.live.copy()
     mine[mine] = sizes[footprints.rows[mine, SPACE]] > 0
     rows, end, owner = footprints.rows[mine], footprints.end[mine], footprints.owner()[mine]
     uses = np.bincount(table.footprint, minlength=len(footprints))[owner]
-    shifts, split = _cut(rows, end, uses, sizes)
-    many = -(-sizes >> shifts)  # blocks
-    first = np.concatenate([[0], np.cumsum(many)])
-    space = np.repeat(np.arange(len(sizes)), many)
-    size = np.minimum(1 << shifts[space], sizes[space] - (np.arange(first[-1]) - first[space] << shifts[space]))
-
-    k, row = numbers(np.zeros(len(rows), np.int64), np.where(split, rows[:, COUNT], 1))
-    low = rows[row, BASE] + k * rows[row, STRIDE]
-    high = np.where(split[row], low + rows[row, LENGTH], end[row])
-    shift = shifts[rows[row, SPACE]]
-    number, piece = numbers(low >> shift, (high - 1 >> shift) - (low >> shift) + 1)
-    row, shift, low, high = row[piece], shift[piece], low[piece], high[piece]
-    inside = np.minimum(high, number + 1 << shift) - np.maximum(low, number << shift)
+    shifts, split, accesses = _cut(rows, end, uses, sizes)
+    many = -(-sizes >> shifts)
+    space, low = rows[:, SPACE], rows[:, BASE]
     dense = split | (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])
-    written = np.where((rows[:, MODE] == WRITE)[row] & dense[row], inside, 0)
-    key, entry = np.unique(owner[row] * first[-1] + first[rows[row, SPACE]] + number, return_inverse=True)
-    block, reads = key % max(1, first[-1]), np.bincount(entry, rows[row, MODE] & READ, len(key)) > 0
-    fills = ~reads & (np.bincount(entry, written, len(key)) >= size[block])
-    start = np.searchsorted(key, np.arange(len(footprints) + 1) * first[-1])
-    return Touched(start, block, reads, fills, space, size)
+    pieces = Pieces(
+        start=np.searchsorted(owner, np.arange(len(footprints) + 1)),
+        low=low,
+        high=np.where(split, low + rows[:, LENGTH], end),
+        parts=np.where(split, rows[:, COUNT], 1),
+        stride=rows[:, STRIDE],
+        first=(np.cumsum(many) - many)[space],
+        shift=shifts[space],
+        reads=rows[:, MODE] & READ > 0,
+        fills=(rows[:, MODE] == WRITE) & dense,
+    )
+    return Pieces(*(np.ascontiguousarray(column) for column in pieces)), shifts, accesses
 
 
-def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return the size of each memory's blocks, as log2, and which footprint rows are taken in parts, bool [r].
+def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Array, int]:
+    """Return the size of each memory's blocks, as log2, which rows are taken in parts, bool [r], and the most accesses.
 
     The parts of a row are the stretches without gaps; rows whose gaps are smaller than a block are taken as a whole.
     `end` is 1 + the highest element of each row, `uses` the number of steps that have the row.
     """
     limit = MAX_BLOCKS // max(1, int(np.count_nonzero(sizes)))
+    space, base, length, count, stride = (rows[:, column].copy() for column in (SPACE, BASE, LENGTH, COUNT, STRIDE))
+    last = end - 1
     while True:
         shifts = np.array([max(0, -(-size // limit) - 1).bit_length() for size in sizes.tolist()], np.int64)
-        shift = shifts[rows[:, SPACE]]
-        split = (rows[:, COUNT] > 1) & (rows[:, STRIDE] > np.maximum(rows[:, LENGTH], 1 << shift))
-        whole = (end - 1 >> shift) - (rows[:, BASE] >> shift) + 1
-        most = uses * np.where(split, rows[:, COUNT] * ((rows[:, LENGTH] >> shift) + 2), whole)
-        if limit == 1 or int(most.sum()) <= MAX_ACCESSES:
-            return shifts, split
+        shift = shifts[space]
+        most = (last >> shift) - (base >> shift) + 1
+        split = (count > 1) & (stride > np.maximum(length, 1 << shift))
+        if split.any():
+            most[split] = count[split] * ((length[split] >> shift[split]) + 2)
+        accesses = int(uses @ most)
+        if limit == 1 or accesses <= MAX_ACCESSES:
+            return shifts, split, accesses
         limit //= 2
+
+
+@compiled
+def _sweep(
+    order: Array,
+    footprint: Array,
+    begins: Array,
+    ends: Array,
+    first_row: Array,
+    low: Array,
+    high: Array,
+    parts: Array,
+    stride: Array,
+    first: Array,
+    shift: Array,
+    reads: Array,
+    fills: Array,
+    pad: Array,
+    size: Array,
+    change: Array,
+) -> None:
+    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time.
+
+    Steps run in `order`, from time `begins` to `ends` (indices of times). The columns from `first_row` on are those of
+    Pieces. `pad` and `size` are the scratchpad and the number of elements of each block.
+    """
+    blocks = len(size)
+    touched = np.zeros(blocks, np.int64)  # the blocks of the step, of which `found` are in use
+    seen = np.full(blocks, -1, np.int64)  # the last step that touched a block, by its place in `order`
+    read = np.zeros(blocks, np.bool_)  # by that step
+    written = np.zeros(blocks, np.int64)  # elements that it certainly overwrites
+    begun = np.full(blocks, -1, np.int64)  # when a block's contents began; -1: no step has touched it yet
+    until = np.full(blocks, -1, np.int64)  # the end of their last read so far; -1: no step has read them
+    for place in range(len(order)):
+        step = order[place]
+        found = 0
+        for row in range(first_row[footprint[step]], first_row[footprint[step] + 1]):
+            for part in range(parts[row]):
+                bottom, top = low[row] + part * stride[row], high[row] + part * stride[row]
+                for number in range(bottom >> shift[row], (top - 1 >> shift[row]) + 1):
+                    block = first[row] + number
+                    if seen[block] != place:
+                        seen[block] = place
+                        read[block] = False
+                        written[block] = 0
+                        touched[found] = block
+                        found += 1
+                    if reads[row]:
+                        read[block] = True
+                    elif fills[row]:
+                        inside = min(top, number + 1 << shift[row]) - max(bottom, number << shift[row])
+                        written[block] += inside
+        for index in range(found):
+            block = touched[index]
+            overwritten = not read[block] and written[block] >= size[block]
+            if begun[block] < 0:  # a read here is of contents from before the launch
+                begun[block] = 0 if read[block] else begins[step]
+            elif overwritten:
+                if until[block] >= 0:
+                    change[pad[block], begun[block]] += size[block]
+                    change[pad[block], min(until[block], begins[step])] -= size[block]
+                begun[block] = begins[step]
+                until[block] = -1
+            if read[block]:
+                until[block] = max(until[block], ends[step])
+    for block in range(blocks):
+        if until[block] >= 0:
+            change[pad[block], begun[block]] += size[block]
+            change[pad[block], until[block]] -= size[block]

@@ -2,7 +2,8 @@
 
 The data is one JSON object and int64 arrays. For launch i: `steps/i` [columns, n] in the order of COLUMNS; `tokens/i`
 [3, m], the step that pushes a token, the step that pops it, and the queue; `path/i` [3, k], the step, the cause and the
-end of each stretch of the critical path; `series/i/j` float64 [2, k], times and values of series j (report/series.py).
+end of each stretch of the critical path; `series/i/j` float64 [2, k], times and values of series j (report/series.py);
+`chart/i` [6, k], the boxes of the launch's own figure (sim/chart.py), if it has one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.program.serial import record as checked
 from tilewright.report.series import series
 from tilewright.report.summary import Summary, facts, headline, title
 from tilewright.sim.causes import NAMES
+from tilewright.sim.chart import NO_CHART, STYLES
 from tilewright.sim.order import match_tokens
 from tilewright.sim.steps import StepTable, Trace
 
@@ -63,6 +65,12 @@ _LAUNCH = {
     "texts": tuple[str, ...],
     "series": tuple[tuple[str, str, int], ...],  # name, unit, largest possible value
     "shares": dict,  # Trace.shares: of each step, cycles by part
+    "chart": dict,
+}
+_CHART = {
+    "title": str,  # empty: the launch has no chart
+    "rows": tuple[tuple[str, int], ...],
+    "kinds": tuple[tuple[str, str, str, int, int], ...],
 }
 
 
@@ -79,6 +87,10 @@ _LAYER = {
     **{"bound": int, "macs_per_cycle": int, "dram_read_bytes": int, "dram_write_bytes": int},
 }
 _FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[int, ...]}
+_ENERGY = {
+    **{"picojoules": float, "low": float, "high": float, "by": dict, "missing": dict},
+    **{"table": str, "technology": str, "source": str},
+}
 _WHATIF = {"change": str, "cycles": int, "program": str}
 
 
@@ -177,6 +189,8 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     }
     if trace.path:
         arrays["path"] = np.stack((trace.path.step, trace.causes_on(trace.path)[1], trace.path.end))
+    chart = trace.chart or NO_CHART
+    arrays["chart"] = chart.boxes
     shown = series(trace)
     for index, one in enumerate(shown):
         short = one.at_most(POINTS)
@@ -190,6 +204,11 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
         "texts": texts,
         "series": [[one.name, one.unit, one.most] for one in shown],
         "shares": {name: [dict(parts) for parts in steps] for name, steps in trace.shares.items()},
+        "chart": {
+            "title": chart.title,
+            "rows": [[*row] for row in chart.rows],
+            "kinds": [[*one] for one in chart.kinds],
+        },
     }
     return about, arrays
 
@@ -220,7 +239,7 @@ def _nodes(graph: Graph, program: Program) -> list[dict[str, Any]]:
 
 
 #: The arrays of a launch, with their number of rows.
-_ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3}
+_ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3, "chart": len(NO_CHART.boxes)}
 
 
 def _layers(summary: Mapping[str, Any]) -> int:
@@ -228,6 +247,8 @@ def _layers(summary: Mapping[str, Any]) -> int:
     _measured(_SUMMARY, summary, "summary")
     if "correct" in summary:
         _has({"correct": int}, summary, "summary")
+    if summary.get("energy") is not None:
+        _estimated(summary["energy"])
     for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):
         items = summary.get(name)
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -244,6 +265,15 @@ def _has(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> Non
     for key, value in found.items():
         if isinstance(value, int | float) and value < 0:
             raise ProgramError(f"{where}.{key}", f"is {value}, which is negative")
+
+
+def _estimated(energy: Any) -> None:
+    """Check the estimate of a run. Raises ProgramError if it is malformed, or has an energy that is negative."""
+    where = "summary.energy"
+    if not isinstance(energy, dict):
+        raise ProgramError(where, "is not an object")
+    _has(_ENERGY, energy, where)
+    _has(dict.fromkeys(energy["by"], float), energy["by"], f"{where}.by")
 
 
 def _measured(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
@@ -273,6 +303,20 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
     step, cause, end = arrays[f"path/{index}"]
     limits += [(giver, count, "tokens"), (taker, count, "tokens"), (queue, len(launch["queues"]), "tokens")]
     limits += [(step, count, "path"), (cause, len(launch["causes"]), "path"), (end, launch["cycles"] + 1, "path")]
+    limits += _limits(launch, index, arrays[f"chart/{index}"], count)
     for values, limit, name in limits:
         if values.size and not (values.min() >= 0 and values.max() < limit):
             raise ProgramError(f"launch {index}", f"has a value of '{name}' that is not in 0..{limit - 1}")
+
+
+def _limits(launch: Mapping[str, Any], index: int, boxes: Array, count: int) -> list[tuple[Array, int, str]]:
+    """Return the columns of a launch's chart, each with its limit and its name. Raises ProgramError if it is malformed.
+
+    `count` is the number of the launch's steps.
+    """
+    chart = checked(_CHART, launch["chart"], f"launches[{index}].chart")
+    for text, _, style, top, bottom in chart["kinds"]:
+        if style not in STYLES or not 0 <= top < bottom <= 100:
+            raise ProgramError(f"launches[{index}].chart", f"has a kind '{text}' that cannot be drawn")
+    limits = (len(chart["rows"]), len(chart["kinds"]), 1 << 53, *[launch["cycles"] + 1] * 2, count)
+    return [(column, limit, "chart") for column, limit in zip(boxes, limits, strict=True)]

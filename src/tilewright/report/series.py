@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.array import Array
-from tilewright.report.occupancy import changes
+from tilewright.array import Array, ascending
+from tilewright.report.occupancy import levels
 from tilewright.sim.steps import Trace
 
 #: Default number of windows in which bandwidth is averaged.
@@ -37,7 +37,7 @@ class Series:
             return self
         cycles = int(self.time[-1])
         edges = np.arange(0, cycles, -(-cycles // points))
-        time = np.union1d(self.time[:-1], edges)
+        time = ascending(np.concatenate([self.time[:-1], edges]))
         value = self.value[np.searchsorted(self.time, time, "right") - 1]
         peaks = np.maximum.reduceat(value, np.searchsorted(time, edges))
         return _series(self.name, self.unit, np.append(edges, cycles), np.append(peaks, self.value[-1]), self.most)
@@ -107,14 +107,15 @@ def occupancy(trace: Trace) -> list[Series]:
     A value that is never read is not live. Contents from before the launch are live from cycle 0 on. Large scratchpads
     and those of long programs are counted in blocks of several elements (see report/occupancy.py).
     """
-    spaces, found = trace.table.spaces, []
-    change = changes(trace)
-    for name in dict.fromkeys(space.scratchpad for space in spaces if space.scratchpad):
-        mine = np.array([space.scratchpad == name for space in spaces])
-        own = mine[change.space]
-        most = sum(space.size for space in spaces if space.scratchpad == name)
-        found.append(_sums(trace, f"{name} live", "elements", change.time[own], change.elements[own], most))
-    return found
+    spaces = trace.table.spaces
+    pads = tuple(dict.fromkeys(space.scratchpad for space in spaces if space.scratchpad))
+    if not pads:
+        return []
+    sizes = [sum(space.size for space in spaces if space.scratchpad == name) for name in pads]
+    time, live = levels(trace, pads)
+    return [
+        _series(f"{name} live", "elements", time, own, most) for name, own, most in zip(pads, live, sizes, strict=True)
+    ]
 
 
 def _sums(trace: Trace, name: str, unit: str, time: Array, change: Array, most: int) -> Series:

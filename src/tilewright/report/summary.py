@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.energy import DEFAULT, Energy, Table
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
 from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result, WhatIf
@@ -21,13 +23,16 @@ LISTED, BEST = 20, 5
 #: A report begins with a warning if a smaller share of the MACs ran on the machine. A network counts as not quantised
 #: if the host computes a larger share of its MACs on real numbers.
 HALF = 0.5
+#: The share of the energy that its listed parts explain.
+MOST = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
     """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes.
 
-    `advice` says how more of the network would run on the machine; "" if there is no such way.
+    `advice` says how more of the network would run on the machine; "" if there is no such way. `table` is the table of
+    energies, or its name or file, if the report shall state the energy.
     """
 
     result: Result
@@ -38,6 +43,13 @@ class Summary:
     labels: tuple[int, ...] | None = None
     verification: Verification | None = None
     advice: str = ""
+    table: str | Table | None = None
+
+    @cached_property
+    def energy(self) -> Energy | None:
+        """The estimated energy of the launches, by the default table if `table` is None. Raises ConfigError for a table
+        that cannot be read."""
+        return self.result.energy(self.table or DEFAULT)
 
     @property
     def wrong(self) -> list[int] | None:
@@ -54,7 +66,7 @@ class Summary:
         return not self.result.findings and self.result.matches_reference is not False
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {**self.result.to_json(), "inputs": self.source, "checked": self.checked}
+        found: dict[str, Any] = {**self.result.to_json(self.energy), "inputs": self.source, "checked": self.checked}
         if self.predictions is not None:
             found["predictions"] = list(self.predictions)
         if self.wrong is not None:
@@ -166,6 +178,8 @@ def facts(summary: Summary) -> Iterator[Fact]:
         peak = f"{percent(result.utilization)} of {_peak(result)}"
         yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
         yield from (Fact("what-if", _what_if(whatif, result.cycles)) for whatif in better(result))
+    if summary.table:
+        yield Fact("energy", energy(summary))
     if summary.advice and result.coverage >= HALF:  # else it is in the first line
         left = sum(layer.where == HOST for layer in result.layers)
         yield Fact("on the host", f"{_layers(left)}; {summary.advice}")
@@ -184,6 +198,23 @@ def facts(summary: Summary) -> Iterator[Fact]:
 def better(result: Result) -> list[WhatIf]:
     """Return the what-ifs that take fewer cycles than the run: the best BEST of them, best first."""
     return [whatif for whatif in result.whatifs if whatif.cycles < result.cycles][:BEST]
+
+
+def energy(summary: Summary) -> str:
+    """Return text: the estimated energy of a sample, its largest parts, and the table that it is from."""
+    found = summary.energy
+    if found is None:
+        return f"not estimated: {summary.result.target} counts no events"
+    total, told, shown = found.total, 0.0, list[str]()
+    for cause, cost in found.by.items():
+        shown.append(f"{cause.replace('_', ' ')} {percent(cost.picojoules / total.picojoules)}")
+        told += cost.picojoules
+        if told >= MOST * total.picojoules:
+            break
+    limits = f" ({joules(total.low)} to {joules(total.high)})" if total.low < total.high else ""
+    parts = f": {', '.join(shown)}" if shown else ""
+    missing = f"; not counted: {', '.join(found.missing)}" if found.missing else ""
+    return f"about {joules(total.picojoules)}{limits}, an estimate by the table {found.table.name}{parts}{missing}"
 
 
 def _what_if(whatif: WhatIf, cycles: int) -> str:
@@ -327,7 +358,12 @@ def size(number: int) -> str:
     return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
-def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
+def joules(picojoules: float) -> str:
+    """Return text: an energy with three digits and a unit, such as 13.8 uJ."""
+    return _scaled(picojoules, 1000, (" pJ", " nJ", " uJ", " mJ", " J"))
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
     value, unit = float(number), 0
     while value >= 999.5 and unit < len(units) - 1:
         value, unit = value / base, unit + 1

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
+from tilewright.sim.events import Events
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, random_sequence, sequence_by_time
@@ -127,7 +128,7 @@ class LaunchResult:
     `bound` is the least number of cycles that the launch's work can take on this machine, in whatever order: the cycles
     for which its busiest resource works (0: not known). A part has the bound of its own layer. A layer's cycles begin
     when the layer before it ends, although its work may begin earlier. So a layer of a launch may take fewer cycles
-    than its bound; a whole launch may not.
+    than its bound; a whole launch may not. `events` counts the launch's events when it is called; None: not counted.
     """
 
     values: Mapping[str, Array]
@@ -140,6 +141,7 @@ class LaunchResult:
     macs_of: tuple[int, ...] = ()
     macs_per_cycle: int = 0
     bound: int = 0
+    events: Callable[[], Events] | None = None
 
     @classmethod
     def of(
@@ -152,6 +154,7 @@ class LaunchResult:
         parts: tuple[Part, ...] = (),
         macs_of: tuple[int, ...] = (),
         bound: int = 0,
+        events: Callable[[], Events] | None = None,
     ) -> LaunchResult:
         """Return the result of a launch that went through the shared passes.
 
@@ -160,4 +163,4 @@ class LaunchResult:
         trace = passes.trace if options.timed else None
         serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
         found = passes.findings(options)
-        return cls(values, found, trace, unit, executed_macs, serial, parts, macs_of, bound=bound)
+        return cls(values, found, trace, unit, executed_macs, serial, parts, macs_of, bound=bound, events=events)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.causes import CAUSE_TOKEN, NAMES, TRANSFER, WORK, Path
+from tilewright.sim.chart import Chart
 
 READ, WRITE = 1, 2
 #: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
@@ -228,7 +229,7 @@ class Trace:
 
     `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
     transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
-    `divide` makes the breakdowns of each step's cycles, which `shares` returns.
+    `divide` makes the breakdowns of each step's cycles, which `shares` returns; `draw` makes the machine's own `chart`.
     """
 
     table: StepTable
@@ -243,6 +244,7 @@ class Trace:
     cycles: int
     walk: Callable[[], Path] | None = None
     divide: Callable[[], Mapping[str, Sequence[Mapping[str, int]]]] | None = None
+    draw: Callable[[], Chart] | None = None
 
     def __repr__(self) -> str:
         return f"<Trace of {len(self.table):,} steps on {', '.join(self.table.units)}: {self.cycles:,} cycles>"
@@ -256,6 +258,11 @@ class Trace:
     def shares(self) -> Mapping[str, Sequence[Mapping[str, int]]]:
         """Breakdowns of the steps' cycles, by name (as "functions"): for each step, cycles by part, largest first."""
         return self.divide() if self.divide else {}
+
+    @cached_property
+    def chart(self) -> Chart | None:
+        """A figure of what only this machine has, over the launch's time; None if there is none."""
+        return self.draw() if self.draw else None
 
     @cached_property
     def until(self) -> Array:

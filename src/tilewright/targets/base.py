@@ -198,6 +198,13 @@ class Explores(Protocol):
         """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
 
 
+@runtime_checkable
+class Spaces(Protocol):
+    """A target that offers spaces of machines to explore, by name, each in the form of a space's file."""
+
+    spaces: Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile."""
@@ -214,6 +221,18 @@ class Executes(Protocol):
 
     def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
         """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
+
+
+@runtime_checkable
+class Occupies(Protocol):
+    """A target of which the cells that its gateware takes on an FPGA are known without synthesis."""
+
+    def area(self, config: Config) -> dict[str, Any]:
+        """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
+
+        `estimate` lists the counts that are estimates, and `error` has the largest relative error found of each.
+        Raises ConfigError if the gateware cannot be built.
+        """
 
 
 @dataclass(frozen=True)

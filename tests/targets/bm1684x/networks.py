@@ -9,12 +9,14 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import (
     Add,
     AveragePool2D,
+    Concat,
     Conv2D,
     DepthwiseConv2D,
     FullyConnected,
     MaxPool2D,
     Mean,
     Op,
+    Quantize,
     Reshape,
     Window,
 )
@@ -49,6 +51,22 @@ class Builder:
         zero = LOWEST if activation == "relu" else int(self.random.integers(-20, 20))
         scale = self.tensors[a].scale + self.tensors[b].scale
         return self._node(Add(activation), (a, b), self.tensors[a].shape, scale, zero)
+
+    def like(self, x: str, other: str) -> str:
+        """The codes of `x` at the scale and zero point of `other`."""
+        tensor, to = self.tensors[x], self.tensors[other]
+        return self._node(Quantize(), (x,), tensor.shape, to.scale, to.zero_point)
+
+    def rescaled(self, x: str, ratio: float, zero: int) -> str:
+        return self._node(Quantize(), (x,), self.tensors[x].shape, self.tensors[x].scale / ratio, zero)
+
+    def concat(self, axis: int, *parts: str) -> str:
+        first, *others = (self.tensors[name].shape for name in parts)
+        shape = (*first[:axis], first[axis] + sum(own[axis] for own in others), *first[axis + 1 :])
+        same = [parts[0], *(name if name == parts[0] else self.like(name, parts[0]) for name in parts[1:])]
+        return self._node(
+            Concat(axis), tuple(same), shape, self.tensors[parts[0]].scale, self.tensors[parts[0]].zero_point
+        )
 
     def maximum(self, x: str, kernel: int = 3, stride: int = 2, pad: int = 1) -> str:
         return self._pool(MaxPool2D(Window((kernel, kernel), (stride, stride), (pad, pad, pad, pad))), x)

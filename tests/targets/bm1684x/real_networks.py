@@ -17,6 +17,7 @@ KINDS = (
     "Relu",
     "Clip",
     "Add",
+    "Concat",
     "Reshape",
     "Flatten",
     "Gemm",
@@ -63,6 +64,14 @@ class Growing:
             self.open[op(kind, x, low, self.net.const(1.5, np.float32))] = shape
         elif kind == "Add":
             self.open[op(kind, x, str(rng.choice([n for n in names if self.open[n] == shape])))] = shape
+        elif kind == "Concat":
+            axis = int(rng.integers(1, len(shape)))
+            fits = [
+                n for n in names if shape[:axis] + shape[axis + 1 :] == self.open[n][:axis] + self.open[n][axis + 1 :]
+            ]
+            other = str(rng.choice(fits))
+            joined = (*shape[:axis], shape[axis] + self.open[other][axis], *shape[axis + 1 :])
+            self.open[op(kind, x, other, axis=axis - len(shape) * int(rng.integers(2)))] = joined
         elif kind == "Flatten":
             self.open[op(kind, x)] = (1, prod(shape))
         elif kind == "Reshape":

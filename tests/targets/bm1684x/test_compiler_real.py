@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.model.onnx_nets import Net
 from tilewright.array import Array
 from tilewright.cli import main
 from tilewright.program.program import HostStep
@@ -126,6 +127,25 @@ def test_the_command_line_says_how_far_off(
     found = json.loads(capsys.readouterr().out)
     assert found["matches_reference"] is None
     assert found["deviation"]["y"]["snr_db"] > LEAST["bf16"]
+
+
+@pytest.mark.parametrize("size", range(6, 13))
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_pools_that_round_their_size_up(kind: str, size: int, tmp_path: Path) -> None:
+    """The last windows of a maximum may reach beyond the input; those of an average must not."""
+    net = Net(SEED, np.int8)
+    x = net.input((1, 5, size, size + 1))
+    net.op(
+        kind, x, kernel_shape=[3, 3], strides=[2, 3], pads=[1, 0, 0, 1] if kind == "MaxPool" else [0] * 4, ceil_mode=1
+    )
+    path = net.save(tmp_path / "net.onnx", net.nodes[-1].output[0])
+    program = tw.compile(path, "bm1684x", overrides={"precision": "f32"})
+    whole = (size - 3) % 2 == 0 and (size + 1 - 3) % 3 == 0
+    assert bool(program.launches) is (kind == "MaxPool" or whole)
+    values = np.random.default_rng(SEED).normal(size=(2, 1, 5, size, size + 1)).astype(np.float32)
+    result = program.run(values)
+    assert all(own.snr_db is None or own.snr_db > LEAST["f32"] for own in result.deviations.values())
+    assert result.findings == ()
 
 
 def test_deviations_add_up() -> None:

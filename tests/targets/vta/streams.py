@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.targets.vta.records import (
     unit_of,
 )
 from tilewright.array import Array
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.meaning import Record
@@ -108,6 +110,17 @@ def memory(rng: np.random.Generator, config: Config, samples: int, uops: Array) 
     return dram
 
 
+def dram_of(case: Case) -> Dram:
+    """Segments by register, once where all samples have the same."""
+    edges = [*BASES.items(), ("end", END)]
+    segments = []
+    for (name, low), (_, high) in pairwise(edges):
+        constant = bool((case.dram[:, low:high] == case.dram[0, low:high]).all())
+        data = case.dram[: 1 if constant else None, low:high]
+        segments.append(Segment(name, low, np.ascontiguousarray(data), True, shared=constant))
+    return Dram(segments)
+
+
 def uop_load(config: Config, memory: int, first: int, count: int) -> Record:
     return {"opcode": LOAD, "memory_type": memory, "dram_base": first, "y_size": 1, "x_size": count}
 
@@ -117,8 +130,9 @@ def reload_uops(rng: np.random.Generator, config: Config) -> Record:
     count = int(rng.integers(0, 5))
     first = int(rng.integers(0, config.uop.depth - count))
     chip = config.uop if memory == UOP else config.alu_uop
-    base = int(rng.integers(0, chip.depth - count))
-    return uop_load(config, memory, first, count) | {"sram_base": base, "y_size": int(rng.integers(0, 3))}
+    rows = int(rng.integers(0, 3))
+    base = int(rng.integers(0, chip.depth - count * max(1, rows)))
+    return uop_load(config, memory, first, count) | {"sram_base": base, "y_size": rows}
 
 
 def move(rng: np.random.Generator, config: Config) -> Record:

@@ -7,15 +7,14 @@ touches that no chain of tokens orders.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
-from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Case, random_case
+from tests.targets.vta.streams import BASES, INT_MAX, INT_MIN, MACHINES, Case, dram_of, random_case
 from tilewright.array import Array
-from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
@@ -84,17 +83,6 @@ def interpret(config: Config, case: Case, order: Array) -> list[Interpreter]:
         samples.append(Interpreter(config, case.records, case.uops, dram.copy(), BASES))
         samples[-1].run(order.tolist())
     return samples
-
-
-def dram_of(case: Case) -> Dram:
-    """Segments by register, once where all samples have the same."""
-    edges = [*BASES.items(), ("end", END)]
-    segments = []
-    for (name, low), (_, high) in pairwise(edges):
-        constant = bool((case.dram[:, low:high] == case.dram[0, low:high]).all())
-        data = case.dram[: 1 if constant else None, low:high]
-        segments.append(Segment(name, low, np.ascontiguousarray(data), True, shared=constant))
-    return Dram(segments)
 
 
 def check_case(config: Config, case: Case, rng: np.random.Generator) -> int:

@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.networks import Builder
+from tests.targets.vta.promises import assert_portable
 from tests.targets.vta.random_graphs import in_powers
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.graph.rounding import shift_up
-from tilewright.program.program import Launch
-from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.stream import image_of
-from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.steps.portability import portability, write_distance
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 
@@ -61,15 +57,6 @@ def test_every_row_of_a_tile_has_the_bias_of_a_shift(batch: int) -> None:
     result = program.run(rng.integers(-128, 128, (2, 1, 9, 8, 16)).astype(np.int8))
     assert result.matches_reference and not result.findings
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape"}
-
-
-def assert_portable(launch: Launch) -> None:
-    """All of upstream's implementations agree on it."""
-    image, config = image_of(launch), PRESETS["pynq"]
-    options = RunOptions(values=False)
-    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
-    assert portability(passes.elaborated, passes.order.sequence) == []
-    assert write_distance(passes.elaborated) == []
 
 
 def test_shifts_round_ties_upwards() -> None:

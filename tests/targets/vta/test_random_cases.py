@@ -10,70 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.program.comparing import same
 from tests.targets.vta.capacity import check_capacity
 from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.networks import Builder
-from tests.targets.vta.random_graphs import check_queues
+from tests.targets.vta.promises import check
 from tilewright import targets
-from tilewright.errors import ConfigError
 from tilewright.graph.ops import Conv2D
-from tilewright.program import file
-from tilewright.program.program import HostStep, Program
-from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.stream import image_of
-from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.timing import MODELS
-from tilewright.targets.vta.timing.limits import limits, total
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 
 VTA = targets.get("vta")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=2000, derandomize=False, print_blob=True)
-
-
-def check(case: Case, machine: Config, folder: Path) -> Program | None:
-    """All that a compiled network promises; None where the machine is refused."""
-    try:
-        program = compile_graph(case.graph, machine, case.rounding)
-    except ConfigError as error:
-        assert machine.token_depth < TOKENS and "token_depth" in str(error)
-        return None
-    assert all(step.reason for step in program.steps if isinstance(step, HostStep))
-    result = program.run(case.inputs)
-    assert result.matches_reference
-    assert [str(finding) for finding in result.findings] == []
-    assert [str(finding) for finding in VTA.check(program)] == []
-    check_time(program, machine)
-    for launch in program.launches:
-        check_capacity(launch, machine)
-    other = program.run(case.inputs, order="random", seed=1, check=False)
-    assert other.matches_reference
-    file.save(program, folder / "p.twp")
-    again = file.load(folder / "p.twp")
-    assert same(program, again)
-    repeated = again.run(case.inputs, compare=False)
-    for name, codes in result.outputs.items():
-        np.testing.assert_array_equal(repeated.outputs[name], codes)
-    assert repeated.cycles == result.cycles
-    return program
-
-
-def check_time(program: Program, machine: Config) -> None:
-    """Under every timing model: no launch takes less than its units' or the DRAM port's work, no queue overflows."""
-    for model in MODELS:
-        work = limits(program, model)
-        for launch in program.launches:
-            image = image_of(launch)
-            options = RunOptions(timing=model, check=False, values=False)
-            trace = run_passes(image.insns, machine, image.dram({}, 1), image.bases, 1, options).trace
-            assert trace
-            assert total({name: work[name] for name in launch.nodes}).bound <= trace.cycles, f"{launch.name}, {model}"
-            if MODELS[model].tokens_wait:
-                check_queues(trace)
 
 
 def check_many(cases: st.SearchStrategy[Case], limits: settings, folder: Path) -> int:

@@ -13,6 +13,17 @@ from tilewright.targets.zynq.runtime import driver
 
 #: Blocks of 512 words and of 4 biases; a page service takes 128 + 7 cycles.
 SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 9, "bias_bits": 2, "handshake": 7}
+#: Two frames per store, and layers that take several blocks.
+FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
+CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 9, "rows": 9, "cols": 5}
+LAYERS = {
+    "conv": CONV,
+    "conv_1_1": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 7, "rows": 16, "cols": 14},
+    "deep conv": {**CONV, "ic": 32, "rows": 8, "cols": 4, "oc": 5},
+    "pool": {"kind": int(Kind.POOL), "ic": 9, "rows": 14, "cols": 14},
+    "fc": {"kind": int(Kind.FC), "r": 700, "l": 11},
+    "wide fc": {"kind": int(Kind.FC), "r": 1500, "l": 7},
+}
 
 
 @dataclass(frozen=True, eq=False)

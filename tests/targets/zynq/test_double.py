@@ -8,22 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import SMALL, case
+from tests.targets.zynq.cases import FAST, LAYERS, case
 from tests.targets.zynq.double import simulate
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.service import schedule
-
-FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
-CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 9, "rows": 9, "cols": 5}
-LAYERS = {
-    "conv": CONV,
-    "conv_1_1": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 7, "rows": 16, "cols": 14},
-    "deep conv": {**CONV, "ic": 32, "rows": 8, "cols": 4, "oc": 5},
-    "pool": {"kind": int(Kind.POOL), "ic": 9, "rows": 14, "cols": 14},
-    "fc": {"kind": int(Kind.FC), "r": 700, "l": 11},
-    "wide fc": {"kind": int(Kind.FC), "r": 1500, "l": 7},
-}
 
 
 @pytest.mark.parametrize("name", LAYERS)

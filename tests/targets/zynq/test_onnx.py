@@ -16,11 +16,12 @@ from click.testing import CliRunner
 from onnx import helper
 
 from tests.conftest import ROOT
+from tests.model.onnx_nets import needs_vnni
 from tests.quantize.models import model, save
 from tilewright.quantize import Options, quantize
 
 
-@pytest.fixture(scope="module", params=["int8", "uint8"])
+@pytest.fixture(scope="module", params=["int8", pytest.param("uint8", marks=needs_vnni)])
 def quantised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model and samples."""
     folder, draw = tmp_path_factory.mktemp("vgg"), np.random.default_rng(4).standard_normal

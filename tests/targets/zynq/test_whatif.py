@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.targets.zynq.machines import whatif
+from tilewright.targets.zynq.changes import changes
 from tilewright.targets.zynq.config import Config
 
 KEYS = {"step", "options", "cycles", "seconds", "gops", "dsp", "bram36", "gops_per_dsp", "bottleneck"}
@@ -67,3 +69,11 @@ def test_another_network() -> None:
     model = Path(__file__).parents[3] / "examples" / "digits" / "digits.tflite"
     found = rows("--model", str(model))
     assert 0 < found[0]["cycles"] < 10**7
+
+
+def test_the_change_to_a_preset_names_its_keys() -> None:
+    (change,) = (change for change in changes(Config()) if change.text.startswith("the preset fast"))
+    changed = {key: str(value) for key, value in change.set.items()}
+    assert change.text == f"the preset fast: {', '.join('='.join(item) for item in changed.items())}"
+    fast = Config.read("fast", {})
+    assert replace(Config.read(Config().to_dict(), changed), clock_mhz=fast.clock_mhz) == fast

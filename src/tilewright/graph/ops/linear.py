@@ -1,6 +1,7 @@
 """Convolution, depthwise convolution and matrix products: exact accumulation, then one requantisation.
 
-`Linear` has a method for each of the two, because a machine without a requantising multiplier only accumulates.
+`Linear` has a method for each of the two, because a machine without a requantising multiplier only accumulates. A
+residual, if there is one, is added to the sums before they are rounded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, Window, four, given
-from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift
+from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two
+
+#: Largest left shift of a residual: the largest with which an 8-bit code less its zero point fits int32.
+MAX_LIFT = 23
+#: The reason why a machine that adds nothing to its sums cannot run a node with a residual.
+NO_RESIDUAL = "a residual in its sums is not supported; `tilewright quantize --residuals rounded` keeps them apart"
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
@@ -41,26 +47,51 @@ def merge_samples(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """Base class of `out = requantise(bias + sum(x * w))`, for x and w less their zero points.
+    """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`, for x, w and residual less zero points.
 
-    The inputs are x, w and an optional int32 bias. With `shift`, inputs 3 and 4 (int64), the multiplier and addend of
-    each output channel, replace the scales.
+    The inputs are x, w, an optional int32 bias and an optional residual: a tensor of codes of the output's shape. Its
+    scale is that of the sums times 2**lift, lift >= 0. With `shift`, there is no residual; inputs 3 and 4 (int64), the
+    multiplier and addend of each output channel, replace the scales.
     """
 
     activation: Activation = "none"
     shift: Shift | None = field(default=None, kw_only=True)
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        return site.input(0), site.input(1), site.output
+        residual = self.residual(site)
+        return (site.input(0), site.input(1), site.output, *([residual] if residual else []))
+
+    def residual(self, site: Site) -> Tensor | None:
+        """Return the tensor of codes that is added to the sums; None if there is none."""
+        return None if self.shift is not None else site.optional(3)
+
+    def lift(self, site: Site) -> int:
+        """Return by how many bits the residual is shifted left before it is added to the sums.
+
+        Raises ModelError if the scales do not give one shift of 0..MAX_LIFT for all channels.
+        """
+        residual, w = site.input(3), site.input(1)
+        scales = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64) * site.input(0).scale
+        lifts = set(power_of_two(residual.scale / scales, site.where).tolist())
+        if len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT:
+            reason = f"its residual would be shifted left by {sorted(lifts)} bits; one shift of 0..{MAX_LIFT} is needed"
+            raise ModelError(site.where, reason)
+        return int(min(lifts))
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         """Return the accumulators before the bias, int32 (S, *out_shape). w, unlike x, has no sample axis."""
 
-    def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
-        """Add the bias to accumulators (S, *out_shape), requantise and clamp; return codes of the same shape."""
+    def finish(self, site: Site, acc: Array, rounding: Rounding, residual: Array | None = None) -> Array:
+        """Add the bias and the codes `residual` to accumulators (S, *out_shape), requantise and clamp.
+
+        Return codes of the same shape.
+        """
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32: wraps as the kernels do
+        if residual is not None:
+            centred = residual.astype(np.int32) - np.int32(site.input(3).zero_point)
+            acc = acc + (centred << np.int32(self.lift(site)))
         if self.shift is not None:
             return self.shift.apply(acc, site.constant(3), site.constant(4), site.output.dtype)
         requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation, rounding.delegated)
@@ -70,12 +101,21 @@ class Linear(Op):
         return "shift" if self.shift is not None else rounding.convolution
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        return (self.finish(site, self.accumulate(site, given(values[0]), given(values[1])[0]), rounding),)
+        residual = values[3] if self.residual(site) else None
+        acc = self.accumulate(site, given(values[0]), given(values[1])[0])
+        return (self.finish(site, acc, rounding, residual),)
 
     def macs(self, site: Site) -> int:
         return site.output.size * (site.input(1).size // site.output.shape[-1])  # outputs * weights per output channel
 
-    def _check_bias(self, site: Site, channels: int) -> None:
+    def _check_added(self, site: Site, channels: int, shape: Shape) -> None:
+        """Check the tensors that are added to sums of `shape`: bias and residual, or multiplier and addend."""
+        residual = self.residual(site)
+        if residual is not None:
+            if residual.shape != shape:
+                reason = f"its residual has the shape {list(residual.shape)}; its result has {list(shape)}"
+                raise ModelError(site.where, reason)
+            self.lift(site)
         if self.shift is not None:
             self.shift.check(site.where, site.output.dtype)
             for index in (3, 4):
@@ -100,8 +140,9 @@ class Convolution(Linear):
         (batch, height, width, channels), weights = four(site, 0), four(site, 1)
         if not fits or weights[1:3] != self.window.kernel:
             raise ModelError(site.where, f"weights of shape {list(weights)} do not fit {channels} input channels")
-        self._check_bias(site, out_channels)
-        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+        shape = (batch, *self.window.output_size(site.node.name, height, width), out_channels)
+        self._check_added(site, out_channels, shape)
+        return (shape,)
 
 
 @dataclass(frozen=True)
@@ -163,8 +204,9 @@ class FullyConnected(Linear):
         x, w = site.input(0), site.input(1)
         if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
             raise ModelError(site.where, f"weights of shape {list(w.shape)} do not fit the input {list(x.shape)}")
-        self._check_bias(site, w.shape[0])
-        return ((*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0]),)
+        shape = (*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0])
+        self._check_added(site, w.shape[0], shape)
+        return (shape,)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])

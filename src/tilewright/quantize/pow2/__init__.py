@@ -24,13 +24,23 @@ class Made:
     scales: Scales
 
 
-def quantize(model: ModelProto, samples: Samples, progress: Progress | None = None) -> Made:
-    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme."""
+def quantize(
+    model: ModelProto, samples: Samples, progress: Progress | None = None, rounds_residuals: bool = False
+) -> Made:
+    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
+
+    `rounds_residuals`: additions are steps of their own, with both operands rounded to int8.
+    """
     net = Network(model)
-    decided = plan(net)
-    try:
-        scales = settle(decided, choose(decided, samples, progress))
-    except UnsupportedError:  # a residual path whose gain is too large for the same scale before and after it
-        decided = plan(net, equal_operands=False)
-        scales = settle(decided, choose(decided, samples, progress))
-    return Made(Writer(decided, scales).model(), decided, scales)
+    joins = (False,) if rounds_residuals else (True, False)
+    tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
+    for number, (residuals, equal) in enumerate(tries, 1):
+        decided = plan(net, residuals, equal)
+        try:
+            scales = settle(decided, choose(decided, samples, progress))
+        except UnsupportedError:  # such as a residual path whose gain is too large for one scale
+            if number == len(tries):
+                raise
+        else:
+            return Made(Writer(decided, scales).model(), decided, scales)
+    raise AssertionError("there is at least one plan")

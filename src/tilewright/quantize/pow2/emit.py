@@ -11,8 +11,10 @@ from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.plan import ACTIVATIONS, AVERAGES, Plan, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of
 
-#: Entry of the model's metadata_props: ties are rounded up, not to even.
+#: Entries of the model's metadata_props: ties are rounded up, not to even; and, for the curious, which convolutions
+#: have an unrounded result that an addition reads (names of nodes, in order).
 KEY, VALUE = "tilewright.rounding", "pow2"
+UNROUNDED = "tilewright.unrounded"
 
 
 class Writer:
@@ -41,11 +43,12 @@ class Writer:
         model = helper.make_model(
             graph, opset_imports=source.opset_import, ir_version=source.ir_version, producer_name="tilewright"
         )
-        helper.set_model_props(model, {KEY: VALUE})
+        unrounded = [step.name for step in self.plan.steps if step.addition is not None]
+        helper.set_model_props(model, {KEY: VALUE, **({UNROUNDED: ",".join(unrounded)} if unrounded else {})})
         return model
 
     def step(self, step: Step) -> None:
-        """Write one node with its fused activation, its int8 constants, and the quantisation of its outputs."""
+        """Write a step: its node, the nodes fused into it, its int8 constants, and the quantisation of its outputs."""
         node = NodeProto()
         node.CopyFrom(step.node)
         for index, name in enumerate(node.input):
@@ -59,10 +62,12 @@ class Writer:
             self.weights(step, node)
         last = node
         self.nodes.append(node)
-        if step.activation is not None:
+        for fused in filter(None, (step.addition, step.activation)):
             last = NodeProto()
-            last.CopyFrom(step.activation)
+            last.CopyFrom(fused)
             self.nodes.append(last)
+            for index, name in enumerate(last.input):
+                last.input[index] = self.real(name) if name == step.residual else name
         for index, name in enumerate(last.output):
             if name not in self.plan.group:
                 continue

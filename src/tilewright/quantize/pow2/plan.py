@@ -2,7 +2,7 @@
 
 The role of a node says how shift-only integer arithmetic computes it:
 
-- product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, then a rounding shift;
+- product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, perhaps a residual, then a rounding shift;
 - sum: an addition of two int8 tensors (the coarser one is shifted left first), then a rounding shift;
 - average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
 - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
@@ -27,6 +27,8 @@ AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
 MOST = 1 << 16
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
 SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
+#: Operators whose sums an addition may join, and the number of axes of their results.
+JOINED = {"Conv": 4, "Gemm": 2}
 #: The role of each operator. Other operators run on the host, as do forms without shift-only arithmetic.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
@@ -105,7 +107,10 @@ def divisor(net: Network, node: NodeProto) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node and the Relu or Clip fused into it. `inputs` names the tensors it reads, `outputs` those it stores."""
+    """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip.
+
+    `inputs` names the tensors that the node reads, without the residual; `outputs` those that the last node stores.
+    """
 
     node: NodeProto
     role: Role
@@ -113,6 +118,13 @@ class Step:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     reason: str = ""
+    addition: NodeProto | None = None
+    residual: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that the step reads, with the residual."""
+        return (*self.inputs, self.residual) if self.residual else self.inputs
 
     @property
     def name(self) -> str:
@@ -128,13 +140,14 @@ class Plan:
     group: dict[str, str]
 
 
-def plan(net: Network, equal_operands: bool = True) -> Plan:
+def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> Plan:
     """Decide for every node whether it runs in integers or on the host, and which tensors share a scale.
 
     Matrix products and convolutions always run in integers; sums, averages and moves do if their data is already in
-    integers. If `equal_operands`, the operands of an addition share a scale.
+    integers. With `residuals`, an addition that alone reads a convolution's result is part of the convolution's sums.
+    If `equal_operands`, the operands of other additions share a scale.
     """
-    steps = _fuse(net)
+    steps = _fuse(net, residuals)
     in_integers = _forward(net, steps)
     _backward(net, steps, in_integers)
     decided: list[Step] = []
@@ -151,7 +164,7 @@ def plan(net: Network, equal_operands: bool = True) -> Plan:
             decided.append(replace(step, role="host", reason=reason))
             continue
         decided.append(step)
-        every = (*step.inputs, *step.outputs)
+        every = (*step.reads, *step.outputs)
         for name in every:
             root(name)
         alike = {"keep": every, "sum": step.inputs if equal_operands else ()}.get(step.role, ())
@@ -160,22 +173,50 @@ def plan(net: Network, equal_operands: bool = True) -> Plan:
     return Plan(net, tuple(decided), {name: root(name) for name in parent})
 
 
-def _fuse(net: Network) -> list[Step]:
-    """Make one step per node; a Relu or Clip is fused if it alone reads the result of a product, sum or average."""
-    steps, fused = [], set()
-    for node in net.nodes:
-        if node.output[0] in fused:
+def _fuse(net: Network, residuals: bool) -> list[Step]:
+    """Make one step per node; a Relu or Clip is fused if it alone reads the result of a product, sum or average.
+
+    With `residuals`, an addition is fused into one of its operands, a product, and takes the place of both.
+    """
+    joined = {add.output[0]: product for add in net.nodes if residuals and (product := _joined(net, add)) is not None}
+    steps, fused = [], {product.output[0] for product in joined.values()}
+    for end in net.nodes:
+        if end.output[0] in fused:
             continue
+        node = joined.get(end.output[0], end)
         kind, reason = role(net, node)
-        activation = net.only_consumer(node.output[0]) if kind in ("product", "sum", "average") else None
-        if activation is not None and not _fuses(net, kind, activation, node.output[0]):
+        activation = net.only_consumer(end.output[0]) if kind in ("product", "sum", "average") else None
+        if activation is not None and not _fuses(net, kind, activation, end.output[0]):
             activation = None
-        last = activation or node
+        last = activation or end
         if activation is not None:
             fused.add(activation.output[0])
         inputs = tuple(filter(None, node.input)) if kind == "host" else tuple(data_inputs(net, node))
-        steps.append(Step(node, kind, activation, inputs, tuple(last.output), reason))
+        step = Step(node, kind, activation, inputs, tuple(last.output), reason)
+        if node is not end:
+            (residual,) = (name for name in end.input if name != node.output[0])
+            step = replace(step, addition=end, residual=residual)
+        steps.append(step)
     return steps
+
+
+def _joined(net: Network, add: NodeProto) -> NodeProto | None:
+    """Return the Conv or Gemm whose sums an addition can join: it alone reads its result, and all shapes are equal.
+
+    If both operands are such, return that with the larger weights. Return None if there is none.
+    """
+    shapes = {net.shape(name) for name in (*add.input, *add.output)}
+    if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
+        return None
+    found = [
+        node
+        for node in map(net.producer.get, add.input)
+        if node is not None
+        and JOINED.get(node.op_type) == len(min(shapes))
+        and net.only_consumer(node.output[0]) is add
+        and role(net, node)[0] == "product"
+    ]
+    return max(found, key=lambda node: net.constant(node.input[1]).size, default=None)
 
 
 def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
@@ -206,7 +247,7 @@ def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
     """Add to `chosen` each move (Pad, Reshape ...) whose result only steps in `chosen` read: it then moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
-        for name in step.inputs:
+        for name in step.reads:
             readers.setdefault(name, []).append(index)
     for index in reversed(range(len(steps))):
         step = steps[index]

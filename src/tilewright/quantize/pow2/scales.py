@@ -29,6 +29,8 @@ ZEROS = -7
 #: Operators that rank or exponentiate their inputs: saturating the largest input would change the winner.
 UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
 MIN_SHIFT, MAX_SHIFT = 1, 30
+#: Largest left shift of a residual: more would leave few bits of int32 for the sums.
+MAX_LIFT = 20
 INT32 = (1 << 31) - 1
 #: Most rounds of repairs. Repairs only increase exponents of activations; more rounds mean rules that cannot all hold.
 ROUNDS = 200
@@ -138,18 +140,26 @@ def shift(plan: Plan, step: Step, exponents: dict[str, int], weights: dict[str, 
     return exponents[step.outputs[0]] - accumulator(step, exponents, weights) + extra
 
 
+def lift(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
+    """Return the number of bits by which a step shifts its residual left, to the scale of its int32 sum."""
+    return exponents[step.residual] - accumulator(step, exponents, weights)
+
+
 def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
     """Return a step's finest weight exponent that saturates no weight and with which its int32 sum cannot overflow."""
     values = plan.net.constant(weight_of(plan, step))
     exponent = covering(float(np.abs(values).max(initial=0)))
-    x = groups[plan.group[step.inputs[0]]]
-    while _worst(plan, step, values, exponent, x) > INT32:
+    while _worst(plan, step, values, exponent, groups) > INT32:
         exponent += 1
     return exponent
 
 
-def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> float:
-    """Return the largest magnitude that a step's int32 sum can reach with its bias and the half added to round it."""
+def _worst(plan: Plan, step: Step, values: Array, exponent: int, groups: dict[str, int]) -> float:
+    """Return the largest magnitude that a step's int32 sum can reach with all that is added to it.
+
+    That is its bias, its residual, and the half that rounds it.
+    """
+    x = groups[plan.group[step.inputs[0]]]
     magnitudes = np.abs(codes(values, exponent))
     last = step.node.op_type == "MatMul" or (step.node.op_type == "Gemm" and not attribute(step.node, "transB", 0))
     axis = values.ndim - 2 if last else tuple(range(1, values.ndim))
@@ -157,6 +167,7 @@ def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> floa
     bias = bias_of(plan, step)
     with np.errstate(over="ignore"):  # an overflow of float64 is also one of int32
         reach = sums + (np.ldexp(np.abs(plan.net.constant(bias)).astype(np.float64), -exponent - x) if bias else 0)
+        reach += np.ldexp(128.0, groups[plan.group[step.residual]] - exponent - x) if step.residual else 0
     return float(reach.max(initial=0)) + (1 << (MAX_SHIFT - 1))
 
 
@@ -167,7 +178,7 @@ def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[s
     """
     if step.name in weights:
         values = plan.net.constant(weight_of(plan, step))
-        reach = _worst(plan, step, values, weights[step.name], groups[plan.group[step.inputs[0]]])
+        reach = _worst(plan, step, values, weights[step.name], groups)
     else:
         reach = 128.0 * 128.0 * plan.net.shape(step.inputs[0])[-1] + (1 << (MAX_SHIFT - 1))
     if reach > INT32:
@@ -178,12 +189,18 @@ def _repair(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, i
     """Change an exponent if this step's right shift is too small or too large. Return whether one was changed."""
     if step.role not in ("product", "sum", "average"):
         return False
-    exponents = {name: groups[plan.group[name]] for name in (*step.inputs, *step.outputs)}
+    exponents = {name: groups[plan.group[name]] for name in (*step.reads, *step.outputs)}
+    if step.residual and not 0 <= (up := lift(step, exponents, weights)) <= MAX_LIFT:
+        if up < 0:
+            groups[plan.group[step.residual]] -= up
+        else:
+            weights[step.name] += up - MAX_LIFT
+        return True
     amount = shift(plan, step, exponents, weights)
     low = 0 if step.role == "sum" else MIN_SHIFT
     if amount < low:
         out = plan.group[step.outputs[0]]
-        if out in {plan.group[name] for name in step.inputs} and step.name in weights:
+        if out in {plan.group[name] for name in step.reads} and step.name in weights:
             weights[step.name] -= low - amount  # the output cannot move alone: finer weights, which may saturate
         else:
             groups[out] += low - amount

@@ -25,6 +25,7 @@ SCRIPTS = (
     "tracks",
     "timeline",
     "detail",
+    "chart",
     "strip",
     "flame",
     "table",
@@ -59,7 +60,7 @@ def page(record: Record) -> str:
 {style}</style></head>
 <body>
 {body(record, colours)}
-<script type="application/json" id="data">{_inert(json.dumps(data, separators=(",", ":")))}</script>
+<script type="application/json" id="data">{inert(json.dumps(data, separators=(",", ":")))}</script>
 <script type="text/plain" id="arrays">{blob}</script>
 <script>
 {{
@@ -70,6 +71,6 @@ def page(record: Record) -> str:
 """
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """Return JSON that cannot end the script element in which it stands."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from tilewright.report.record import Record
-from tilewright.report.summary import LISTED, count, duration, percent, share, size
+from tilewright.report.summary import LISTED, count, duration, joules, percent, share, size
 
 Json = Mapping[str, Any]
 
@@ -32,13 +32,16 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     run = record.run
     summary: Json = run["summary"]
     strip, timeline, flame, roofline, network = (_figure(*figure) for figure in FIGURES)
+    charts = [launch["chart"]["title"] for launch in run["launches"] if launch["chart"]["title"]]
     return "\n".join(
         (
             f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
             f'<ul class="cards">{"".join(card(*each) for each in _cards(run, summary))}</ul>',
             _findings(summary),
             _causes(summary, colours) if summary["cycles"] else "",
+            _energy(summary, colours),
             strip + timeline if run["launches"] else "",
+            _figure("chart", escape(charts[0])) if charts else "",
             flame if any(launch["shares"] for launch in run["launches"]) else "",
             _table(summary, colours),
             roofline if summary["cycles"] else "",
@@ -112,6 +115,33 @@ def _causes(summary: Json, colours: Mapping[str, str]) -> str:
     causes = summary["causes"]
     shown = f'<div class="causes">{bar(causes, colours)}</div>{legend(causes, summary["cycles"], colours)}'
     return f"<section><h2>Where the cycles go</h2>{shown}{_whatifs(summary)}</section>"
+
+
+def _energy(summary: Json, colours: Mapping[str, str]) -> str:
+    """Return the estimated energy by cause; "" if the run has none."""
+    found: Json = summary.get("energy") or {}
+    if not found or not found["picojoules"]:
+        return ""
+    total = found["picojoules"]
+    parts = {name.replace("_", " "): (part, colours.get(name, "#888")) for name, part in found["by"].items()}
+    shown = "".join(
+        f'<i style="width:{100 * part / total:.3f}%;background:{colour}"'
+        f' title="{escape(name)}: {joules(part)} ({percent(part / total)})"></i>'
+        for name, (part, colour) in parts.items()
+    )
+    items = "".join(
+        f'<li><i style="background:{colour}"></i>{escape(name)} <b>{percent(part / total)}</b>'
+        f" <small>{joules(part)}</small></li>"
+        for name, (part, colour) in parts.items()
+    )
+    limits = f", {joules(found['low'])} to {joules(found['high'])}" if found["low"] < found["high"] else ""
+    left = f" Not counted: {escape(', '.join(found['missing']))}." if found["missing"] else ""
+    about = f"About {joules(total)} for one sample{limits}, by the table {escape(found['table'])}: "
+    about += f"{escape(found['source'])} ({escape(found['technology'])}).{left}"
+    return (
+        f'<section id="energy"><h2>Energy (estimate)</h2><div class="causes"><span class="bar">{shown}</span></div>'
+        f'<ul class="legend">{items}</ul><p><small>{about}</small></p></section>'
+    )
 
 
 def _whatifs(summary: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -176,6 +177,11 @@ class Vta(given.Machine[Config]):
 
         return bill.excess(self.own(config))
 
+    def area(self, config: base.Config) -> dict[str, Any]:
+        from tilewright.targets.vta.gateware.area import area
+
+        return area(self.own(config))
+
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
             from tilewright.targets.vta.gateware.top import board_files
@@ -206,13 +212,15 @@ def _result(
     known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions, left: Mapping[str, Array]
 ) -> LaunchResult:
     """Return the result of a launch; `left` are the values that it computed."""
+    from tilewright.targets.vta.events import events
     from tilewright.targets.vta.timing.limits import summed
 
     layer, macs, count = image.layer, known.macs, len(launch.nodes)
     macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist()) if layer is not None else ()
     parts, limits = known.parts(layer, count), known.limits(layer, count)
     bound = summed(limits).bound if limits else 0
-    return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound)
+    counted = partial(events, known.elaborated, known.trace)
+    return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
 
 
 @contextmanager

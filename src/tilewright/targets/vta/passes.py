@@ -95,7 +95,7 @@ class Prepared:
 
         `layer` int64 [n]: the node of each instruction. Returns () if `layer` is None (one node) or nothing was timed.
         """
-        if not self.trace or (self.options.serial and not self.serial) or layer is None:
+        if not self.trace or layer is None:
             return ()
         divided = self.trace.parts(layer, self.serial, self.busiest, self.macs)
         divided += (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ class Zynq(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
+        from tilewright.targets.zynq.events import events
+
         config = self.config_of(program)
         image = LayerImage.of(launch, config)
         layer = image.layer
@@ -68,7 +71,8 @@ class Zynq(given.Machine[Config]):
         parts = (part,) if part and program.graph else ()
         bound = part.bound if part else 0
         macs_of = (layer.macs,) if parts else ()
-        return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, macs_of, bound=bound)
+        counted = partial(events, layer, trace)
+        return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, macs_of, bound=bound, events=counted)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from tilewright.targets.zynq.changes import changes

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp
+from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.instruction import Raw
 from tilewright.program.launch_image import DramSegment, LaunchImage
@@ -49,6 +50,8 @@ def plan(site: Site, config: Config) -> Plan | str:
     if not isinstance(op, FullyConnected | Conv2D):
         return OnnxOp.real(site) or f"{op.label} is not supported: onemac computes only matrix products"
     x, w, bias = site.input(0), site.input(1), site.optional(2)
+    if op.residual(site):
+        return NO_RESIDUAL
     if isinstance(op, Conv2D):
         window, groups = op.window, x.shape[3] // w.shape[3]
         for name, value, only in (

@@ -29,7 +29,7 @@ document.getElementById("theme").addEventListener("click", () => {
 
 unpack().then((arrays) => {
   const timed = new Timed(arrays), view = (timed.view = new View(timed.cycles));
-  let strip = null;
+  let strip = null, chart = null;
   const zoomTo = (index) => {
     const place = timed.layers.find((each) => each.index === index);
     if (place) strip.zoomTo(place), document.getElementById("strip").scrollIntoView({ block: "nearest" });
@@ -37,6 +37,7 @@ unpack().then((arrays) => {
   if (timed.launches.length) {
     strip = new Strip(figureOf("strip"), timed, view);
     const timeline = new Timeline(figureOf("timeline"), timed, view, new Detail(view));
+    chart = figureOf("chart") && new Chart(figureOf("chart"), timed, view);
     if (SUMMARY.findings.length) hazards(figureOf("hazards"), timed, timeline);
   }
   const flame = figureOf("flame") && new Flame(figureOf("flame"), timed);
@@ -48,5 +49,5 @@ unpack().then((arrays) => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", window.redraw);
   window.redraw();
   document.documentElement.dataset.ready = "yes";
-  window.tilewright = { RUN, LEFT, timed, view }; // for tests and for the console
+  window.tilewright = { RUN, LEFT, timed, view, chart }; // for tests and for the console
 });

@@ -27,7 +27,7 @@ class Roofline {
     const decades = (values) => [10 ** Math.floor(Math.log10(Math.min(...values))), 10 ** Math.ceil(Math.log10(Math.max(...values) * 1.01))];
     const knee = this.bandwidth ? [this.peak / this.bandwidth] : [];
     const [x0, x1] = decades([...this.points.map(({ x }) => x), ...knee]), [y0, y1] = decades([...this.points.map(({ y }) => y), this.peak]);
-    const left = 48, low = this.height - 34, wide = this.width - left - 12, high = low - 14;
+    const left = 48, low = this.height - 34, wide = this.width - left - 12, high = low - 30; // the title is above
     const place = (value, from, to) => Math.log10(value / from) / Math.log10(to / from);
     return { x0, x1, y0, y1, left, low, wide, high, x: (value) => left + place(value, x0, x1) * wide, y: (value) => low - place(value, y0, y1) * high };
   }
@@ -41,11 +41,11 @@ class Roofline {
     if (this.bandwidth) {
       const from = Math.max(x0, y0 / this.bandwidth);
       pen.line(x(from), y(from * this.bandwidth), x(knee), y(this.peak), ink, 1.6);
-      pen.text(`${this.bandwidth} bytes a cycle`, x(from) + 10, y(from * this.bandwidth) - 4, ink);
+      pen.text(`${this.bandwidth} bytes a cycle`, x(from) + 18, y(from * this.bandwidth) + 1, ink);
     }
     for (const point of this.points) pen.dot(x(point.x), y(point.y), point === this.hot ? 7 : 5, colourOf(point.layer.binds));
     pen.text("MACs per byte of DRAM", left + wide / 2, this.height - 8, muted, { align: "center" });
-    pen.text("MACs per cycle", 4, 6, muted);
+    pen.text("MACs per cycle", 4, 8, muted);
   }
   render() {
     if (!this.canvas) return;

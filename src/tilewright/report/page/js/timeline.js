@@ -68,16 +68,11 @@ class Timeline {
     if (to - from > (this.width - LEFT) / 2) {
       this.few = false;
       const first = Math.max(LEFT, Math.floor(x(offset))), last = Math.min(this.width, x(offset + launch.cycles));
-      let at = view.from + (first - LEFT) * perPixel - offset, index = after(starts, at);
-      for (let pixel = first; pixel < last; pixel++) {
-        const next = at + perPixel, following = after(starts, next, index);
-        let low = y + ROW;
-        for (const kind of track.present) {
-          const high = ((track.upTo(kind, next, following) - track.upTo(kind, at, index)) / perPixel) * ROW;
-          if (high > 0.2) pen.rect(pixel, (low -= high), 1, high, colourOf(track.names[kind]));
-        }
-        (at = next), (index = following);
-      }
+      let low = y + ROW, pixel = -1;
+      track.shares(first, last, view.from + (first - LEFT) * perPixel - offset, perPixel, (x, kind, share) => {
+        if (x !== pixel) (pixel = x), (low = y + ROW);
+        if (share * ROW > 0.2) pen.rect(x, (low -= share * ROW), 1, share * ROW, colourOf(track.names[kind]));
+      });
       return;
     }
     if (to - from > FEW) this.few = false;

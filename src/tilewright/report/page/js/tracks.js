@@ -1,16 +1,20 @@
 // The launches of the run on one axis of cycles, and what lies on each track.
 
-// A track of slices in order of time that do not overlap. `step[i]` is the step of slice i, `kind[i]` its colour.
+// A track of slices in order of time that do not overlap. `step[i]` is the step of slice i, `kind[i]` its colour, and
+// `height[i]` its share of the track's height (all of it, if `heights` is left out).
 class Track {
-  constructor(starts, ends, kinds, steps, names) {
-    Object.assign(this, { starts, ends, kinds, steps, names });
+  constructor(starts, ends, kinds, steps, names, heights = null) {
+    Object.assign(this, { starts, ends, kinds, steps, names, heights });
   }
-  // Cycles of kind `kind` in slices before slice i, for each i: with these, any span is summed exactly, at any zoom.
+  heightOf(i) {
+    return this.heights ? this.heights[i] : 1;
+  }
+  // Cycles of kind `kind` in slices before slice i, times their heights, for each i: any span is summed exactly.
   before(kind) {
     this.sums ||= new Map();
     if (!this.sums.has(kind)) {
       const sums = new Float64Array(this.starts.length + 1);
-      for (let i = 0; i < this.starts.length; i++) sums[i + 1] = sums[i] + (this.kinds[i] === kind ? this.ends[i] - this.starts[i] : 0);
+      for (let i = 0; i < this.starts.length; i++) sums[i + 1] = sums[i] + (this.kinds[i] === kind ? (this.ends[i] - this.starts[i]) * this.heightOf(i) : 0);
       this.sums.set(kind, sums);
     }
     return this.sums.get(kind);
@@ -22,7 +26,17 @@ class Track {
   // Cycles of a kind between the beginning and time `at`; `i` is the number of slices that start up to `at`.
   upTo(kind, at, i) {
     const sums = this.before(kind);
-    return i === 0 ? 0 : sums[i] - (this.kinds[i - 1] === kind ? Math.max(0, this.ends[i - 1] - at) : 0);
+    return i === 0 ? 0 : sums[i] - (this.kinds[i - 1] === kind ? Math.max(0, this.ends[i - 1] - at) * this.heightOf(i - 1) : 0);
+  }
+  // The share of each kind in the cycles of each pixel from `left` to `right`: told to `draw(pixel, kind, share)`.
+  // `first` is the cycle at pixel `left`, on the track's own axis.
+  shares(left, right, first, perPixel, draw) {
+    let at = first, index = after(this.starts, at);
+    for (let pixel = left; pixel < right; pixel++) {
+      const next = at + perPixel, following = after(this.starts, next, index);
+      for (const kind of this.present) draw(pixel, kind, (this.upTo(kind, next, following) - this.upTo(kind, at, index)) / perPixel);
+      (at = next), (index = following);
+    }
   }
 }
 
@@ -32,6 +46,7 @@ class Launch {
     const rows = arrays[`steps/${index}`];
     Object.assign(this, { index, offset, rows, count: rows[0].length });
     this.tokens = arrays[`tokens/${index}`];
+    this.chart = { ...about.chart, boxes: arrays[`chart/${index}`] };
     this.tracks = about.units.map((_, unit) => this.unit(unit));
     const [step, cause, end] = arrays[`path/${index}`];
     const begin = Float64Array.from(end, (_, i) => (i ? end[i - 1] : 0));

@@ -8,7 +8,7 @@ depends. Compute commands stay in order. Transfers into local memory move ahead 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
@@ -17,25 +17,25 @@ import numpy as np
 
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
+from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.plan import Ring
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
-from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing import estimate
-from tilewright.targets.bm1684x.values.dtypes import U8
 
 #: Granularity of dependencies, in bytes of a lane.
 UNIT = 64
 #: Alignment of segments in DDR, in bytes.
 PAGE = 4096
 #: Kinds of transfers. Transfers of one kind keep their order.
-CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
+CONSTANTS, INPUTS, JOINS, OUTPUTS = "constants", "inputs", "joins", "outputs"
 
 
 @dataclass(eq=False)
@@ -83,12 +83,13 @@ class Stream:
     def move(self, command: Command, layer: int, kind: str) -> None:
         """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = Issued(command, layer, kind)
-        for mode, _, operand in command.in_memory:
-            if operand.storage.is_local:
-                low, high = self._units(operand)
-                issued.after = max(issued.after, int(self._touched[low:high].max()))
-                issued.needs += sorted(self._transfers(mode, operand))
-                (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
+        local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
+        # After earlier readers too: transfers of other kinds could else overtake them, and only the last one is noted.
+        issued.needs = sorted({other for _, operand in local for other in self._transfers(WRITE, operand)})
+        for mode, operand in local:
+            low, high = self._units(operand)
+            issued.after = max(issued.after, int(self._touched[low:high].max()))
+            (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[Issued]], int]:
@@ -150,7 +151,10 @@ class Stream:
 
 
 class Assembly:
-    """A launch under construction. The attributes `entering` and `leaving` map names to (DDR address, Stored)."""
+    """A launch under construction. The attributes `entering` and `leaving` map names to (DDR address, Stored).
+
+    `apart` says whether two neighbouring blocks of constants are transferred separately.
+    """
 
     def __init__(
         self,
@@ -160,15 +164,18 @@ class Assembly:
         leaving: Mapping[str, Stored],
         values_end: int,
         config: Config,
+        apart: Callable[[Key, Key], bool] = lambda before, after: False,
     ) -> None:
         self.config, self.stream = config, Stream(config)
         self.done: set[str] = set()  # blocks of constants that are not needed any more
         self._layers, self._values_end = layers, values_end
         self._ring = Ring(values_end, config.lane_bytes)
-        self._resident: dict[tuple[int, int], int] = {}
-        self._blocks = {(at, number): block for at, cut in enumerate(cuts) for number, block in enumerate(cut.blocks)}
-        *addresses, end = accumulate((block.size for block in self._blocks.values()), initial=DDR_BASE)
-        self._block_address = dict(zip(self._blocks, addresses, strict=True))
+        self._resident: dict[Key, int] = {}
+        blocks = {(at, number): block for at, cut in enumerate(cuts) for number, block in enumerate(cut.blocks)}
+        self._bundles = bundled(blocks, lambda key: min(config.lanes, layers[key[0]].result.c), apart, config)
+        *addresses, end = accumulate((bundle.data.size for bundle in self._bundles), initial=DDR_BASE)
+        self._bundle_of = {key: number for number, bundle in enumerate(self._bundles) for key in bundle.begins}
+        self._addresses = addresses
         self.entering, end = self._segments(entering, end)
         self.leaving, _ = self._segments(leaving, end)
 
@@ -182,25 +189,20 @@ class Assembly:
         return found, address
 
     def block(self, index: int, number: int) -> int:
-        """Return the byte offset in a lane of constant block `number` of layer `index`, which the first call loads.
+        """Return the byte offset in a lane of constant block `number` of layer `index`; 0 if there is no such block.
 
-        Raises plan.Full if the block does not fit.
+        The first call loads the block, with the others of its bundle. Raises plan.Full if they do not fit.
         """
-        if (index, number) not in self._blocks:
-            return 0
-        if (index, number) not in self._resident:
-            lanes, size = self._blocks[index, number].shape
-            offset = self._ring.take(block_name(index, number), size, self.done)
-            self._resident[index, number] = offset
-            address = self._block_address[index, number]
-            used = min(lanes, self._layers[index].result.c)
-            for low in range(0, size, LARGEST - LARGEST % 64):
-                width = min(size - low, LARGEST - LARGEST % 64)
-                shape = Shape(1, used, 1, width)
-                far = Tensor(address + low, shape, Stride(lanes * size, size, size, 1), U8, self.config)
-                near = Tensor.local(0, offset + low, shape, U8, self.config)
-                self.stream.move(copy(near, far), index, CONSTANTS)
-        return self._resident[index, number]
+        key = (index, number)
+        if key in self._bundle_of and key not in self._resident:
+            own = self._bundle_of[key]
+            bundle = self._bundles[own]
+            names = [block_name(*other) for other in bundle.begins]
+            offset = self._ring.take(names, bundle.data.shape[1], self.done)
+            self._resident |= {other: offset + begin for other, begin in bundle.begins.items()}
+            for transfer in bundle.transfers(self._addresses[own], offset, self.config):
+                self.stream.move(transfer, index, CONSTANTS)
+        return self._resident.get(key, 0)
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
         """Add the transfers that fill the local tensor `near` with sample `number` of an input, from row `first` on."""
@@ -257,7 +259,7 @@ class Assembly:
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
         }
-        blocks = (block.reshape(-1) for block in self._blocks.values())
+        blocks = (bundle.data.reshape(-1) for bundle in self._bundles)
         arrays = {
             "insns": np.concatenate([queues[TIU], queues[DMA]]),
             "constants": np.concatenate([np.zeros(0, np.uint8), *blocks]),
@@ -270,10 +272,6 @@ class Assembly:
 def block_name(index: int, number: int) -> str:
     """Return the name of block `number` of the constants of layer `index`."""
     return f"layer {index}, part {number}"
-
-
-def copy(y: Tensor, x: Tensor) -> Command:
-    return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
 
 
 def described(name: str, address: int, stored: Stored) -> list[Any]:

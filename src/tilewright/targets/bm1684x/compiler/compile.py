@@ -10,6 +10,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
+from tilewright.targets.bm1684x.compiler.codes import join, rescale
 from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
 from tilewright.targets.bm1684x.compiler.layer import Layer, Refused, Stored
 from tilewright.targets.bm1684x.compiler.linear import linear
@@ -21,10 +22,12 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
 RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)
-RULES |= {ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
+RULES |= {ops.Quantize: rescale, ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
 NAME = "bm1684x"
 #: ONNX operators for which only the order of the input's elements matters, not its shape.
 PRODUCTS = ("Gemm", "MatMul")
+#: Types of quantised values.
+CODES = ("int8", "uint8")
 #: If the layers do not fit into local memory, the compiler compares splits. In at most WAYS of them, the first layers
 #: run in parts.
 WAYS = 3
@@ -42,11 +45,13 @@ def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
 
 def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     op = site.node.op
-    tensors = [tensor for tensor in (*site.inputs[:2], *site.outputs) if tensor is not None]
+    tensors = [tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None]
     if (largest := max((extent for tensor in tensors for extent in tensor.shape), default=0)) > LARGEST:
         raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
     if isinstance(op, ops.OnnxOp):
         return real(site, config)
+    if isinstance(op, ops.Concat):
+        return join(site, tuple(_stored(site, index) for index in range(len(site.inputs))), mode)
     if isinstance(op, ops.Add):
         return add(site, (_stored(site, 0), _stored(site, 1)), mode)
     for kind, rule in RULES.items():
@@ -59,6 +64,8 @@ def _stored(site: Site, index: int) -> Stored:
     tensor = site.input(index)
     if tensor.data is not None:
         raise Refused(f"the constant operand '{tensor.name}' is not supported; only weights and bias are constant")
+    if tensor.dtype not in CODES:
+        raise Refused(f"{site.node.op.label} of {tensor.dtype} is not supported; of {' and '.join(CODES)} it is")
     if len(tensor.shape) == 4 and tensor.shape[0] != 1:
         raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; --set batch=N runs N samples")
     return Stored.of(tensor)

@@ -1,9 +1,10 @@
 """Build one launch from the layers of neighbouring nodes.
 
-`build` keeps all tensors between layers in local memory. `build_in_parts` runs a chain of layers whose tensors do not
-fit. It divides the work into parts: each part computes some rows of the last result. Inputs and results stream from and
-to DDR. A part is a chain of smaller layers with the rows and padding that it needs. Intermediate rows that two parts
-need are computed twice. Inputs and results are double-buffered, so that transfers overlap with computation.
+`build` keeps all tensors between layers in local memory. It moves those parts of a joined tensor that are not computed
+in their place. `build_in_parts` runs a chain of layers whose tensors do not fit. It divides the work into parts: each
+part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of smaller
+layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs and
+results are double-buffered, so that transfers overlap with computation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
+from tilewright.targets.bm1684x.compiler import bundles
+from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
+from tilewright.targets.bm1684x.compiler.bundles import Key
+from tilewright.targets.bm1684x.compiler.gather import gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
@@ -33,20 +37,24 @@ COPIES = 2
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that keeps all tensors between layers in local memory. Raises plan.Full if they do not fit."""
     laid = _laid(layers, config)
-    return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
+    try:
+        folded = gathered(laid, leaving, config)
+        return _Resident(folded, leaving, plan(folded, leaving, config), config).launch()
+    except Full:  # gathered tensors need more room
+        return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that computes as many rows of the last result at a time as fit into local memory.
 
     Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, the result of a layer
-    is read only by the next layer, which divides it into the same rows.
+    is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
         after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
     )
-    if not all(links) or inner & set(leaving):
+    if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise Full("its layers do not form a chain")
     laid, rows = _laid(layers, config), layers[-1].result.h
     failure = Full("its result has a single row, which does not fit")
@@ -89,7 +97,13 @@ class _Resident:
         }
         kept = {name: outputs[name] for name in outputs if name in leaving}
         self._layers, self._plan, self._config = layers, made, config
-        self._assembly = Assembly(layers, made.cuts, entering, kept, made.values_end, config)
+        group = [] if config.batch == 1 else [own for own in made.groups for _ in range(*own)]
+
+        def apart(before: Key, after: Key) -> bool:
+            """Constants stay in local memory for a group of layers: no more must come with them."""
+            return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in made.by_parts)
+
+        self._assembly = Assembly(layers, made.cuts, entering, kept, made.values_end, config, apart)
         self._loaded: set[tuple[str, int]] = set()
 
     def launch(self) -> Launch:
@@ -110,6 +124,8 @@ class _Resident:
         """
         for number in numbers:
             self._enter(index, number)
+            self._join(index, number)
+            self._gather(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile in tiles:
                 for number in numbers:
@@ -122,17 +138,39 @@ class _Resident:
     def _tile(self, index: int, tile: Tile, number: int) -> None:
         layer, homes = self._layers[index], self._plan.homes
         inputs = [homes[name].of(number) for name in layer.inputs]
+        if layer.gather:
+            inputs = [self._plan.gathered[index].of(number)]
         result, temps = homes[layer.output].of(number), self._plan.temps[index]
         self._assembly.compute(self._plan.cuts[index], tile, index, inputs, result, temps)
+
+    def _gather(self, index: int, number: int) -> None:
+        """Add the commands that gather the input of a layer."""
+        layer, homes = self._layers[index], self._plan.homes
+        if layer.gather:
+            source, into = homes[layer.inputs[0]].of(number), self._plan.gathered[index].of(number)
+            for command in layer.gather.commands(source, into, self._config):
+                self._assembly.stream.compute(command, index)
+
+    def _join(self, index: int, number: int) -> None:
+        """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
+        layer, homes = self._layers[index], self._plan.homes
+        whole = sample(layer.result, homes[layer.output].of(number), self._config)
+        for name, stored, ranges in layer.joined:
+            place, part = whole[ranges], sample(stored, homes[name].of(number), self._config)
+            if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
+                self._assembly.stream.move(bundles.copy(place, part), index, JOINS)
 
     def _enter(self, index: int, number: int) -> None:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
                 near, line = self._places(name, stored, number)
-                self._assembly.load(name, number, line or near, index)
                 if line:
+                    self._assembly.load(name, number, line, index)
                     self._assembly.stream.compute(_turned(near, line), index)
+                    continue
+                for first, end in pairwise(self._plan.cuts[index].rows_read(stored)):
+                    self._assembly.load(name, number, near[:, :, first:end], index, first)
 
     def _leave(self, index: int, number: int) -> None:
         name = self._layers[index].output

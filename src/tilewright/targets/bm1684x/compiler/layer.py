@@ -12,10 +12,10 @@ tap, shifted by that tap, into further lanes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import as_stored, narrow
 from tilewright.targets.bm1684x.values.window import Window
+
+if TYPE_CHECKING:
+    from tilewright.targets.bm1684x.compiler.gather import Gather
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
     return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
 
 
+#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
+TEMP_BYTES = 1 << 14
 #: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, with ties rounded up.
 HIGH_PRODUCT = -31
 
@@ -160,12 +165,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Temp:
-    """An intermediate result of a tile, in temporary buffer `index`. If `of_input`, it has the rows and columns of the
-    layer's input, else those of the tile's result."""
+    """An intermediate result of a tile, in temporary buffer `index`. `size` is its number of rows and columns; None
+    means those of the tile's result."""
 
     index: int
     dtype: DType
-    of_input: bool = False
+    size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,9 @@ class Layer:
     `words` are parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact
     layout. `window` is the window of the operations; None means that they work element by element. `inputs` and
     `output` name tensors of the graph. `row_tiles` says whether a tile may hold fewer rows than the result.
+    A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) along which it joins
+    them, and 0 in all other layers. With `gather`, the layer reads a tensor that is gathered from its input; `shapes`
+    says how the gathered tensor is stored.
     """
 
     name: str
@@ -232,10 +240,32 @@ class Layer:
     row_tiles: bool = True
     macs: int = 0
     note: str = ""
+    axis: int = 0
+    gather: Gather | None = None
+
+    @property
+    def joined(self) -> Iterator[tuple[str, Stored, tuple[slice, ...]]]:
+        """Each input that the layer joins: its name, how it is stored, and its place in the result on n, c, h, w."""
+        begin = 0
+        for name, stored in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
+            ranges = [slice(0, size) for size in (1, stored.c, stored.h, stored.w)]
+            end = begin + ranges[self.axis].stop
+            ranges[self.axis] = slice(begin, end)
+            yield name, stored, tuple(ranges)
+            begin = end
 
 
-#: Where an operation writes: into a new temporary buffer of a type, or into the layer's result.
-Into = DType | Output
+@dataclass(frozen=True)
+class Buffer:
+    """Says that an operation writes to a new temporary buffer of this type, with `size` rows and columns (see Temp)."""
+
+    dtype: DType
+    size: tuple[int, int] | None = None
+
+
+#: Where an operation writes: into a new temporary buffer (a type alone: with the size of the result), or into the
+#: layer's result.
+Into = DType | Buffer | Output
 
 
 class Refused(Exception):
@@ -276,26 +306,22 @@ class Writer:
         self._held.clear()
 
     def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
-        """Add an operation, and return its result: a new buffer if `result` is a type, else the layer's output.
+        """Add an operation, and return its result: a new buffer, or the layer's output.
 
         `operands` that are not of the type Ref are attributes of the operation.
         """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
         attributes |= {} if mode is None else {"mode": mode}
-        if isinstance(result, DType):
+        result = Buffer(result) if isinstance(result, DType) else result
+        if isinstance(result, Buffer):
             taken = {ref.index for ref in (*refs.values(), *self._held) if isinstance(ref, Temp)}
-            result_ref: Output | Temp = Temp(next(i for i in range(len(taken) + 1) if i not in taken), result)
+            free = next(index for index in range(len(taken) + 1) if index not in taken)
+            result_ref: Output | Temp = Temp(free, result.dtype, result.size)
         else:
             result_ref = result
         self.operations.append(Operate(operation, refs, result_ref, attributes))
         return result_ref
-
-    def widen(self, x: Ref) -> Ref:
-        """Add a cast of `x` to float32, and return its result: a buffer with the shape of the layer's input."""
-        wide = Temp(0, F32, of_input=True)
-        self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
-        return wide
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
         """Add a parameter with one value per channel, and return the operand that reads it."""

@@ -18,15 +18,17 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.base import Window as GraphWindow
-from tilewright.graph.ops.linear import Linear
+from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.estimate import PIXELS
-from tilewright.targets.bm1684x.timing.model import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -106,6 +108,8 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
+    if op.residual(site):
+        raise ir.Refused(NO_RESIDUAL)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
         zeros = f", zero point {w.quant.zero_point[0]}" if w.quant and any(w.quant.zero_point) else ""
         shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"
@@ -134,12 +138,12 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
 
 
-def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
+def window_sums(write: ir.Writer, pad: int, into: ir.Into = I32) -> ir.Ref:
     """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its result, int32 sums.
 
     `pad` is the value of the padding.
     """
-    return write.add("int8_depthwise2d", I32, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
+    return write.add("int8_depthwise2d", into, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -197,13 +201,20 @@ def fold(layer: ir.Layer, config: Config) -> ir.Layer:
 
 
 def _cost(layer: ir.Layer, config: Config) -> float:
-    """Return the estimated cycles of a layer's multiplications or of loading its input, whichever takes longer."""
+    """Return the estimated cycles of loading a layer's input and of its multiplications.
+
+    The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
+    """
     assert layer.kernel is not None
-    (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
+    (oc, ic, kh, kw), x, result = layer.kernel.values.shape, layer.shapes[0], layer.result
     size = layer.kernel.dtype.bytes
-    pixels = -(-layer.result.h * layer.result.w // PIXELS[size])
+    pixels = -(-result.h * result.w // PIXELS[size])
     products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
-    return max(products, x.c * x.h * x.w * size / ESTIMATE.read_rate)
+    channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
+    far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
+    load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here
+    parts = max(config.batch, -(-result.h * result.w * I32.bytes // ir.TEMP_BYTES))
+    return max(load, products) + min(load, products) / parts
 
 
 def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored, down: bool, across: bool) -> ir.Layer:

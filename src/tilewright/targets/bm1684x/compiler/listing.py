@@ -17,7 +17,7 @@ Constants are bytes at the beginning of DDR. The commands of each engine are lis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -135,10 +135,11 @@ def explain(program: Program, config: Config, timing: str) -> str:
 
     `timing`: the timing model for cycles.
     """
-    return "\n".join(line for launch in program.launches for line in _explained(launch, config, timing)) + "\n"
+    useful = {site.node.name: site.node.op.macs(site) for site in program.graph.sites()} if program.graph else {}
+    return "\n".join(line for launch in program.launches for line in _explained(launch, config, timing, useful)) + "\n"
 
 
-def _explained(launch: Launch, config: Config, timing: str) -> Iterator[str]:
+def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Iterator[str]:
     known = prepared(launch, config, timing)
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
@@ -147,6 +148,9 @@ def _explained(launch: Launch, config: Config, timing: str) -> Iterator[str]:
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"
     yield f"  {cycles} (timing model {timing}); busy: {busy}"
+    if total := image.batch * sum(useful.get(name, 0) for name in launch.nodes):
+        alone = int(known.products.sum())
+        yield f"  products alone: {alone} cycles, {_share(total, alone, known)}: what the lanes allow with these plans"
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
             own = segment.stored
@@ -155,15 +159,24 @@ def _explained(launch: Launch, config: Config, timing: str) -> Iterator[str]:
     if "tiles" in launch.meta:
         groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
         yield f"  samples go through groups of layers: {groups}" if image.batch > 1 else "  layer by layer"
-        yield from _layers(launch, known)
+        yield from _layers(launch, known, useful)
 
 
-def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
+def _share(macs: int, cycles: int, known: Prepared) -> str:
+    """Return the share of the multipliers that `macs` multiply-accumulates keep busy for `cycles` cycles."""
+    return f"{100 * macs / max(1, cycles * known.peak):.1f} % of the multipliers"
+
+
+def _layers(launch: Launch, known: Prepared, useful: Mapping[str, int]) -> Iterator[str]:
     counts: dict[tuple[int, str], Counter[str]] = {}
     for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
     for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
-        yield f"  {name}: tiles of {slots * known.config.lanes} channels, {rows} rows"
+        note = f"; {launch.meta['notes'][index]}" if launch.meta["notes"][index] else ""
+        yield f"  {name}: tiles of {slots * known.config.lanes} channels, {rows} rows{note}"
+        if macs := known.image.batch * useful.get(name, 0):
+            alone = int(known.products[index])
+            yield f"    products: {alone} cycles, {_share(macs, alone, known)}"
         for engine in UNITS:
             if own := counts.get((index, engine)):
                 yield f"    {engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items())

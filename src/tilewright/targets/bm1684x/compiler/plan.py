@@ -32,12 +32,12 @@ class Ring:
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
         self._next = begin
-        self._held: list[tuple[int, int, str]] = []
+        self._held: list[tuple[int, int, Sequence[str]]] = []
 
-    def take(self, name: str, size: int, done: Iterable[str]) -> int:
-        """Reserve `size` bytes of each lane for the new block `name`. Return their byte offset in a lane.
+    def take(self, names: Sequence[str], size: int, done: Iterable[str]) -> int:
+        """Reserve `size` bytes of each lane for the new blocks `names`, together. Return their byte offset in a lane.
 
-        Raises Full if the block is larger than the ring, or would overwrite a block whose name is not in `done`.
+        Raises Full if the blocks are larger than the ring, or would overwrite a block whose name is not in `done`.
         """
         if size > self._end - self._begin:
             raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
@@ -45,10 +45,10 @@ class Ring:
             self._next = self._begin
         offset, over = self._next, set(done)
         there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
-        for _, _, other in there:
-            if other not in over:
-                raise Full(f"the constants of {name} would overwrite the constants of {other}, which are still needed")
-        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, name)]
+        for _, _, others in there:
+            if needed := [other for other in others if other not in over]:
+                raise Full(f"the constants of {names[0]} would overwrite those of {needed[0]}, which are still needed")
+        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, names)]
         self._next = offset + size
         return offset
 
@@ -71,8 +71,8 @@ class Plan:
 
     `homes` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `turned` are offsets
     of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are adjacent, so
-    that one run transfers them. `by_parts` are the groups of one layer whose constants are loaded part by part.
-    Constants begin at `values_end`.
+    that one run transfers them. `gathered` are the places of gathered inputs by layer. `by_parts` are the groups of one
+    layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
     cuts: tuple[Cut, ...]
@@ -80,6 +80,7 @@ class Plan:
     homes: Mapping[str, Home]
     temps: tuple[Mapping[int, int], ...]
     turned: Mapping[str, int]
+    gathered: Mapping[int, Home]
     by_parts: frozenset[Group]
     values_end: int
 
@@ -122,41 +123,90 @@ def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
 
 def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]) -> Plan:
     config = cuts[0].config
-    stored: dict[str, Stored] = {}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    stored, spans = _spans(cuts)
+    views = _views(cuts)
     made = {cut.layer.output for cut in cuts}
-    for index, cut in enumerate(cuts):
-        for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
-            stored.setdefault(name, shape)
-            first.setdefault(name, index)
-            last[name] = index
-        stored[cut.layer.output] = cut.layer.result
-        first[cut.layer.output] = last[cut.layer.output] = index
     group_of = [group for group in groups for _ in range(*group)]
     buffers: list[Lived] = []
     copies: dict[str, int] = {}
     turned: list[str] = []
-    for name, shape in stored.items():
-        begin, end = group_of[first[name]], group_of[last[name]]
-        span = (first[name], last[name])
-        copies[name] = 1
-        if config.batch > 1 and (begin != end or name not in made or begin in by_parts):
+    for whole, names in _by_whole(stored, views).items():
+        first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
+        begin, end = group_of[first], group_of[last]
+        copies[whole] = 1
+        if config.batch > 1 and (begin != end or not made.issuperset(names) or begin in by_parts):
             all_there = begin != end or begin in by_parts
-            copies[name] = config.batch if all_there else 2  # double buffering: one is loaded while the other is read
-            span = (begin[0], end[1] - 1)
-        buffers.append(Lived(name, copies[name] * shape.lane_bytes(config), *span))
+            copies[whole] = config.batch if all_there else 2  # double buffering: one is loaded while the other is read
+            first, last = begin[0], end[1] - 1
+        buffers.append(Lived(whole, copies[whole] * stored[whole].lane_bytes(config), first, last))
+    for name, shape in stored.items():
         if name in outside and shape.h * shape.w == 1 and shape.c > 1 and not shape.phases:
             line = plane_bytes(shape.c, shape.dtype, config)
-            buffers.append(Lived(f"turned/{name}", line, first[name], first[name]))
+            buffers.append(Lived(f"turned/{name}", line, spans[name][0], spans[name][0]))
             turned.append(name)
     for index, cut in enumerate(cuts):
         for temp, size in cut.temps.items():
             buffers.append(Lived(f"{index}/{temp}", size, index, index))
+    gathered: dict[int, int] = {}
+    for index, cut in enumerate(cuts):
+        if cut.layer.gather:
+            gathered[index] = config.batch if group_of[index] in by_parts else 1
+            size = cut.layer.shapes[0].lane_bytes(config)
+            buffers.append(Lived(f"gathered/{index}", gathered[index] * size, index, index))
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
-    homes = {name: Home(offsets[name], copies[name], shape.lane_bytes(config)) for name, shape in stored.items()}
+    homes = {}
+    for name in stored:
+        whole, slots = _place_in(views, name)
+        size = stored[whole].lane_bytes(config)
+        homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), copies[whole], size)
     temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts))
     lines = {name: offsets[f"turned/{name}"] for name in turned}
-    return Plan(cuts, tuple(groups), homes, temps, lines, by_parts, end_of_all)
+    gathers = {
+        index: Home(offsets[f"gathered/{index}"], count, cuts[index].layer.shapes[0].lane_bytes(config))
+        for index, count in gathered.items()
+    }
+    return Plan(cuts, tuple(groups), homes, temps, lines, gathers, by_parts, end_of_all)
+
+
+def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int, int]]]:
+    """Return, by name, how each tensor is stored, and the first and last layer that uses it."""
+    stored: dict[str, Stored] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    for index, cut in enumerate(cuts):
+        for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
+            stored.setdefault(name, shape)
+            spans[name] = (spans.get(name, (index, index))[0], index)
+        stored[cut.layer.output], spans[cut.layer.output] = cut.layer.result, (index, index)
+    return stored, spans
+
+
+def _views(cuts: Sequence[Cut]) -> dict[str, tuple[str, int]]:
+    """Return the tensors that lie in their place in a joined tensor: by name, the joined tensor, and the slots before.
+
+    A part of a joined tensor can be computed in its place if its first channel is in the first lane.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for cut in cuts:
+        for name, _, (_, channels, _, _) in cut.layer.joined if cut.layer.axis == 1 else ():
+            if channels.start % cut.config.lanes == 0:
+                found.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
+    return found
+
+
+def _place_in(views: Mapping[str, tuple[str, int]], name: str) -> tuple[str, int]:
+    """Return the tensor that holds a tensor, which may be itself, and the number of slots before it."""
+    slots = 0
+    while name in views:
+        name, before = views[name]
+        slots += before
+    return name, slots
+
+
+def _by_whole(stored: Mapping[str, Stored], views: Mapping[str, tuple[str, int]]) -> dict[str, list[str]]:
+    """Return, by the name of each tensor that lies in no other, its name and those of the tensors that lie in it."""
+    found: dict[str, list[str]] = {}
+    for name in stored:
+        found.setdefault(_place_in(views, name)[0], []).append(name)
+    return found

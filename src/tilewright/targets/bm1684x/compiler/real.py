@@ -7,6 +7,7 @@ machine in these types is simulated exactly (docs/bm1684x.md).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.codes import joined
 from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.config import Config
@@ -27,7 +29,7 @@ from tilewright.targets.bm1684x.values.window import Window
 #: Attributes of convolutions and pools that are known; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
 #: Attributes with a single supported value.
-ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
+ONLY = {"auto_pad": "NOTSET"}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
@@ -121,6 +123,18 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
     return _layer(site, write, dtype, operands=2)
 
 
+def join(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
+    """Return the layer that a Concat becomes. Raises Refused for a constant operand, or if samples are joined."""
+    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None)
+    for tensor in site.inputs:
+        if tensor is not None and tensor.data is not None:
+            raise ir.Refused(f"the constant operand '{tensor.name}' of Concat is not supported; computed tensors are")
+    axis = attributes["axis"] % len(site.output.shape)
+    if not axis:
+        raise ir.Refused("axis=0 of Concat is not supported; channels, rows and columns are")
+    return joined(site, tuple(shapes), result, axis)
+
+
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a MaxPool becomes. Raises Refused if it is not supported."""
     if len(site.outputs) > 1:
@@ -144,7 +158,8 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
-        wide = write.widen(ir.Input(0))
+        size = (site.input(0).shape[2], site.input(0).shape[3])
+        wide = write.add("cast", ir.Buffer(F32, size), Rounding.HALF_TO_EVEN, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)
@@ -159,7 +174,24 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
     (down, across), dilation = pairs
     own = GraphWindow((kernel[0], kernel[1]), (down, across), (top, bottom, left, right), dilation)
+    if attributes.get("ceil_mode"):
+        own = _rounded_up(own, site)
     return machine_window(own, Stored.real(site.input(0).shape, F32))
+
+
+def _rounded_up(own: GraphWindow, site: Site) -> GraphWindow:
+    """Return the window of a pool with ceil_mode=1: padded so far that the last windows are whole.
+
+    Raises Refused if an average would count this padding.
+    """
+    top, bottom, left, right = own.padding
+    sizes, results = (tensor.shape[2:] for tensor in (site.input(0), site.output))
+    used = [(out - 1) * step + extent for out, step, extent in zip(results, own.stride, own.extent, strict=True)]
+    down, across = (max(0, need - size - pad) for need, size, pad in zip(used, sizes, (top, left), strict=True))
+    wider = replace(own, padding=(top, max(bottom, down), left, max(right, across)))
+    if wider != own and site.node.op.label != "MaxPool":
+        raise ir.Refused(f"ceil_mode=1 is not supported for {site.node.op.label} if its windows leave pixels over")
+    return wider
 
 
 def _bias(site: Site, channels: int) -> Array:
@@ -200,6 +232,7 @@ RULES: dict[str, Any] = {
     "Relu": rectify,
     "Clip": clip,
     "Add": add,
+    "Concat": join,
     "MaxPool": maximum,
     "AveragePool": mean,
     "GlobalAveragePool": mean,

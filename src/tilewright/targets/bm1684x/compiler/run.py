@@ -20,6 +20,7 @@ from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.events import events
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
@@ -234,6 +235,12 @@ class Prepared:
         """The number of multiply-accumulates of each step (command of `program`), int64 [steps]."""
         return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
+    @property
+    def products(self) -> Array:
+        """The cycles of each layer's convolutions and matrix products alone, per launch: int64 [layers]."""
+        cycles = np.where(self.executed > 0, self.trace.end - self.trace.start, 0)
+        return np.bincount(self.layers, cycles, self.image.count).astype(np.int64)
+
     @cached_property
     def peak(self) -> int:
         """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0 if none."""
@@ -344,12 +351,15 @@ def run(
             results = _values(program, known, values, options)
     macs = known.macs() if graph else ()
     total = sum(macs) if graph else int(known.executed.sum())
+    samples = known.image.batch if graph else 1
     if options.timing is None:
-        return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak)
+        counted = partial(events, known.program, config, None, samples)
+        return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak, events=counted)
     parts = known.parts() if graph else ()
     serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
     bound = known.bound if graph else max(known.trace.busy().values())
-    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak, bound)
+    counted = partial(events, known.program, config, known.trace, samples)
+    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak, bound, counted)
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:

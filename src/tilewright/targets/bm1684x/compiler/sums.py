@@ -19,6 +19,7 @@ from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler import linear
+from tilewright.targets.bm1684x.compiler.codes import neighbours
 from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
@@ -27,8 +28,8 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: Left shift of the operands in TFLite's addition, in bits.
 EXTRA_BITS = 20
-#: Search range for the factors of onnxruntime's addition: units in the last place around the nearest float.
-SEARCH = 6
+#: float32 holds all integers up to this number.
+EXACT = 1 << 24
 #: Bits of the factor of a mean. The products with the sums stay below 2**62.
 FACTOR_BITS = 30
 
@@ -146,7 +147,7 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
     values = [pair[None].astype(tensor.dtype) for pair, tensor in zip(pairs, tensors, strict=True)]
     (expected,) = site.node.op.evaluate(every, values, mode)
     low, high = int(expected.min()), int(expected.max())
-    near = [_neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
+    near = [neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
     parts = [
         [(code - tensor.zero_point).astype(np.float32) * factor for factor in factors]
         for code, tensor, factors in zip(codes, tensors, near, strict=True)
@@ -156,16 +157,6 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
         if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
             return near[0][left], near[1][right]
     raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")
-
-
-def _neighbours(value: np.float32) -> list[np.float32]:
-    """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
-    up = down = value
-    found = [value]
-    for _ in range(SEARCH):
-        up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
-        found += [up, down]
-    return found
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
@@ -192,12 +183,11 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         reason = f"padding={list(op.window.padding)} is not supported for an average pool"
         raise ir.Refused(f"{reason}: windows at the border average fewer values than others")
     count = int(counts[0])
-    window = linear.machine_window(op.window, x)
     write = ir.Writer(x.c)
-    total = linear.window_sums(write, 0)
+    total, window, columns = _window_sums(write, x, linear.machine_window(op.window, x), 0)
     factor, shift = _division(count, x)
     write.scale(total, ir.Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
-    return _layer(site, x, write, window, -x.add * count)
+    return _layer(site, x, write, window, -x.add * count // columns)
 
 
 def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
@@ -212,26 +202,43 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
             f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is"
         )
     count, result = x.h * x.w, Stored.of(out)
-    window, write, zero = Window((x.h, x.w)), ir.Writer(x.c), x.zero
-    if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before rounding
-        zero = x.add
-        total = linear.window_sums(write, zero)
+    xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
+    write, zero = ir.Writer(x.c), x.add if xnnpack else x.zero
+    total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
+    if xnnpack:
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
         code = write.scale_real(total, I16, np.asarray(scale), float(offset))
         shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=shifted)
+    elif mode.elementwise == "ort":
+        linear.real(write, total, np.asarray(op.factor32(site, count)), result, ir.Output())
+    elif mode.elementwise == "tflite":
+        linear.doubled(write, total, *op.folded(site, count), result.zero, ir.Output())
     else:
-        total = linear.window_sums(write, zero)
-        if mode.elementwise == "ort":
-            linear.real(write, total, np.asarray(op.factor32(site, count)), result, ir.Output())
-        elif mode.elementwise == "tflite":
-            linear.doubled(write, total, *op.folded(site, count), result.zero, ir.Output())
-        else:
-            factor, exponent = mean_factor(count)
-            shift = power_of_two(source.scale / out.scale, "mean") - exponent
-            write.scale(total, ir.Output(), shift, result.zero, Rounding.HALF_UP, factor)
-    return _layer(site, x, write, window, -zero * count)
+        factor, exponent = mean_factor(count)
+        shift = power_of_two(source.scale / out.scale, "mean") - exponent
+        write.scale(total, ir.Output(), shift, result.zero, Rounding.HALF_UP, factor)
+    return _layer(site, x, write, window, -zero * count // columns)
+
+
+def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
+    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a number.
+
+    The number says how often the layer's bias is added to a sum.
+
+    A command takes as many cycles for one pixel as for 64. One window over many rows and columns is therefore summed
+    column by column first; the second command, in float32, adds up integers that float32 holds exactly.
+    """
+    h, w = window.kernel
+    whole = window == Window((x.h, x.w))
+    if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
+        return linear.window_sums(write, pad), window, 1
+    columns = linear.window_sums(write, pad, ir.Buffer(I32, (1, w)))
+    real = write.add("cast", ir.Buffer(F32, (1, w)), Rounding.HALF_TO_EVEN, x=columns)
+    one = Constant.of(1.0, F32)
+    total = write.add("fp_avg_pool2d", F32, x=real, scale=one, window=Window((1, w)))
+    return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1)), w
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:
@@ -256,6 +263,7 @@ def _no_activation(activation: str) -> None:
 
 
 def _layer(site: Site, x: Stored, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
+    """Return the layer with the operations added so far. `bias` is that of the sums of its window; None: no sums."""
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)
     biases = None if bias is None else np.full(x.c, bias, np.int32)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.compiler.layer import (
+    TEMP_BYTES,
     Bias,
     Input,
     Layer,
@@ -35,8 +36,6 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packe
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
-TEMP_BYTES = 1 << 14
 #: Largest size of the kernels of one tile, in bytes per lane. A tile waits for the transfer of its kernels.
 KERNEL_BYTES = 1 << 14
 #: Bytes of the parameters of one slot: 16 words.
@@ -93,16 +92,31 @@ class Cut:
                 s1, r1 = s0 + slots, r0 + rows
                 yield Tile(number, s0, min(s1, self.layer.result.slots(self.config)), r0, min(r1, self.layer.result.h))
 
+    def rows_read(self, stored: Stored) -> list[int]:
+        """Return where to cut the rows of an input stored as `stored`, so that tiles wait only for the rows they read.
+
+        Cuts rise from 0 to the number of rows. The rows between two cuts begin at an aligned address.
+        """
+        rows, result, window = self.size[1], self.layer.result, self.layer.window
+        step = self.config.eu_bytes // gcd(stored.w * stored.dtype.bytes, self.config.eu_bytes)
+        ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
+        read = [window.rows(0, end)[1] if window else end for end in ends]
+        return sorted({0, *(min(stored.h, -(-end // step) * step) for end in read[:-1]), stored.h})
+
     @cached_property
     def temps(self) -> dict[int, int]:
-        """The bytes that each temporary buffer takes in a lane, by the buffer's index."""
+        """The bytes that each temporary buffer takes in a lane, by the buffer's index.
+
+        Channels are rounded up to whole passes of `eu_bytes` elements: commands that read one buffer and write the next
+        would else take twice as long (`estimate`: the buffers overlap).
+        """
         sizes: dict[int, int] = {}
         slots, rows = self.size
         for operate in self.layer.operations:
             if isinstance(temp := operate.result, Temp):
-                own = self.layer.shapes[0] if temp.of_input else self.layer.result
-                elements = own.h * own.w if temp.of_input else rows * own.w
-                size = slots * plane_bytes(elements, temp.dtype, self.config)
+                elements = prod(temp.size or (rows, self.layer.result.w))
+                eu = self.config.eu_bytes
+                size = slots * plane_bytes(-(-elements // eu) * eu, temp.dtype, self.config)
                 sizes[temp.index] = max(sizes.get(temp.index, 0), size)
         return sizes
 
@@ -115,16 +129,20 @@ class Cut:
         return [self._block(s0, min(s0 + slots, count)) for s0 in range(0, count, slots)]
 
     def _block(self, s0: int, s1: int) -> Array:
-        lanes, slots = self.config.lanes, s1 - s0
-        block = np.zeros((lanes, 0), np.uint8)
+        lanes, slots, eu = self.config.lanes, s1 - s0, self.config.eu_bytes
+        parts: list[tuple[int, Array]] = []
         for offset, rows in zip(self.offsets(slots), self._rows, strict=True):
             if rows is not None:
                 own = rows[s0 * lanes : s1 * lanes]
-                raw = np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)
-                whole = np.pad(raw, ((0, slots * lanes - len(own)), (0, 0)))  # zeros after the last channel
-                lane = whole.reshape(slots, lanes, -1).transpose(1, 0, 2).reshape(lanes, -1)
-                block = np.concatenate([np.pad(block, ((0, 0), (0, offset - block.shape[1]))), lane], axis=1)
-        return np.pad(block, ((0, 0), (0, -block.shape[1] % self.config.eu_bytes)))
+                parts.append((offset, np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)))
+        offset, last = parts[-1]
+        block = np.zeros((lanes, -(-(offset + slots * last.shape[1]) // eu) * eu), np.uint8)
+        for offset, raw in parts:
+            size = raw.shape[1]
+            for slot, first in enumerate(range(0, len(raw), lanes)):  # zeros after the last channel
+                own = raw[first : first + lanes]
+                block[: len(own), offset + slot * size : offset + (slot + 1) * size] = own
+        return block
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
@@ -186,8 +204,7 @@ class _Tile:
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
-            own = self._layer.shapes[0]
-            shape = (1, self._channels, own.h, own.w) if ref.of_input else self._shape
+            shape = (1, self._channels, *ref.size) if ref.size else self._shape
             return Tensor.local(0, self._temps[ref.index], shape, ref.dtype, config)
         if isinstance(ref, Output):
             return self._part(self._layer.result, self._result)

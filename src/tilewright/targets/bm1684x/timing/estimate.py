@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -29,6 +30,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
@@ -76,7 +78,8 @@ def trace(
     if conflicts:
         found = _timed(program, busy + waits(program.commands, uses > 0, found), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
-    return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+    found = replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+    return replace(found, draw=partial(chart, program.commands, found, config))
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
@@ -220,20 +223,6 @@ def _bytes_of_ddr(command: Command) -> tuple[int, int]:
 
 def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
-
-
-def bank_uses(commands: Sequence[Command], config: Config) -> Array:
-    """Return int64 [commands, banks]: the number of a command's operands and results that reach into each bank.
-
-    A tensor that is both operand and result counts once: the estimate already doubles the passes of such a command.
-    """
-    uses = np.zeros((len(commands), config.banks), np.int64)
-    for row, command in enumerate(commands):
-        for tensor in (place.storage for place in {place for _, _, place in command.in_memory}):
-            if tensor.is_local:
-                first, last = tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes
-                uses[row, first : last + 1] += 1
-    return uses
 
 
 def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.linear import Linear
+from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
 from tilewright.graph.ops.reduce import Pool
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
 from tilewright.targets.cfu.config import IMAGE_BYTES
@@ -56,6 +56,8 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     op, x, w, out = site.node.op, site.input(0), site.input(1), site.output
     assert isinstance(op, Linear)
     rule, bias = op.rule(rounding), site.optional(2)
+    if op.residual(site):
+        return NO_RESIDUAL
     if rule != "double":
         of = f"rounding={rounding.name}" if op.shift is None else "this network"
         return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers"

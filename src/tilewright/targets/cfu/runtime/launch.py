@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tilewright.sim.steps import Part, StepTable, Trace, by_size
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.events import events
 from tilewright.targets.cfu.image import BASE, FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
@@ -99,8 +101,9 @@ def run(
     # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
     instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle
     bound = max(instructions, -(-sum(macs) // peak))
+    counted = partial(events, timed, instructions, sum(macs))
     if program.graph is None:
-        return LaunchResult(outputs, found, timed, "cpu", sum(macs), bound=bound)
+        return LaunchResult(outputs, found, timed, "cpu", sum(macs), bound=bound, events=counted)
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
     taken = {
         one.region: Part(
@@ -110,7 +113,7 @@ def run(
         for one in operators
     }
     parts = tuple(taken[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs, bound=bound)
+    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs, bound=bound, events=counted)
 
 
 def causes(region: core.Region) -> dict[str, int]:

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
-from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.compiler.constant import ranges
+from tilewright.targets.vta.compiler.joint import joint, lower_all
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
-from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.search import best, score
+from tilewright.targets.vta.compiler.residual import with_residual
+from tilewright.targets.vta.compiler.search import best, least, score
 from tilewright.targets.vta.config import Config
 
 
@@ -34,12 +35,32 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A node that the machine runs. `reads`: for each input, which members (indices) write it; () if the host does."""
+    """One or more nodes that the machine runs as one layer (see joint.py); only the last one's result reaches DRAM.
 
-    site: Site
+    `reads`: for each operand (see `operands`), which members (indices) write it; () if the host does.
+    """
+
+    sites: tuple[Site, ...]
     lowered: Lowered
     plan: Plan
     reads: tuple[tuple[int, ...], ...]
+
+    @property
+    def site(self) -> Site:
+        return self.sites[0]
+
+    @property
+    def result(self) -> Tensor:
+        return self.sites[-1].output
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A further node that member number `member` computes. `last`: this node's result is the member's."""
+
+    site: Site
+    member: int
+    last: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,23 +76,27 @@ class View:
 class Chain:
     """The nodes of one launch: members, which the machine runs as layers, and views, which need no instructions.
 
-    `nodes`: members and views in order. `made`: for each tensor that later members may read, the members (indices) that
-    write it, and its layout. `segments`: tuples of members (indices) whose results share one DRAM segment, in order.
+    `nodes`: members, each followed by its parts, and views in order. `made`: for each tensor that later members may
+    read, the members (indices) that write it, and its layout. `segments`: tuples of members (indices) whose results
+    share one DRAM segment, in order.
     """
 
     members: list[Member] = field(default_factory=list)
-    nodes: list[Member | View] = field(default_factory=list)
+    nodes: list[Member | Part | View] = field(default_factory=list)
     made: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
     segments: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, site: Site, lowered: Lowered, plan: Plan, batch: int) -> None:
-        reads = tuple(self.made[name][0] if name in self.made else () for name in operands(site, lowered.layer))
+    def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, batch: int) -> None:
+        named = operands(sites, lowered.layer, batch)
+        reads = tuple(self.made[name][0] if name in self.made else () for name, _ in named)
         own = (len(self.members),)
-        self.members.append(Member(site, lowered, plan, reads))
-        self.nodes.append(self.members[-1])
+        member = Member(sites, lowered, plan, reads)
+        self.members.append(member)
+        self.nodes.append(member)
+        self.nodes += [Part(site, own[0], site is sites[-1]) for site in sites[1:]]
         self.segments.append(own)
-        if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # its matrices are in tiles of their own
-            self.made[site.output.name] = own, written(lowered.layer, site, batch)
+        if lowered.layer.closed and not isinstance(sites[0].node.op, MatMul):  # its matrices are in tiles of their own
+            self.made[member.result.name] = own, written(lowered.layer, member.result, batch)
 
     def stores_first(self, batch: int) -> Chain:
         """Return a chain of the same independent members: those with the most bytes to store per micro-op come first.
@@ -80,7 +105,7 @@ class Chain:
         """
         found = Chain()
         for member in sorted(self.members, key=lambda member: _work_per_byte(member.lowered.layer)):
-            found.add(member.site, member.lowered, member.plan, batch)
+            found.add(member.sites, member.lowered, member.plan, batch)
         return found
 
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
@@ -131,9 +156,18 @@ def _work_per_byte(layer: Layer) -> float:
     return (layer.gemm_uops() + tiles * (layer.planes - 1)) / (tiles * layer.planes)
 
 
-def operands(site: Site, layer: Layer) -> list[str]:
-    """Return the names of the tensors that a node's layer reads as input tiles (not as weights)."""
-    return [site.input(index).name for index in range(layer.operands)]
+def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
+    """Return the tensors that a member's layer reads as input tiles (not as weights): their names and layouts.
+
+    A residual comes last. It has the layout of the result.
+    """
+    first = sites[0]
+    layout = read(layer, first, batch)
+    found = [(first.input(index).name, layout) for index in range(layer.operands)]
+    if layer.residual is not None:
+        whole = first if len(sites) == 1 else with_residual(*sites)
+        found.append((whole.input(3).name, written(layer, whole.output, batch)))
+    return found
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
@@ -164,14 +198,14 @@ def _laid_out_by_host(layer: Layer, site: Site) -> bool:
     return width % layer.fold > 0 and last >= width
 
 
-def written(layer: Layer, site: Site, batch: int) -> Layout:
+def written(layer: Layer, result: Tensor, batch: int) -> Layout:
     """Return the layout in which a layer writes its result."""
-    return lies(layer, site.output.shape[-1], layer.out, layer.out_tiles, columns_of(site.output.shape), batch)
+    return lies(layer, result.shape[-1], layer.out, layer.out_tiles, columns_of(result.shape), batch)
 
 
-def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
-    """Return the layer that a node becomes and the layer's plan, or the reason why the host runs the node."""
-    lowered = lower(site, context)
+def placed(sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | str:
+    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them."""
+    lowered = lower_all(sites, context)
     if isinstance(lowered, str):
         return lowered
     config, timing = context.config, context.timing
@@ -179,7 +213,7 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     if plans:
         return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
     if lowered.layer.codes:  # its parameters do not fit: the host requantises
-        return placed(site, context._replace(codes=False))
+        return placed(sites, context._replace(codes=False))
     depths = ", ".join(
         f"{chip.depth} {chip.name}" for chip in (context.config.inp, context.config.wgt, context.config.acc)
     )
@@ -187,39 +221,59 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
 
 
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
-    """Yield the graph's nodes in order: chains of nodes that the machine runs, and a host step for each other node."""
+    """Yield the graph's nodes: chains of nodes that the machine runs, and a host step for each other node.
+
+    They are in the graph's order, but for members of several nodes, which stand where their last node does.
+    """
     chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
     known = None if chained else ranges(graph, rounding)
     context, chain = Context(config, rounding, timing, known=known), Chain()
+    shared = joint(graph, lambda sites: _faster(sites, context))
     for site in graph.sites():
+        sites = shared.get(site.node.name, (site,))
+        if site.node.name != sites[-1].node.name:
+            continue
         if chained and chain.view(site, config.block):
             continue
-        found = placed(site, context)
-        joined = None if isinstance(found, str) else _joined(chain, site, found, context)
+        found = placed(sites, context)
+        joined = None if isinstance(found, str) else _joined(chain, sites, found, context)
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
-            chain.add(site, *(joined or found), batch=config.batch)
+            chain.add(sites, *(joined or found), batch=config.batch)
     if chain.members:
         yield chain if chained else chain.stores_first(config.batch)
 
 
-def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Context) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which a node can be the chain's next member; None if it cannot."""
+def _faster(sites: tuple[Site, ...], context: Context) -> bool:
+    """Return whether the machine can run nodes together, and by the bounds of their plans faster than one by one."""
+    layers = [lower_all(part, context) for part in (sites, sites[:-1], sites[-1:])]
+    bounds = [
+        float("inf") if isinstance(found, str) else least(found.layer, context.config, context.timing)
+        for found in layers
+    ]
+    return bounds[0] < sum(bounds[1:]) and not isinstance(placed(sites, context), str)
+
+
+def _joined(
+    chain: Chain, sites: tuple[Site, ...], found: tuple[Lowered, Plan], context: Context
+) -> tuple[Lowered, Plan] | None:
+    """Return the layer and plan with which nodes can be the chain's next member; None if they cannot."""
     own = {node.site.output.name for node in chain.nodes}
     if context.known is not None:  # the host finishes each layer
-        return None if own.intersection(site.node.inputs) else found
+        return None if own.intersection(name for site in sites for name in site.node.inputs) else found
+    if isinstance(sites[0].node.op, MatMul) and own.intersection(sites[0].node.inputs):
+        return None  # the host lays out both operands
     for single in (False, True):
-        candidate = placed(site, context._replace(single=True)) if single else found
+        candidate = placed(sites, context._replace(single=True)) if single else found
         if isinstance(candidate, str):
             continue
-        layer = candidate[0].layer
-        if isinstance(site.node.op, MatMul) and own.intersection(site.node.inputs):
-            return None  # the host lays out both operands
-        names = [name for name in operands(site, layer) if name in own]
-        if all(name in chain.made and chain.made[name][1] == read(layer, site, context.config.batch) for name in names):
+        read = operands(sites, candidate[0].layer, context.config.batch)
+        if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
+            continue  # the host adds its residual
+        if all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own):
             return candidate
     return None

@@ -18,7 +18,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.chain import Chain, Member, View, chains, operands, placed
+from tilewright.targets.vta.compiler.chain import Chain, Member, Part, View, chains, operands, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import CARRIED, COMPUTED, READ, TABLES
@@ -39,7 +39,7 @@ AMPLE = 64
 
 def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
     """Return the plan chosen for a node under a timing model, or the reason why the host runs the node."""
-    found = placed(site, Context(config, rounding_mode("tflm"), timing))
+    found = placed((site,), Context(config, rounding_mode("tflm"), timing))
     return found if isinstance(found, str) else found[1]
 
 
@@ -64,11 +64,11 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
     Raises ProgramError if the node falls back to the host.
     """
-    found = placed(site, Context(config, rounding_mode("tflm"), DEFAULT))
+    found = placed((site,), Context(config, rounding_mode("tflm"), DEFAULT))
     if isinstance(found, str):
         raise ProgramError(f"op '{site.node.name}'", found)
     chain = Chain()
-    chain.add(site, found[0], chosen, config.batch)
+    chain.add((site,), found[0], chosen, config.batch)
     return _launch_of(chain, {site.output.name}, config, DEFAULT, replan=False)
 
 
@@ -82,8 +82,10 @@ def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[L
         if isinstance(node, View):
             alone.append(HostStep(node.site.node.name, "moves data only; token_depth is too small for one launch"))
             continue
+        if isinstance(node, Part):
+            continue  # it is in its member's launch
         single = Chain()
-        single.add(node.site, node.lowered, node.plan, config.batch)
+        single.add(node.sites, node.lowered, node.plan, config.batch)
         alone.append(_launch(single, graph, config, timing))
     return alone
 
@@ -107,7 +109,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
     members = chain.members
     places = _places(chain)
     names = [_names(index, member, members, places) for index, member in enumerate(members)]
-    stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
+    stages = tuple(map(_stage, members))
     stages, code = _code(stages, tuple(names), config, timing, replan)
     members = chain.replan([stage.plan for stage in stages])
     kinds = _kinds(chain, names, places, wanted)
@@ -143,6 +145,13 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
             arrays |= {f"{table}.{position}": values for table, values in zip(TABLES, tables, strict=True)}
     nodes = tuple(node.site.node.name for node in chain.nodes)
     return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, arrays)
+
+
+def _stage(member: Member) -> Stage:
+    """Return a member's plan, and the members that write its inputs and its residual."""
+    inputs = member.lowered.layer.operands
+    residual = (*member.reads[inputs:], ())[0]
+    return Stage(member.plan, tuple(filter(None, member.reads[:inputs])), residual)
 
 
 @lru_cache(maxsize=256)
@@ -194,7 +203,7 @@ def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wan
         found |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
         found.setdefault(name.result.segment, "scratch")
     for position, node in enumerate(chain.nodes):
-        if _needed(node, wanted):
+        if _needed(chain, node, wanted):
             found[where[_first(chain, position)].segment] = "output"
     return found
 
@@ -206,8 +215,11 @@ def _layers(
     found = []
     for position, node in enumerate(chain.nodes):
         first = _first(chain, position)
-        form = _view(node) if isinstance(node, View) else _layer(node, named[first])
-        place = where[first] if _needed(node, wanted) else None
+        if isinstance(node, View):
+            form = _view(node)
+        else:
+            form = _layer(chain.members[first], named[first], config.batch, node if isinstance(node, Part) else None)
+        place = where[first] if _needed(chain, node, wanted) else None
         common = {"node": node.site.node.name, "batch": config.batch, "block": config.block}
         result = {"result": place.segment if place else None, "first": place.first if place else 0}
         found.append(common | result | form)
@@ -215,23 +227,33 @@ def _layers(
 
 
 def _first(chain: Chain, position: int) -> int:
-    """Return the index of the first member that writes the result of the chain's node number `position`."""
+    """Return the index of the first member that computes or writes the result of the chain's node number `position`."""
     node = chain.nodes[position]
-    return node.made[0] if isinstance(node, View) else chain.members.index(node)
+    if isinstance(node, View):
+        return node.made[0]
+    return node.member if isinstance(node, Part) else chain.members.index(node)
 
 
-def _needed(node: Member | View, wanted: set[str]) -> bool:
-    return node.site.output.name in wanted or (isinstance(node, Member) and not node.lowered.layer.closed)
+def _needed(chain: Chain, node: Member | Part | View, wanted: set[str]) -> bool:
+    """Return whether the host takes a node's result from DRAM; of a member's nodes, only the last one's is there."""
+    if isinstance(node, View):
+        return node.site.output.name in wanted
+    member, last = (chain.members[node.member], node.last) if isinstance(node, Part) else (node, len(node.sites) == 1)
+    return last and (node.site.output.name in wanted or not member.lowered.layer.closed)
 
 
-def _layer(member: Member, name: Names) -> dict[str, Any]:
+def _layer(member: Member, name: Names, batch: int, part: Part | None) -> dict[str, Any]:
+    """Return what the host must know of a member's first node, or of its part `part`, which reads nothing itself."""
     layer = member.lowered.layer
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    read = list(zip(name.inputs, operands(member.site, layer), member.reads, strict=True))
+    named = [tensor for tensor, _ in operands(member.sites, layer, batch)]
+    read = [] if part else list(zip(name.inputs, named, member.reads, strict=True))
+    inputs, residual = read[: layer.operands], read[layer.operands :]
     return {
-        "inputs": [place.segment for place, _, made in read if not made],
-        "tensors": [tensor for _, tensor, made in read if not made],
-        "weights": name.weights if chunks else None,
+        "inputs": [place.segment for place, _, made in inputs if not made],
+        "tensors": [tensor for _, tensor, made in inputs if not made],
+        "residual": [[place.segment, tensor] for place, tensor, made in residual if not made],
+        "weights": name.weights if chunks and not part else None,
         "chunks": chunks,
         "matrix": layer.matrix,
         "codes": layer.closed,
@@ -243,7 +265,7 @@ def _layer(member: Member, name: Names) -> dict[str, Any]:
         "fold": layer.fold,
         "strip": member.lowered.strip and list(member.lowered.strip),
         "turned": member.lowered.turned,
-        "plan": member.plan.dump(),
+        "plan": f"computed with {member.site.node.name}" if part else member.plan.dump(),
     }
 
 
@@ -252,6 +274,7 @@ def _view(view: View) -> dict[str, Any]:
     return {
         "inputs": [],
         "tensors": [],
+        "residual": [],
         "weights": None,
         "matrix": False,
         "codes": True,

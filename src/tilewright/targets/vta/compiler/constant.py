@@ -114,7 +114,13 @@ def _weights(site: Site, op: Linear) -> tuple[Array, Array]:
 def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, Bounds]) -> Bounds | None:
     """Return the ranges of an operator's output; None if unknown: the rule may not be monotonic, or sums may wrap."""
     x, bias, out = site.input(0), site.optional(2), site.output
-    if op.shift is not None or x.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES or site.input(1).data is None:
+    if (
+        op.shift is not None
+        or op.residual(site)
+        or x.dtype not in CODE_DTYPES
+        or out.dtype not in CODE_DTYPES
+        or site.input(1).data is None
+    ):
         return None
     if bias is not None and bias.data is None:
         return None

@@ -56,7 +56,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     if not context.codes:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     width = _width(site, context)
-    if rounding.elementwise == "pow2" and not config.has_parameters:
+    if rounding.elementwise == "pow2":
         shifted = parameters.of_add_shift(site, op, width)
         if shifted is None:
             return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"

@@ -14,10 +14,20 @@ from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
-from tilewright.targets.vta.compiler.layer import covered
-from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.layer import Transfer, covered
+from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.work import Compute, Costs, Item, LoadInputs, LoadParameters, LoadWeights, Store
+from tilewright.targets.vta.compiler.work import (
+    Compute,
+    Costs,
+    Item,
+    LoadInputs,
+    LoadParameters,
+    LoadResidual,
+    LoadWeights,
+    Store,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -53,7 +63,10 @@ class Place(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The DRAM segments of a layer's weights and parameters; the places of its inputs (two for an add) and result."""
+    """The DRAM segments of a layer's weights and parameters; the places of its operands and result.
+
+    `inputs` are those of chain.operands: the inputs (two for an add), then the residual if there is one.
+    """
 
     weights: str
     parameters: str
@@ -127,7 +140,7 @@ def draft(
         if known is None:
             movers[layer].move(item)
         else:
-            runs.emit(known)
+            runs.emit(layer, known)
         ends.append(len(builder))
     builder.finish()
     ends[-1:] = [len(builder)]
@@ -140,7 +153,8 @@ def draft(
 
 def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
     """Return the instructions of a single layer as a `Draft`, for timing only."""
-    inputs = tuple(Place(f"x{operand}") for operand in range(plan.layer.operands))
+    count = plan.layer.operands + (plan.layer.residual is not None)
+    inputs = tuple(Place(f"x{operand}") for operand in range(count))
     order = listing(walk, early(walk.loads))
     costs = walk.costs if plan.layer.planes == 1 else None
     return draft((Stage(plan),), (Names("wgt", "par", inputs, Place("out")),), order, config, costs)
@@ -153,7 +167,8 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     if layer.parameters:
         tile = config.sram(parameter_memory(config)[0]).tile_bytes
         sizes[names.parameters] = layer.parameter_tiles(layer.out_tiles) * tile
-    ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs]
+    ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs[: layer.operands]]
+    ends += [(place, layer.out_tiles * layer.out_pixels) for place in names.inputs[layer.operands :]]
     ends.append((names.result, layer.planes * layer.out_tiles * layer.out_pixels))
     for place, tiles in ends:
         sizes[place.segment] = (place.first + tiles) * config.inp.tile_bytes
@@ -161,8 +176,12 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
 
 
 def _weight_tiles(plan: Plan) -> list[int]:
-    """Return the first tile of each weight chunk in the DRAM segment of weights, then the total number of tiles."""
+    """Return the first tile of each weight chunk in the DRAM segment of weights, then the total number of tiles.
+
+    The tile of weights for residuals is a further chunk.
+    """
     counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
+    counts += [1] * (plan.layer.residual is not None)
     return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
@@ -188,13 +207,12 @@ class _Mover:
         if isinstance(item, LoadInputs):
             inputs = item.chunk.inputs
             slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
-            for name, begin in self.names.inputs:
-                first = self.segments.tile(name, config.inp.tile_bytes) + begin
-                for part in item.group.loads(layer, inputs):
-                    shape = (part.rows, part.length)
-                    after = int(self.stored[name][begin + covered(part)].max()) if name in self.stored else NOBODY
-                    self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
+            for place in self.names.inputs[: layer.operands]:
+                self._load_codes(place, item.group.loads(layer, inputs), at, slot)
                 at += inputs.size * item.group.rows.size * item.group.columns.size
+        elif isinstance(item, LoadResidual):
+            slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
+            self._load_codes(self.names.inputs[layer.operands], item.group.stores(layer), at, slot)
         elif isinstance(item, LoadWeights):
             start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
             start, at, count = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first, item.tiles.size
@@ -208,10 +226,22 @@ class _Mover:
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
             start += 0 if layer.kind == "add" else layer.parameters * item.outs.first
             count = layer.parameter_tiles(item.outs.size)
-            self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
+            if item.acc < 0:
+                self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
+            else:
+                self._load(memory, where.acc, item.acc, where.acc.at(item.acc) + where.par.at(item.slot), start, count)
         else:
             assert isinstance(item, Store)
             self._store(item)
+
+    def _load_codes(self, place: Place, parts: Sequence[Transfer], at: int, slot: int) -> None:
+        """Add the loads `parts` of a tensor at `place` to inp from tile `at` on, in slot `slot`, after their stores."""
+        name, begin = place
+        first = self.segments.tile(name, self.config.inp.tile_bytes) + begin
+        for part in parts:
+            after = int(self.stored[name][begin + covered(part)].max()) if name in self.stored else NOBODY
+            shape = (part.rows, part.length)
+            self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
 
     def _load(self, memory: Memory, region: Region, slot: int, base: int, address: int, count: int) -> None:
         """Add a load of `count` consecutive tiles: DRAM tile `address` to `memory` tile `base`, in slot `slot`."""
@@ -256,18 +286,21 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters = parameter_memory(builder.config)[0]
+        self._parameters, self._inside = parameter_memory(builder.config)[0], in_slots(builder.config)
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}
         self.step_of: dict[int, int] = {}  # by instruction
         self._caches: dict[Memory, UopCache] = {}
         self._known: dict[tuple[int, Compute], _Known] = {}
+        self._used: dict[tuple[Memory, int], set[int]] = {}  # the lists of each layer
+        self._layer = 0
 
     def of(self, layer: int, item: Compute) -> _Known:
         """Return the run of an item, on the item's slots. The first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
+            self._used.setdefault((known.memory, layer), set()).update(known.lists)
         return known
 
     def _of(self, where: Regions, item: Compute) -> _Known:
@@ -276,14 +309,14 @@ class _Runs:
         memory = self._line.uop_memory(alu=not gemm)
         lists = self.lists[memory]
         if self._costs is None:
-            numbers = tuple(lists.add(_micro_ops(step, item, where)) for step in steps)
+            numbers = tuple(lists.add(_micro_ops(step, item, where, self._inside)) for step in steps)
         else:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         known = self.steps
         each = tuple(known.setdefault(step, len(known)) for step in steps)
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
-            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm)
+            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm, self._inside)
             operands = self._operands[key] = Operands(
                 *(tuple(builder.parts.of(*part) for part in each) for each in used)
             )
@@ -293,14 +326,29 @@ class _Runs:
         """Create empty micro-op caches. The micro-op lists lie in DRAM from micro-op `start` on."""
         for memory, lists in self.lists.items():
             load = partial(self._load, memory, start)
-            self._caches[memory] = UopCache(lists.offsets, self._builder.config.sram(memory).depth, load, ahead)
+            depth = self._builder.config.sram(memory).depth
+            self._caches[memory] = UopCache(lists.offsets, depth, load, partial(self._ahead, memory))
             start += lists.offsets[-1]
+
+    def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
+        """Return one past the last micro-op list to fetch: that of `ahead`, or the last that is used soon.
+
+        Layers share lists, so those that follow a missing one may belong to layers that are done. To fetch them would
+        evict lists that are in use.
+        """
+        last = ahead(offsets, index, depth)
+        if offsets[-1] > depth:
+            soon = [self._used.get((memory, layer), set()) for layer in (self._layer, self._layer + 1)]
+            while last > index + 1 and not any(last - 1 in lists for lists in soon):
+                last -= 1
+        return last
 
     def _load(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
         self._builder.load_uops(memory, base, start + at, count)
 
-    def emit(self, known: _Known) -> None:
+    def emit(self, layer: int, known: _Known) -> None:
         """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
+        self._layer = layer
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
         if places is not None:
@@ -338,17 +386,22 @@ class _Runs:
 
 
 def _used(
-    where: Regions, item: Compute, parameters: Memory, both: bool
+    where: Regions, item: Compute, parameters: Memory, both: bool, inside: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile)."""
+    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile).
+
+    `both`: whether one unit runs GEMM and ALU instructions. `inside`: whether parameters lie in the slots of sums.
+    """
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
     reads: tuple[tuple[Memory, int, int], ...] = ()
     if gemm and item.inp >= 0:
         first = where.wgt.at(item.wgt)
         pieces = tuple((Memory.WGT, first + piece.first, first + piece.first + piece.size) for piece in item.pieces)
         reads = (_slot(Memory.INP, where.inp, item.inp), *(pieces or (_slot(Memory.WGT, where.wgt, item.wgt),)))
-    elif step.parameters:
+    elif step.parameters and not inside:
         reads = (_slot(parameters, where.par, item.par),)
+    elif step.above:
+        reads = (_slot(Memory.ACC, where.acc, item.above),)
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
     return reads, tuple(_slot(memory, where.acc, item.acc) for memory in results)
 
@@ -357,12 +410,14 @@ def _slot(memory: Memory, region: Region, slot: int) -> tuple[Memory, int, int]:
     return memory, region.at(slot), region.at(slot + 1)
 
 
-def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
+def _micro_ops(step: Step, item: Compute, where: Regions, inside: bool) -> bytes:
     """Return the micro-ops of a step on an item's slots, as the bytes of int64 [3, m]: dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
-    par = where.par.at(item.par) if step.parameters else acc
+    par = where.acc.at(item.above) if step.above else acc
+    if step.parameters:
+        par = where.par.at(item.par) + acc * inside
     return _listed(step.kernel, acc, par, par if step.op == AluOp.REQ else None)
 
 
@@ -379,9 +434,14 @@ def _loop(dim: Dim) -> Loop:
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:
-    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks."""
+    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks.
+
+    The tile of weights for residuals comes last.
+    """
     parts: Sequence[Array] = [
         tiles[outs.first : outs.first + outs.size, sums.first : sums.first + sums.size].reshape(-1)
         for outs, sums in plan.weight_chunks
     ]
+    if plan.layer.residual is not None:
+        parts = [*parts, residual_weights(plan.layer.residual, tiles.shape[-1]).reshape(-1)]
     return np.concatenate(parts).view(np.uint8)

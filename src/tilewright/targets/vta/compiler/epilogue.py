@@ -15,10 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
-from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Layer, Words
+from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
+from tilewright.targets.vta.compiler.pooling import Blocks
 from tilewright.targets.vta.isa.alu import AluOp
 
+#: The smallest immediate: no accumulator holds less after its group was clipped, or cleared.
+FLOOR = -(1 << 15)
 #: Bits by which TFLite's ADD shifts its operands to the left before it rescales them (add.h).
 ADD_LEFT_SHIFT = 20
 
@@ -41,16 +44,33 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
         return _shifted(codes.words, group.tiles, rounds=True)
     if layer.kind == "add":
         return _add(codes.words, group.tiles)
+    width = group.columns.extent
+    return _requantise(codes.words, _patches(codes, group, limit), width, group.pixels, group.outs.size, 0, 0)
+
+
+def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """Return the ALU steps with which the accumulators of a group start (see start.py); none if GEMM clears them."""
+    codes = layer.codes
+    if codes is None or codes.start == "zero":
+        return ()
+    if codes.start == "constant":
+        return (Step(over(group.sums), AluOp.MIN, FLOOR),)
+    if group.rows.pooled and group.columns.pooled:
+        blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
+        return _biased_blocks(codes.words, blocks)
+    return _biased(codes.words, _patches(codes, group, limit), group.columns.extent, group.pixels, group.outs.size)
+
+
+def _patches(codes: Codes, group: Group, limit: int) -> tuple[Patch, ...]:
+    """Return the patches of a group, each with one bias tile per channel tile."""
     rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
     columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
-    width = group.columns.extent
-    patches = tuple(
+    return tuple(
         part
         for top, bottom, y in _runs(rows)
         for left, right, x in _runs(columns)
-        for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), width, limit)
+        for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), group.columns.extent, limit)
     )
-    return _requantise(codes.words, patches, width, group.pixels, group.outs.size, 0, 0)
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
@@ -98,22 +118,17 @@ def _requantise(
     to_codes: bool = True,
 ) -> tuple[Step, ...]:
     """Return the ALU steps that requantise `outs` channel tiles of `pixels` tiles each, from tile `first` of a slot."""
-    channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
     factors = parameters + words.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
-        """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
-        dst, inner = _tiles(patch, width)
-        one = np.ones_like(dst)
-        return Step(
-            Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, words.tiles
-        )
+        return _tensor(op, patch, source, words, width, pixels, outs, first, factors)
 
     if words.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
     zero_point, low, high, left, shift = words.immediates
     if shift is not None:  # the rounding half is part of the bias
-        biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches)
+        added = patches if words.start != "bias" else ()
+        biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
         return (*biases, *_shifted(words, outs * pixels, rounds=False))
     whole = Patch(0, pixels // width, 0, width, 0)
     return (
@@ -127,6 +142,41 @@ def _requantise(
             if to_codes
         ),
     )
+
+
+def _tensor(
+    op: AluOp, patch: Patch, source: int, words: Words, width: int, pixels: int, outs: int, first: int, factors: int
+) -> Step:
+    """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
+    dst, inner = _tiles(patch, width)
+    one = np.ones_like(dst)
+    channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
+    return Step(Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, words.tiles)
+
+
+@lru_cache(maxsize=1024)
+def _biased(words: Words, patches: tuple[Patch, ...], width: int, pixels: int, outs: int) -> tuple[Step, ...]:
+    """Return the ALU steps that set a group's tiles to its biases, which are below all that the tiles can hold."""
+    return tuple(
+        _tensor(AluOp.MIN, patch, patch.bias, words, width, pixels, outs, 0, words.biases) for patch in patches
+    )
+
+
+@lru_cache(maxsize=1024)
+def _biased_blocks(words: Words, blocks: Blocks) -> tuple[Step, ...]:
+    """Return the ALU steps that set a group's sums for a pool to their biases; see _biased."""
+    steps = []
+    for y, x in np.ndindex(len(blocks.rows), len(blocks.columns)):
+        tiles = blocks.rows[y].span.extent * blocks.columns[x].span.extent
+        whole = Patch(0, 1, 0, tiles, 0)
+        steps.append(_tensor(AluOp.MIN, whole, 0, words, tiles, tiles, blocks.outs, blocks.at(y, x), words.biases))
+    return tuple(steps)
+
+
+@lru_cache(maxsize=1024)
+def raised(tiles: int) -> Step:
+    """Return the ALU step after which sums of at most 31 bits are at least FLOOR."""
+    return Step(over(tiles), AluOp.SHR, LARGEST_SHIFT)
 
 
 @lru_cache(maxsize=1024)

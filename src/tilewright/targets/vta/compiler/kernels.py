@@ -64,17 +64,39 @@ class Block(NamedTuple):
     sums: int
 
 
+class Part(NamedTuple):
+    """A part of a group's sums whose taps have the same pattern, or several such parts in a row.
+
+    Its tiles start at tile `first` of the slot; consecutive rows are `width` tiles apart, channel tiles `plane` tiles.
+    `step`: how many sums lie between neighbours, by axis. `copies`: dimensions over further parts.
+    """
+
+    rows: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
+    columns: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
+    first: int
+    width: int
+    plane: int
+    step: tuple[int, int] = (1, 1)
+    copies: tuple[Dim, ...] = ()
+
+
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
     """Return the GEMM instructions that add a chunk's products to the sums; each lists at most `limit` micro-ops."""
+    width = columns.extent
+    return part_kernels(layer, Part(rows.shape[:4], columns.shape[:4], 0, width, rows.extent * width), block, limit)
+
+
+def part_kernels(layer: Layer, part: Part, block: Block, limit: int) -> tuple[Kernel, ...]:
+    """Return the GEMM instructions that add a chunk's products to a part of the sums. See sum_kernels."""
+    stride = layer.window.stride[0] * part.step[0], layer.window.stride[1] * part.step[1]
     return _sum_kernels(
         layer.window.kernel[1],
-        layer.window.stride,
+        stride,
         layer.window.dilation,
         layer.taps,
         layer.link == "diagonal",
         layer.shared,
-        rows.shape,
-        columns.shape,
+        part,
         block,
         limit,
     )
@@ -95,13 +117,13 @@ def _sum_kernels(
     taps: int,
     diagonal: bool,
     shared: bool,
-    row_shape: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]],
-    column_shape: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]],
+    part: Part,
     block: Block,
     limit: int,
 ) -> tuple[Kernel, ...]:
-    height, in_height, row_offset, vertical = row_shape
-    width, in_width, column_offset, horizontal = column_shape
+    _, in_height, row_offset, vertical = part.rows
+    _, in_width, column_offset, horizontal = part.columns
+    width = part.width
     plane = in_height * in_width
     w = 0 if shared else 1
     kernels: list[Kernel] = []
@@ -113,11 +135,13 @@ def _sum_kernels(
                 Dim(block.sums, 0, plane, w * taps, True),
                 Dim(ys, 0, dilation[0] * in_width, w * kernel_width, True),
                 Dim(xs, 0, dilation[1], w, True),
-                Dim(block.outs, height * width, plane if diagonal else 0, w * block.sums * taps, False),
+                Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps, False),
                 Dim(bottom - top, width, stride[0] * in_width, 0, False),
                 Dim(right - left, 1, stride[1], 0, False),
+                *part.copies,
             )
-            kernels += nest(merged(dims), (top * width + left, src, w * (y * kernel_width + x)), limit)
+            base = part.first + top * width + left, src, w * (y * kernel_width + x)
+            kernels += nest(merged(dims), base, limit)
     return tuple(kernels)
 
 
@@ -200,7 +224,8 @@ class Step(NamedTuple):
     """A GEMM instruction (`op` is None) or an ALU instruction, relative to the slots that it works on.
 
     `reset`: the GEMM clears its tiles. `imm` None: the ALU's second operand is a tile. `parameters`: the second
-    operand is a parameter tile. `factor` (REQ only): tiles between the factors of consecutive outer iterations.
+    operand is a parameter tile. `above`: it is in the slot of the previous group. `factor` (REQ only): tiles between
+    the factors of consecutive outer iterations.
     """
 
     kernel: Kernel
@@ -209,6 +234,7 @@ class Step(NamedTuple):
     reset: bool = False
     parameters: bool = False
     factor: int = 0
+    above: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +249,9 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
     """Return the steps as runs: consecutive steps that use the same slots. With `apart`, each step is a run."""
     if apart:
         return tuple(Run((step,)) for step in steps)
-    return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))
+    return tuple(
+        Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters, step.above))
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -23,6 +23,8 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 LARGEST_SHIFT = 15
 #: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
+#: What the accumulators of a group start with: zeros, by GEMM; the biases, or one constant, by the ALU.
+Start = Literal["zero", "bias", "constant"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
 
@@ -34,12 +36,14 @@ class Codes:
     The bias of an output tile depends on its class: the set of taps that lie inside the image. `rows` and `columns`:
     the class of each row and each column of output tiles. A channel tile has one bias tile per pair of classes, then
     `factors` tiles of factors. `immediates`: the constants in ALU instructions if the ALU lacks the operation REQ.
+    `start`: how the accumulators of a group start (see start.py).
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     immediates: Immediates | None
     factors: int = FACTOR_TILES
+    start: Start = "zero"
 
     @cached_property
     def classes(self) -> tuple[int, int]:
@@ -58,15 +62,16 @@ class Codes:
     @cached_property
     def words(self) -> Words:
         """What ALU instructions depend on besides the classes of rows and columns: a small key for caches."""
-        return Words(self.biases, self.tiles, self.immediates)
+        return Words(self.biases, self.tiles, self.immediates, self.start)
 
 
 class Words(NamedTuple):
-    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and the immediates."""
+    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and immediates."""
 
     biases: int
     tiles: int
     immediates: Immediates | None
+    start: Start
 
 
 class Immediates(NamedTuple):
@@ -83,6 +88,17 @@ class Immediates(NamedTuple):
     shift: int | None = None
 
 
+class Residual(NamedTuple):
+    """How codes are added to a layer's sums: multiplied by 2**weight, then shifted left by `left` bits on the ALU.
+
+    `after`: they are added after the sums are shifted right by this many bits; if None, before the products are added.
+    """
+
+    weight: int
+    left: int
+    after: int | None
+
+
 @dataclass(frozen=True)
 class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
@@ -90,11 +106,15 @@ class Layer:
     A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
     two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
 
+    If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see pooling.py);
+    `grid` are then (rows, columns) of the sums, and `out` those of the results.
+
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `carries`: sums include the top byte plane that an earlier group left in their accumulators; the
     host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see
     lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the report.
+    `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
     """
 
     kind: Literal["sum", "max", "add", "repeat"]
@@ -114,6 +134,9 @@ class Layer:
     fold: int = 1
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
+    pool: Window | None = None
+    grid: tuple[int, int] = (0, 0)
+    residual: Residual | None = None
 
     @cached_property
     def canonical(self) -> Layer:
@@ -121,12 +144,17 @@ class Layer:
 
         Layers that are equal in this form get the same plan, found by one search.
         """
+        residual = self.residual and Residual(0, self.residual.left and 1, None)
         if self.codes is None or self.codes.immediates is None:
-            return self if self.clamp is None else replace(self, clamp=(0, 0))
+            same = self.clamp is None and residual == self.residual
+            return self if same else replace(self, residual=residual, clamp=self.clamp and (0, 0))
         known = self.codes.immediates
-        shifts = None if known.shift is None else -(-known.shift // LARGEST_SHIFT) * LARGEST_SHIFT
+        shifts = None if known.shift is None else _whole(known.shift)
+        if self.residual and self.residual.after is not None and known.shift is not None:
+            residual = Residual(0, 0, _whole(self.residual.after))
+            shifts = _whole(self.residual.after) + _whole(known.shift - self.residual.after)
         codes = replace(self.codes, immediates=Immediates(0, 0, 0, known.left, shifts))
-        return replace(self, codes=codes, clamp=self.clamp and (0, 0))
+        return replace(self, codes=codes, residual=residual, clamp=self.clamp and (0, 0))
 
     @property
     def closed(self) -> bool:
@@ -142,6 +170,10 @@ class Layer:
     def shifts(self) -> bool:
         """Whether right shifts alone turn sums into codes, which the ALU of the upstream VTA design can do."""
         return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
+
+    @property
+    def start(self) -> Start:
+        return self.codes.start if self.codes else "zero"
 
     @property
     def parameters(self) -> int:
@@ -169,6 +201,11 @@ class Layer:
     def out_pixels(self) -> int:
         return self.out[0] * self.out[1]
 
+    @property
+    def sums(self) -> tuple[int, int]:
+        """The rows and columns of sums: those of the output tiles unless a pool follows."""
+        return self.grid if self.pool else self.out
+
     def valid_taps(self) -> int:
         """Return the number of (output pixel, tap) pairs whose input lies inside the image."""
         total = 1
@@ -176,7 +213,7 @@ class Layer:
             w = self.window
             positions = (
                 out * w.stride[axis] + tap * w.dilation[axis] - w.padding[2 * axis]
-                for out in range(self.out[axis])
+                for out in range(self.sums[axis])
                 for tap in range(w.kernel[axis])
             )
             total *= sum(0 <= position < self.size[axis] for position in positions)
@@ -190,6 +227,11 @@ class Layer:
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)
         return self.valid_taps() * reads
+
+
+def _whole(shift: int) -> int:
+    """Return a right shift by at least `shift` bits, with as many steps of the largest shift."""
+    return -(-shift // LARGEST_SHIFT) * LARGEST_SHIFT
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
@@ -209,7 +251,8 @@ class Taps(NamedTuple):
 class Span(NamedTuple):
     """An image tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
 
-    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`.
+    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`. If a pool
+    follows the sums, outputs are its results, `pooled` has the sums, and `offset` and `taps` are empty.
     """
 
     start: int
@@ -218,11 +261,40 @@ class Span(NamedTuple):
     size: int
     offset: int
     taps: tuple[Taps, ...]
+    pooled: Pooled | None = None
 
     @property
-    def shape(self) -> tuple[int, int, int, tuple[Taps, ...]]:
+    def shape(self) -> tuple[int, int, int, tuple[Taps, ...], Pooled | None]:
         """The fields on which instructions depend: equal for tiles that differ only in their position."""
-        return self.extent, self.size, self.offset, self.taps
+        return self.extent, self.size, self.offset, self.taps, self.pooled
+
+    @property
+    def held(self) -> int:
+        """The number of sums along this axis."""
+        return sum(phase.span.extent for phase in self.pooled.phases) if self.pooled else self.extent
+
+
+class Phase(NamedTuple):
+    """The sums of a tile, along one axis, that are the first taps of a pool's windows at `tap`, or also second ones.
+
+    Sum i of the phase is tap `tap` of output `first + i`, and tap `tap + stride` of output `first + i - 1` if that is a
+    tap (`twice`). `span`: these sums, each an output of the layer's window, whose stride is `stride` times larger.
+    """
+
+    tap: int
+    twice: bool
+    first: int
+    span: Span
+
+
+class Pooled(NamedTuple):
+    """The phases of the sums of a tile along one axis; maxima are left in the first phase, which no two outputs share.
+
+    `kept`: the sums that the tile's first output shares with the previous tile are there, and not computed again.
+    """
+
+    phases: tuple[Phase, ...]
+    kept: bool
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
@@ -248,6 +320,8 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
     """Return the tile of outputs from `start`. If inputs repeat f times, output r reads input `(r + offset) // f`."""
     w, times = layer.window, layer.repeat[axis]
+    if layer.pool:
+        return pooled_span(layer, axis, start, extent, kept=False)
     if times > 1:
         first = start // times
         return Span(start, extent, first, (start + extent - 1) // times + 1 - first, start - first * times, ())
@@ -272,6 +346,45 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
         else:
             groups.append(Taps(tap, 1, low, high))
     return Span(start, extent, first, max(1, last - first), origin - first, tuple(groups))
+
+
+def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
+    """Return the tap of a pool that every output has, and shares with no other output; None if there is none.
+
+    `grid`: the number of sums along the axis, `out`: of outputs.
+    """
+    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    single = range(max(kernel - stride, before, 0), min(kernel, stride))
+    inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
+    return next(inside, None) if kernel <= 2 * stride and before <= stride and pool.dilation[axis] == 1 else None
+
+
+@lru_cache(maxsize=4096)
+def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) -> Span:
+    """Return the tile of pool results from `start`; `kept`: the sums shared with the previous tile are kept there."""
+    w, pool, grid = layer.window, layer.pool, layer.grid[axis]
+    assert pool
+    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    result = result_phase(pool, axis, grid, layer.out[axis])
+    assert result is not None
+    found: list[Phase] = []
+    for tap in (result, *(tap for tap in range(min(kernel, stride)) if tap != result)):
+        twice, base = tap + stride < kernel, start * stride + tap - before
+        low = max(int(kept and twice), -(base // stride))
+        high = min(extent + twice, (grid - 1 - base) // stride + 1)
+        origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
+        geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
+        if low < high:
+            found.append(Phase(tap, twice, low, _span(*geometry, 0, high - low)))
+    first = min(phase.span.first for phase in found)
+    last = max(phase.span.first + phase.span.size for phase in found)
+    phases = tuple(
+        phase._replace(
+            span=phase.span._replace(first=0, size=last - first, offset=phase.span.offset + phase.span.first - first)
+        )
+        for phase in found
+    )
+    return Span(start, extent, first, last - first, 0, (), Pooled(phases, kept))
 
 
 class Transfer(NamedTuple):

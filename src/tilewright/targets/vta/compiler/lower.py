@@ -55,6 +55,7 @@ from tilewright.targets.vta.compiler.lowered import (
     width_of,
     windowed,
 )
+from tilewright.targets.vta.compiler.residual import residual_of
 
 #: The reason why the host runs an operator, by the kind of operator or its ONNX type.
 REASONS = {
@@ -241,7 +242,11 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
         )
     if made is None or not context.codes:
         return lowered
-    return replace(lowered, layer=_closed(layer, made.codes), parameters=made.tiles)
+    residual = residual_of(site, op, made.codes, context.config) if op.residual(site) else None
+    if residual is None and op.residual(site):
+        return lowered  # the host adds it
+    made_here = replace(_closed(layer, made.codes), residual=residual)
+    return replace(lowered, layer=made_here, parameters=made.tiles)
 
 
 def _closed(layer: Layer, codes: Codes) -> Layer:

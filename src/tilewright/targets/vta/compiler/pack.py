@@ -40,16 +40,19 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     packed = {}
     for index, form in enumerate(launch.meta["layers"]):
         site = graph.site(graph.node(form["node"]))
-        for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
-            if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
+        inputs = [(name, tensor, "in") for name, tensor in zip(form["inputs"], form["tensors"], strict=True)]
+        for name, tensor, end in (*inputs, *((name, tensor, "out") for name, tensor in form.get("residual", ()))):
+            if form[f"{end}_tiles"] * form[f"{end}_pixels"] * form["batch"] * form["block"] != sizes[name]:
                 reason = f"the size of its input segment '{name}' does not match its layout"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
             if not 0 < form["fold"] <= form["block"]:
                 reason = f"its layout puts {form['fold']} pixels in a tile, not 1..{form['block']}"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
             held = _held(launch, graph, values, tensor)
-            channels = launch.arrays.get(f"{READ}.{index}")
-            packed[name] = _tiles(site, held if channels is None else held[..., channels], form)
+            channels = launch.arrays.get(f"{READ}.{index}") if end == "in" else None
+            held = held if channels is None else held[..., channels]
+            rows = _rows(site, held, form["block"]) if end == "in" and form["matrix"] else held
+            packed[name] = _tiles(rows, form, end)
         if form["weights"] is not None:
             tiles = _product_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
             parts = [
@@ -72,24 +75,28 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     return held_codes(value)
 
 
-def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
-    """Return the codes `held`, int8 (S, *shape), laid out as tiles, uint8 (S, bytes); `form`: the layer in `meta`."""
+def _tiles(held: Array, form: Mapping[str, Any], end: str) -> Array:
+    """Return the codes `held`, int8 (S, ..., channels), laid out as tiles, uint8 (S, bytes).
+
+    `form`: the layer in `meta`; `end`: whether its input ("in") or its result ("out") has the same layout.
+    """
     samples, batch, block = held.shape[0], form["batch"], form["block"]
-    in_tiles, pixels = form["in_tiles"], form["in_pixels"]
-    if form["strip"]:
-        tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)
+    count, pixels = form[f"{end}_tiles"], form[f"{end}_pixels"]
+    if form["strip"] and end == "in":
+        tiles = np.zeros((samples, count, pixels, batch, block), np.int8)
         held = merge_samples(held)
-        laid_out = Strip(*form["strip"]).laid_out(held, in_tiles, pixels // held.shape[1], block)
-        tiles[:, :, :, 0] = laid_out.reshape(samples, in_tiles, pixels, block)
+        laid_out = Strip(*form["strip"]).laid_out(held, count, pixels // held.shape[1], block)
+        tiles[:, :, :, 0] = laid_out.reshape(samples, count, pixels, block)
         return tiles.reshape(samples, -1).view(np.uint8)
-    if form["turned"]:  # from [row][channel tile][column]
-        in_tiles, pixels = pixels // held.shape[3], in_tiles * held.shape[3]
+    turned = form["turned"] and end == "in"
+    if turned:  # from [row][channel tile][column]
+        count, pixels = pixels // held.shape[3], count * held.shape[3]
     if form["matrix"]:
-        rows = _folded(_rows(site, held, block), form["fold"])
-        tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
+        rows = _folded(held.reshape(samples, -1, held.shape[-1]), form["fold"])
+        tiles = np.zeros((samples, count, pixels * batch, block), np.int8)
     else:
-        rows = _folded(held.reshape(-1, *held.shape[3:]), form["fold"]).reshape(samples, pixels, -1)
-        tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)[:, :, :, 0]
+        rows = _folded(held.reshape(-1, *held.shape[-2:]), form["fold"]).reshape(samples, pixels, -1)
+        tiles = np.zeros((samples, count, pixels, batch, block), np.int8)[:, :, :, 0]
     whole = rows.shape[2] // block
     count = rows.shape[1]
     if whole:
@@ -98,8 +105,8 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
     if rows.shape[2] % block:
         tiles[:, whole, :count, : rows.shape[2] % block] = rows[:, :, whole * block :]
     base = tiles if tiles.base is None else tiles.base
-    if form["turned"]:
-        base = base.reshape(samples, in_tiles, *held.shape[2:4], -1).swapaxes(1, 2)
+    if turned:
+        base = base.reshape(samples, tiles.shape[1], *held.shape[2:4], -1).swapaxes(1, 2)
     return base.reshape(samples, -1).view(np.uint8)
 
 
@@ -150,7 +157,10 @@ def unpack(
                 found[site.output.name] = site.node.op.finish(site, acc, rounding_mode(rounding))
             else:
                 tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
-                found[site.output.name] = _finished(site, acc.astype(np.int32, copy=False), tables, rounding)
+                op, residual = site.node.op, None
+                if isinstance(op, Linear) and op.residual(site):
+                    residual = value_of(graph, values, site.node.inputs[3])
+                found[site.output.name] = _finished(site, acc.astype(np.int32, copy=False), tables, rounding, residual)
     return found
 
 
@@ -203,8 +213,10 @@ def _spread(acc: Array, shape: tuple[int, ...], computed: Array | None) -> Array
     return every
 
 
-def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Requantise the sums `acc`, int32 (S, *out_shape), on the host; return the codes."""
+def _finished(
+    site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str, residual: Array | None
+) -> Array:
+    """Requantise the sums `acc`, int32 (S, *out_shape), on the host, with the codes `residual`; return the codes."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
@@ -213,7 +225,7 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
         if correction.any():
             one_class = correction.shape[:2] == (1, 1)
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
-        return op.finish(site, acc, rounding_mode(rounding))
+        return op.finish(site, acc, rounding_mode(rounding), residual)
     if not isinstance(op, AveragePool2D):
         raise ProgramError(f"op '{site.node.name}'", f"the host cannot finish a {op.kind}", "compile the network again")
     return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]

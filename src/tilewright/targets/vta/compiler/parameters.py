@@ -25,6 +25,7 @@ from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
 from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The requantisation rule of each ALU; upstream's ALU cannot requantise.
 RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
@@ -96,22 +97,33 @@ def of_product_shift(
 ) -> Parameters | None:
     """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
-    Returns None unless one shift of 0..30 bits serves all channels, zero points are 0, the config has stages=3, and its
-    ALU lacks the operation REQ.
+    If the ALU has the operation REQ, the parameters are those of REQ, whose high product rounds ties up. Returns None
+    unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
     shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
-    if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters or config.stages == 4:
-        return None  # with four stages the bias would be in a part of acc that gemm uses
+    if correction.any() or out.zero_point or out.dtype != "int8" or config.alu == "float":
+        return None
     if shift.size > 1 or not 0 <= shift[0] < 31:
         return None
     channels = correction.shape[2]
     bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    spread = (0,) * layer.out[0], (0,) * layer.out[1]
+    if config.has_parameters:
+        scaling = _shifting(int(shift[0]), requant.low, requant.high)
+        words = np.broadcast_to(factors(scaling, config), (FACTOR_TILES, layer.fold * channels))
+        lanes = np.concatenate([np.tile(bias.astype(np.int64), layer.fold)[None], words])
+        return Parameters(_tiles(lanes, config), Codes(*spread, None))
     half = np.tile(bias.astype(np.int64) + ((1 << int(shift[0])) >> 1), layer.fold)[None]
     immediates = Immediates(0, requant.low, requant.high, False, int(shift[0]))
-    codes = Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, 0)
-    return Parameters(_tiles(half, config), codes)
+    return Parameters(_tiles(half, config), Codes(*spread, immediates, 0))
+
+
+def _shifting(shift: int, low: int, high: int) -> Scaling:
+    """Return the scaling with which REQ shifts sums of at most 31 bits right by 0..30 bits, with ties rounded up."""
+    left = int(shift == 0)  # the multiplier of 2**31 would not fit
+    return Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, (low, high))
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
@@ -127,10 +139,13 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
-        if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
-            reason = "a mean under pow2 needs zero points of 0, a shift of 0..30, stages=3 and an alu without REQ"
+        if config.alu == "float" or any(zeros) or not 0 <= shift < 31:
+            reason = "a mean under pow2 needs zero points of 0, a shift of 0..30 and an alu of integers"
             raise UnsupportedError("VTA", reason)
-        words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
+        if config.has_parameters:
+            words = np.concatenate([np.zeros((1, 1), np.int64), factors(_shifting(shift, low, high), config)])
+        else:
+            words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
     else:
         scaling = _mean(site, count, config, rounding)
         if scaling is None:

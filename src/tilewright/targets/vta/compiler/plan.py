@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, covered, pieces, spans, transfers
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, covered, pieces, pooled_span, spans, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -30,12 +30,13 @@ class Chunk(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The number of tiles that one slot of each memory must hold."""
+    """The number of tiles that one slot of each memory must hold; `residual`: of the slot for a residual, in inp."""
 
     inp: int
     wgt: int
     acc: int
     par: int
+    residual: int = 0
 
 
 class Group(NamedTuple):
@@ -54,6 +55,11 @@ class Group(NamedTuple):
     def tiles(self) -> int:
         """The number of output tiles of the group, which are stored together."""
         return self.outs.size * self.pixels
+
+    @property
+    def sums(self) -> int:
+        """The number of the group's sums, in tiles."""
+        return self.outs.size * self.rows.held * self.columns.held
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
         """Return the transfers that load the input channel tiles `inputs` of the group."""
@@ -89,12 +95,19 @@ class Plan:
     @property
     def tapers(self) -> bool:
         """Whether groups are large enough for `head` and `tail` to cut them."""
-        return (self.columns if self._axis else self.rows) > 2
+        return self.layer.pool is None and (self.columns if self._axis else self.rows) > 2
 
     @property
     def _axis(self) -> int:
         """The axis along which groups are cut: 0 for rows, 1 for columns."""
         return int(self.layer.matrix or (self.layer.planes > 1 and self.rows <= 2))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the sums that a pool's windows share with the rows above are kept in the previous group's slot."""
+        pool = self.layer.pool
+        inside = self.outside == "channels" or self.outs >= self.layer.out_tiles
+        return pool is not None and pool.kernel[0] > pool.stride[0] and self.acc > 1 and inside
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
@@ -121,7 +134,8 @@ class Plan:
     def groups(self) -> Iterator[Group]:
         """Yield the groups in execution order; inner loops alternate in direction, to reuse the last loads."""
         layer = self.layer
-        tiles = [(r, c) for r in spans(layer, 0, self.rows) for c in spans(layer, 1, self.columns)]
+        rows, columns = self._rows(), spans(layer, 1, self.columns)
+        tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
         channels = ranges(layer.out_tiles, self.outs)
         chunks = [self._chunks(index, outs) for index, outs in enumerate(channels)]
         pairs: list[tuple[int, int]] = []
@@ -130,7 +144,7 @@ class Plan:
                 pairs += [(s, o) for o in to_and_fro(len(channels), s)]
         else:
             for o in range(len(channels)):
-                pairs += [(s, o) for s in to_and_fro(len(tiles), o)]
+                pairs += [(s, o) for s in (range(len(tiles)) if self.keeps else to_and_fro(len(tiles), o))]
         for turn, (s, o) in enumerate(pairs):
             group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
             if turn == 0 and self.head:
@@ -139,6 +153,12 @@ class Plan:
                 yield from self._cut(group, growing=False)
             else:
                 yield group
+
+    def _rows(self) -> list[Span]:
+        rows = spans(self.layer, 0, self.rows)
+        if self.keeps:
+            return [pooled_span(self.layer, 0, row.start, row.extent, kept=row.start > 0) for row in rows]
+        return rows
 
     @property
     def period(self) -> int:
@@ -181,13 +201,15 @@ class Plan:
 
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""
-        layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
+        layer, rows, columns = self.layer, self._rows(), spans(self.layer, 1, self.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
-        pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
+        pixels = max(row.held for row in rows) * max(column.held for column in columns)
         carried = self.outs if layer.link == "diagonal" else self.sums
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
-        return Needs(box * carried * layer.operands, weights, held * self.outs, layer.parameter_tiles(self.outs))
+        residual = pixels * self.outs if layer.residual is not None else 0
+        par = layer.parameter_tiles(self.outs)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, par, residual)
 
     def dump(self) -> str:
         """Return the plan as text for the report."""
@@ -195,11 +217,20 @@ class Plan:
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
-            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}\n"
+            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}"
+            f"{self._pool()}\n"
             f"{f'first group halved {self.head} times; ' if self.head else ''}"
             f"{f'last group halved {self.tail} times; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
+            f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
+
+    def _pool(self) -> str:
+        pool = self.layer.pool
+        if pool is None:
+            return ""
+        shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
+        return f"; largest of {pool.kernel[0]}x{pool.kernel[1]} sums, then requantised{shared}"
 
 
 def carried(plan: Plan) -> Array:
@@ -220,23 +251,26 @@ def carried(plan: Plan) -> Array:
 
 
 class Region(NamedTuple):
-    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`."""
+    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`, then one slot of `extra` tiles.
+
+    The extra slot, number `slots`, holds the residual of a group, or the weights for residuals.
+    """
 
     base: int
     stride: int
     slots: int
+    extra: int = 0
 
     def at(self, slot: int) -> int:
         """Return the first tile of a slot."""
-        return self.base + slot * self.stride
-
-    @property
-    def end(self) -> int:
-        return self.at(self.slots)
+        return self.base + min(slot, self.slots) * self.stride + (self.extra if slot > self.slots else 0)
 
 
 class Regions(NamedTuple):
-    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory."""
+    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory.
+
+    With `in_slots`, the tiles of `par` are counted from the start of a slot of `acc`.
+    """
 
     inp: Region
     wgt: Region
@@ -245,15 +279,22 @@ class Regions(NamedTuple):
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return how many tiles of acc may hold sums. Without a parameter memory, parameters take a quarter of acc."""
-    taken = layer.parameters > 0 and not config.has_parameters
+    """Return how many tiles of acc its slots have. Parameters outside of slots, without own memory, take a quarter."""
+    taken = layer.parameters > 0 and not config.has_parameters and not in_slots(config)
     return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
+
+
+def in_slots(config: Config) -> bool:
+    """Return whether parameters lie in the slots of acc, after the sums, because each unit has banks of its own."""
+    return config.stages == 4 and not config.has_parameters
 
 
 def parameter_memory(config: Config) -> tuple[Memory, int, int]:
     """Return the memory that holds parameters, its first tile for them, and the number of those tiles."""
     if config.has_parameters:
         return Memory.PAR, 0, config.par.depth
+    if in_slots(config):
+        return Memory.ACC, 0, config.acc.depth
     size = config.acc.depth // 4
     return Memory.ACC, config.acc.depth - size, size
 
@@ -273,13 +314,19 @@ class Places:
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = Region(0, 0, 0)
-        if needs.par:
+        acc = accumulator_tiles(config, plan.layer) // plan.acc
+        if needs.par and in_slots(config):
+            sets = -(-plan.layer.out_tiles // plan.outs)
+            par = Region(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
+        elif needs.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
             fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
             par = self._region("par", depth, needs.par, min(sets, fit))
         return Regions(
-            self._region("inp", config.inp.depth, needs.inp, plan.inp),
-            self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
+            self._region("inp", config.inp.depth, needs.inp, plan.inp, needs.residual),
+            self._region(
+                "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
+            ),
             self._accumulators(plan, needs.acc),
             par._replace(base=first + par.base),
         )
@@ -291,9 +338,10 @@ class Places:
             return Region(0, tiles // plan.acc, plan.acc)
         return self._region("acc", tiles, need, plan.acc)
 
-    def _region(self, name: str, depth: int, need: int, count: int) -> Region:
+    def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> Region:
         if self._alone:
-            return Region(0, depth // count, count)
-        base = self._next[name] if self._next[name] + count * need <= depth else 0
-        self._next[name] = base + count * need
-        return Region(base, need, count)
+            return Region(0, (depth - extra) // count, count, extra)
+        size = count * need + extra
+        base = self._next[name] if self._next[name] + size <= depth else 0
+        self._next[name] = base + size
+        return Region(base, need, count, extra)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
-from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.residual import residual_steps
 from tilewright.targets.vta.compiler.sequence import sampled
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -57,6 +59,17 @@ NOWHERE = Footprints.of(())
 def best(layer: Layer, config: Config, timing: str) -> Plan | None:
     """Return the plan of a layer with the lowest score under a timing model; None if no tile fits the buffers."""
     return next(iter(ranked(layer, config, timing)), None)
+
+
+def least(layer: Layer, config: Config, timing: str) -> float:
+    """Return the lowest bound of the scores of a layer's plans under a timing model; infinity if no tile fits."""
+    return _least(layer.canonical, config, timing)
+
+
+@lru_cache(maxsize=1024)
+def _least(layer: Layer, config: Config, timing: str) -> float:
+    grid = _choices(layer, config)
+    return float(_bounds(layer, config, timing, grid).min(initial=np.inf))
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
@@ -152,8 +165,9 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     sets = 1 if layer.kind == "add" else grid["outs"]
+    lifts = int(layer.residual is not None)  # one tile of weights
     fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST_SIZE)
+        weights <= np.minimum((config.wgt.depth - lifts) // grid["wgt"], LARGEST_SIZE)
     )
     fits &= layer.parameters * sets <= parameter_memory(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
@@ -176,20 +190,57 @@ def _acc_slots(config: Config, planes: int) -> tuple[int, ...]:
 def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
     """Return, for each candidate in `grid`, the largest number of input rows and of columns that a tile reads."""
     extents = []
-    for axis, name in enumerate(("rows", "columns")):
+    for axis, sums in enumerate(_sums(layer, grid)):
         w = layer.window
-        span = (grid[name] - 1) * w.stride[axis] + (w.kernel[axis] - 1) * w.dilation[axis] + 1
+        span = (sums - 1) * w.stride[axis] + (w.kernel[axis] - 1) * w.dilation[axis] + 1
         span = (span + layer.repeat[axis] - 2) // layer.repeat[axis] + 1
         extents.append(np.minimum(layer.size[axis], span))
     return extents[0], extents[1]
 
 
+def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
+    """Return, for each candidate in `grid`, the largest number of rows and of columns of sums of a tile."""
+    if layer.pool is None:
+        return grid["rows"], grid["columns"]
+    kernel, stride = layer.pool.kernel, layer.pool.stride
+    both = [(grid[name] - 1) * stride[axis] + kernel[axis] for axis, name in enumerate(("rows", "columns"))]
+    keeps = _keeps(layer, grid)
+    rows = np.where(keeps & (grid["rows"] < layer.out[0]), both[0] - max(0, kernel[0] - stride[0]), both[0])
+    if layer.pool.padding[0] == 0:  # nothing is above the first tile, which has all its rows
+        rows = np.where(keeps, both[0], rows)
+    return np.minimum(layer.grid[0], rows), np.minimum(layer.grid[1], both[1])
+
+
+def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
+    """Return, for each candidate in `grid`, the value of `Plan.keeps`, False where choices are open."""
+    assert layer.pool
+    shares = layer.pool.kernel[0] > layer.pool.stride[0]
+    if "acc" not in grid:
+        return np.full(len(grid["rows"]), shares)
+    kept: Array = shares & (grid["acc"] > 1) & ((grid["channels"] == 1) | (grid["outs"] >= layer.out_tiles))
+    return kept
+
+
+def _again(layer: Layer, grid: dict[str, Array]) -> Array | float:
+    """Return, for each candidate in `grid`, how often it computes a sum, on average."""
+    if layer.pool is None:
+        return 1.0
+    shared = [max(0, kernel - stride) for kernel, stride in zip(layer.pool.kernel, layer.pool.stride, strict=True)]
+    rows, columns = (-(-layer.out[axis] // grid[name]) - 1 for axis, name in enumerate(("rows", "columns")))
+    down = np.where(_keeps(layer, grid), 0, rows) * shared[0] / layer.grid[0]
+    again: Array = (1 + down) * (1 + columns * shared[1] / layer.grid[1])
+    return again
+
+
 def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: Array | int, outs: Array | int) -> Array:
     height, width = _input(layer, grid)
-    pixels = grid["rows"] * grid["columns"]
+    rows, columns = _sums(layer, grid)
+    pixels = rows * columns
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
-    inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
+    added = pixels * outs if layer.residual is not None else 0
+    inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
+    acc = acc - (layer.parameters * outs if in_slots(config) else 0)
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 
@@ -207,13 +258,23 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     inp, wgt, out = _transfers(layer, config, timing, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
-    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes)
+    if layer.residual is not None:
+        load = load + groups * out  # a residual has the layout of a result
+    added = residual_steps(layer.residual, 1) if layer.residual else ()
+    instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
-    cleared = 0 if layer.carries else outputs * (1 if layer.shifts else layer.operands)
-    gemm = (macs * layer.operands + cleared) * own.gemm
-    alu = outputs * _alu_cycles(layer, own)
-    compute = (gemm + alu if config.stages == 3 else max(gemm, alu)) + instructions * model.dispatch
+    again = _again(layer, grid)
+    cleared = (
+        outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
+    )
+    cleared = cleared * (layer.start == "zero" and not layer.carries) + outputs * bool(added)
+    gemm = (macs * layer.operands + cleared) * own.gemm * again
+    alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
+    alone = config.stages == 3
+    if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
+        alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
+    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * model.dispatch
     # The first loads and the last stores overlap with no other work.
     port = model.channel(config)
     waiting = port.latency if port.burst else 0
@@ -284,8 +345,18 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
     cycles = (layer.planes - 1) * own.alu_immediate
     if layer.kind == "max":
         cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
+    if layer.pool:
+        (tall, wide), columns = layer.pool.kernel, layer.grid[1] / layer.out[1]
+        cycles += int(own.alu * ((tall - 1) * columns + wide - 1))
+        if layer.start != "zero":
+            sums = prod(layer.grid) / layer.out_pixels
+            once = own.alu_immediate if layer.start == "constant" else own.alu
+            cycles += int(sums * (own.alu_immediate + once) - once)
     if layer.shifts:
+        cycles += own.alu_immediate * (layer.start == "constant")
         return cycles + 3 * own.alu_immediate + (own.alu_immediate if layer.kind == "add" else own.alu)
+    if layer.start == "constant":
+        cycles += own.alu_immediate
     if layer.codes:
         once = own.requantise
         if layer.codes.immediates:

@@ -7,9 +7,8 @@ stores whose results it reads.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,35 +16,43 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.layer import Layer, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.layer import Residual, Span, covered
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.planes import Pending, Planes
+from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
+    ANYTHING,
+    CLIPPED,
+    SUMS,
     Compute,
     Costs,
     Item,
     LoadInputs,
     LoadParameters,
+    LoadResidual,
     LoadWeights,
-    Store,
     clear,
     closing,
     costs_of,
     opening,
-    shift,
     sums,
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 
-#: Accumulator tiles that are cleared at most while a layer's first loads arrive.
+#: Accumulator tiles that are cleared at most while a launch's first loads arrive.
 IDLE = 256
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel."""
+    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
+
+    `residual`: the same for the residual; () if the host writes it, or there is none.
+    """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
+    residual: tuple[int, ...] = ()
 
 
 class Load(NamedTuple):
@@ -81,108 +88,41 @@ class Listing:
     regions: tuple[Regions, ...]
 
 
-class _Waiting(NamedTuple):
-    """A group of layer number `owner`, in accumulator slot `acc`: its `plane` may be shifted from `ready` on."""
+class _Task(NamedTuple):
+    """A group whose accumulators were started: its slot, that of the group before, its parameters, the rows above."""
 
-    ready: int
-    owner: int
-    layer: Layer
+    number: int
     group: Group
     acc: int
-    plane: int
+    before: int
+    par: int
+    above: Span | None
 
 
-class Planes:
-    """Orders the ALU shifts for the second and later byte planes: each runs once the previous plane is stored.
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
-    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed. Items are
-    yielded with the index of their layer: the last shifts of a layer may run between the sums of the next layer.
+    `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
+    `residual`: as `sources`, of the residual. `joined`: the groups, by number, whose residual was added to their sums.
+    `first`: the number of the first group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if
+    it `carries`. `pieces`: by weight slot, the pieces in which its chunk was loaded.
     """
 
-    def __init__(self, costs: Costs) -> None:
-        self._costs = costs
-        line = costs.config.pipeline
-        self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
-        self._time = [0] * len(line.units)
-        self._port = 0  # cycle in which all reads so far have ended
-        self._waiting: deque[_Waiting] = deque()
-        self._index, self._regions = -1, list[Region]()
-
-    def layer(self, plan: Plan, where: Region) -> Iterator[tuple[int, Item]]:
-        """Begin a layer with accumulator slots `where`. Yield the shifts and stores that cannot wait for its sums."""
-        if plan.layer.planes == 1 or any(where.base < old.end and old.base < where.end for old in self._regions):
-            yield from self.rest()
-            self._regions.clear()
-        self._index += 1
-        self._regions.append(where)
-        self._layer, self._planes = plan.layer, plan.layer.planes
-        self._arrival: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its data arrive
-        self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
-        self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
-
-    def loads(self, name: str, slot: int, cycles: int) -> None:
-        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
-        self._port = max(self._port, self._last.get((name, slot), 0)) + cycles
-        self._arrival[name, slot] = self._port + self._costs.latency
-
-    def before(self, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
-        while any(waiting.acc == acc and waiting.owner == self._index for waiting in self._waiting):
-            yield from self._shift()
-        while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
-            yield from self._shift()
-        self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
-
-    def placed(
-        self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
-    ) -> Iterator[tuple[int, Item]]:
-        """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
-        slots = ("inp", inp), ("wgt", wgt)
-        arrival = max(self._arrival.get(slot, 0) for slot in slots)
-        for run in sums:
-            start = max(self._time[self._gemm], arrival)
-            while self._waiting and self._waiting[0].ready <= max(start, self._time[self._alu]):
-                yield from self._shift()
-            if self._planes > 1:
-                start = max(self._time[self._gemm], arrival)
-                self._time[self._gemm] = start + sum(map(self._costs.step, run.steps))
-                self._last.update(dict.fromkeys(slots, self._time[self._gemm]))
-            yield self._index, Compute(run, acc, inp, wgt, pieces=pieces)
-
-    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
-        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
-        if self._planes > 1:
-            self._run(steps, self._time[self._gemm])
-        return self._put(self._index, self._layer, group, acc, 0)
-
-    def rest(self) -> Iterator[tuple[int, Item]]:
-        """Yield all remaining shifts and stores of byte planes."""
-        while self._waiting:
-            yield from self._shift()
-
-    def _run(self, steps: Sequence[Step], ready: int) -> None:
-        self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
-
-    def _shift(self) -> Iterator[tuple[int, Item]]:
-        ready, index, layer, group, acc, plane = self._waiting.popleft()
-        steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
-        self._run(steps, ready)
-        for run in runs(steps):
-            yield index, Compute(run, acc)
-        yield from self._put(index, layer, group, acc, plane)
-
-    def _put(self, index: int, layer: Layer, group: Group, acc: int, plane: int) -> Iterator[tuple[int, Item]]:
-        yield index, Store(acc, group, plane)
-        if layer.planes > 1:
-            costs = self._costs
-            spent = costs.box(group.stores(layer), costs.config.out)
-            start = max(self._time[self._store], self._time[self._alu] + costs.handover.core)
-            self._time[self._store] = start + spent + costs.handover.turn
-            done = start + spent + costs.handover.stored
-            if plane + 1 < layer.planes:
-                self._waiting.append(_Waiting(done, index, layer, group, acc, plane + 1))
-            elif index == self._index:  # a single compute unit also writes out: the slot is busy until stored
-                self._free[acc] = done if self._gemm == self._alu else self._time[self._alu]
+    index: int
+    plan: Plan
+    where: Regions
+    held: dict[str, Held]
+    limit: int
+    listed: int
+    planes: Planes
+    first: int
+    cleared: list[int]
+    pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
+    known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
+    sources: list[Array] = field(default_factory=list)
+    residual: list[Array] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
 
 
 class Walk:
@@ -200,88 +140,161 @@ class Walk:
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
-        self._cleared: list[int] = []  # by group: one past its clearing, in `work`
+        self._found = np.full(config.acc.depth, ANYTHING, np.int8)  # by tile of acc: what it may hold
+        self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
-        self._planes = Planes(costs)
+        self._groups = 0
+        self._pending = Pending(costs)
         self._loaded: list[tuple[str, int, Load]] = []  # new loads: memory, slot
-        self._now = -1
+        self._last: tuple[int, int, _State, _Task] | None = None  # what is not appended yet; its first and end tile
+        self._state: _State
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
-        """Append the work and loads of a layer, or of some of its groups."""
-        self._now += 1
-        self._plan, self._where = stage.plan, where
-        self._plans.append(stage.plan)
-        layer, config = stage.plan.layer, self._config
-        self._held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
-        self._pieces: dict[int, tuple[Range, ...]] = {}  # by weight slot: the pieces in which its chunk was loaded
-        self._sources = [np.concatenate([self._stored[index] for index in made]) for made in stage.reads]
+        """Append the work and loads of a layer, or of some of its groups; its last group may still be missing.
+
+        With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
+        """
+        layer, config, line = stage.plan.layer, self._config, self.line
+        held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
-        listed = limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        planes, apart = self._planes, self.apart or layer.planes > 1
-        self.work.extend(planes.layer(stage.plan, where.acc))
-        known: dict[Hashable, tuple[Run, ...]] = {}
+        listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
+        self._plans.append(stage.plan)
+        index, cleared = len(self._plans) - 1, [0] * stage.plan.acc
+        planes = Planes(index, stage.plan, self._pending)
+        state = _State(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared)
+        self.work.extend(planes.opened(where.acc))
         groups = list(groups)
-        cleared = [0] * stage.plan.acc  # by accumulator slot: how many of its tiles this layer has cleared
-        for turn, group in enumerate(groups):
-            acc = len(self._cleared) % stage.plan.acc
-            self.work.extend(planes.before(acc))
-            self.work.extend(planes.placed(runs(opening(layer, group, cleared[acc])), acc))
-            cleared[acc] = max(cleared[acc], group.tiles)
-            self._cleared.append(len(self.work))
-            if turn == self._now == 0 and layer.carries:
-                self._clear(groups, cleared)
-            par = self._parameters(group)
-            for chunk in group.chunks:
-                inp = self._inputs(group, chunk)
-                if turn == 0 and self._in_pieces(chunk):
-                    self._begin(planes, group, chunk, acc, inp, limit)
-                else:
-                    wgt = self._weights(chunk.weights)
-                    self._note_loads(planes)
-                    key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
-                    if key not in known:
-                        known[key] = runs(sums(stage.plan, group, chunk, limit), apart)
-                    self.work.extend(planes.placed(known[key], acc, inp, wgt, self._pieces.get(wgt, ())))
-                    self._use("wgt", wgt)
-                self._use("inp", inp)
-            last = closing(layer, group, listed, copies=self.line.gemm != self.line.alu)
-            self._put(Compute(run, acc, par=par) for run in runs(last, apart))
-            if par >= 0:
-                self._use("par", par)
-            self.work.extend(planes.stored(group, acc, last))
-            self._note_stored(group)
+        ahead = line.gemm != line.alu and layer.start != "zero"
+        above: Span | None = None
+        for group in groups:
+            acc, before = (number % stage.plan.acc for number in (self._groups, self._groups - 1))
+            self._groups += 1
+            place = where.acc.at(acc), where.acc.at(acc + 1)
+            if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
+                self.finish()
+            self._state = state
+            task = _Task(self._groups, group, acc, before, self._open(group, acc), above)
+            self.finish(state, task)
+            if self._groups == 1 and layer.carries:
+                self._clear(groups)
+            if not state.sources:
+                state.sources.extend(np.concatenate([self._stored[index] for index in made]) for made in stage.reads)
+            if not state.residual and stage.residual:
+                state.residual.append(np.concatenate([self._stored[index] for index in stage.residual]))
+            self._last = *place, state, task
+            if not ahead:
+                self.finish()
+            above = group.rows
+        self._state = state
 
-    def finish(self) -> None:
-        """Append the work that is left after the last layer."""
-        self.work.extend(self._planes.rest())
+    def end(self) -> None:
+        """Append all work that is left after the last layer."""
+        self.finish()
+        self.work.extend(self._pending.rest())
 
-    def _clear(self, groups: Sequence[Group], cleared: list[int]) -> None:
+    def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
+        """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
+        if self._last:
+            _, _, self._state, task = self._last
+            self._last = None
+            self._close(task, following if after is self._state else None)
+
+    def _open(self, group: Group, acc: int) -> int:
+        """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
+        state, layer = self._state, self._state.plan.layer
+        base, par = state.where.acc.at(acc), -1
+        self.work.extend(state.planes.before(acc))
+        if layer.start == "bias":
+            par = self._parameters(group, acc)
+        found = int(self._found[base : base + group.sums].min())
+        done = state.cleared[acc]
+        if layer.carries:
+            run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())
+            state.cleared[acc] = max(done, group.tiles)
+        else:
+            run = runs(opening(layer, group, found, state.listed))
+        if layer.start == "bias":
+            self._put(Compute(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
+        else:
+            self.work.extend(state.planes.placed(run, acc))
+        if layer.start == "zero":
+            self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
+        else:
+            self._found[base : base + group.sums] = SUMS
+        self._cleared.append(len(self.work))
+        return par
+
+    def _close(self, task: _Task, following: _Task | None) -> None:
+        """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
+
+        `following`: the layer's next group if it was started. The ALU can shift its residual left meanwhile.
+        """
+        state, group, acc = self._state, task.group, task.acc
+        layer, planes, apart = state.plan.layer, state.planes, self.apart or state.plan.layer.planes > 1
+        par = task.par if layer.start == "bias" else self._parameters(group, acc)
+        early = layer.residual if layer.residual and layer.residual.after is None else None
+        if early and task.number not in state.joined:
+            self._add_residual(task, early)
+        for place, chunk in enumerate(group.chunks, 1):
+            if early and following and place == len(group.chunks):
+                self._add_residual(following, early)
+            inp = self._inputs(group, chunk)
+            if task.number == state.first and self._in_pieces(chunk):
+                wgt = self._begin(group, chunk, acc, inp)
+            else:
+                wgt = self._weights(chunk.weights)
+                self._note_loads()
+                key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
+                if key not in state.known:
+                    state.known[key] = runs(sums(state.plan, group, chunk, state.limit), apart)
+                self.work.extend(planes.placed(state.known[key], acc, inp, wgt, state.pieces.get(wgt, ())))
+            self._use("inp", inp)
+            self._use("wgt", wgt)
+        last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
+        late = layer.residual if layer.residual and layer.residual.after is not None else None
+        first, rest = (last, ()) if late is None else parted(last, late.after or 0)
+        self._put_steps(first, task, par, apart)
+        if late:
+            self._add_residual(task, late)
+        self._put_steps(rest, task, par, apart)
+        if par >= 0 and not in_slots(self._config):
+            self._use("par", par)
+        self.work.extend(planes.stored(group, acc, last))
+        if layer.codes:
+            base = state.where.acc.at(acc)
+            self._found[base : base + group.tiles] = CLIPPED
+        self._note_stored(group)
+
+    def _clear(self, groups: Sequence[Group]) -> None:
         """Append the clearing of the other accumulator slots, while the first group waits for its loads."""
-        left, own = IDLE - cleared[0], len(self._cleared) - 1
+        cleared = self._state.cleared
+        left = IDLE - cleared[0]
         for slot in range(1, len(cleared)):
-            acc, tiles = (
-                (own + slot) % len(cleared),
-                max((group.tiles for group in groups[slot :: len(cleared)]), default=0),
-            )
+            tiles = max((group.tiles for group in groups[slot :: len(cleared)]), default=0)
             if 0 < tiles <= left:
                 left -= tiles
-                cleared[acc] = tiles
-                self._put(Compute(run, acc) for run in runs((clear(tiles),)))
+                cleared[slot] = tiles
+                self._put(Compute(run, slot) for run in runs((clear(tiles),)))
 
     def _in_pieces(self, chunk: Chunk) -> bool:
         """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
-        layer, plan = self._plan.layer, self._plan
-        rows = layer.planes > 1 and layer.window.kernel[0] > 1 and not layer.shared
-        if plan.inp + plan.wgt * layer.window.kernel[0] > self._config.token_depth:  # each load may push a token
+        plan = self._state.plan
+        layer, rows = plan.layer, plan.layer.window.kernel[0]
+        if layer.planes == 1 or rows == 1 or layer.shared or plan.weight_tiles(chunk.weights) != layer.taps:
             return False
-        return rows and plan.weight_tiles(chunk.weights) == layer.taps and self._held["wgt"].find(chunk.weights) is None
+        fits = plan.inp + plan.wgt * rows <= self._config.token_depth  # each load may push a token
+        return fits and self._state.held["wgt"].find(chunk.weights) is None
 
-    def _begin(self, planes: Planes, group: Group, chunk: Chunk, acc: int, inp: int, limit: int) -> None:
-        """Append the sums of a chunk for the first group, a row of the kernel at a time, each after its weights."""
-        slot, (height, width) = self._held["wgt"].take(chunk.weights), self._plan.layer.window.kernel
-        pieces = self._pieces[slot] = tuple(Range(y * width, width) for y in range(height))
+    def _begin(self, group: Group, chunk: Chunk, acc: int, inp: int) -> int:
+        """Append the sums of a chunk for the first group, a row of the kernel at a time, each after its weights.
+
+        Return the weight slot.
+        """
+        state = self._state
+        slot, (height, width) = state.held["wgt"].take(chunk.weights), state.plan.layer.window.kernel
+        pieces = state.pieces[slot] = tuple(Range(y * width, width) for y in range(height))
         used = {
             taps.first + k: taps._replace(first=taps.first + k, size=1)
             for taps in group.rows.taps
@@ -289,52 +302,90 @@ class Walk:
         }
         for y in sorted(range(height), key=lambda y: (y not in used, y)):
             self._load("wgt", slot, LoadWeights(slot, chunk.weights, pieces[y], True))
-            self._note_loads(planes)
+            self._note_loads()
             if y in used:
                 row = group._replace(rows=group.rows._replace(taps=(used[y],)))
-                self.work.extend(
-                    planes.placed(runs(sums(self._plan, row, chunk, limit), True), acc, inp, slot, (pieces[y],))
-                )
-        self._use("wgt", slot)
+                run = runs(sums(state.plan, row, chunk, state.limit), True)
+                self.work.extend(state.planes.placed(run, acc, inp, slot, (pieces[y],)))
+        return slot
 
-    def _note_loads(self, planes: Planes) -> None:
+    def _note_loads(self) -> None:
+        """Tell the order of byte planes which loads were added."""
         for name, slot, load in self._loaded:
-            planes.loads(name, slot, self.load_cycles(load))
+            self._state.planes.loads(name, slot, self.load_cycles(load))
         self._loaded.clear()
 
+    def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
+        """Append ALU steps on a group's accumulators."""
+        for run in runs(steps, apart):
+            above = task.before if run.steps[0].above else -1
+            self._put([Compute(run, task.acc, par=par, above=above)])
+
+    def _add_residual(self, task: _Task, residual: Residual) -> None:
+        """Append the loads and runs that add a group's residual to its accumulators."""
+        state, group = self._state, task.group
+        inp, wgt, source = state.where.inp.slots, state.where.wgt.slots, -1
+        if state.residual:
+            source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
+        if not state.joined:
+            self._load("wgt", wgt, LoadWeights(wgt, len(state.plan.weight_chunks), Range(0, 1)))
+        self._load("inp", inp, LoadResidual(inp, group), source)
+        first, *rest = runs(residual_steps(residual, group.tiles))
+        self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
+        self._use("inp", inp)
+        self._use("wgt", wgt)
+        self._put(Compute(run, task.acc) for run in rest)
+        state.joined.append(task.number)
+
     def _put(self, items: Iterable[Item]) -> None:
-        self.work.extend((self._now, item) for item in items)
+        self.work.extend((self._state.index, item) for item in items)
 
     def _inputs(self, group: Group, chunk: Chunk) -> int:
         key = (group.rows.first, group.rows.size, group.columns.first, group.columns.size, chunk.inputs)
-        slot = self._held["inp"].find(key)
+        slot = self._state.held["inp"].find(key)
         if slot is None:
-            slot = self._held["inp"].take(key)
+            slot = self._state.held["inp"].take(key)
             self._load("inp", slot, LoadInputs(slot, group, chunk), self._source(group, chunk))
         return slot
 
     def _weights(self, chunk: int) -> int:
-        slot = self._held["wgt"].find(chunk)
+        slot = self._state.held["wgt"].find(chunk)
         if slot is None:
-            slot = self._held["wgt"].take(chunk)
-            self._pieces.pop(slot, None)
-            self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._plan.weight_tiles(chunk))))
+            slot = self._state.held["wgt"].take(chunk)
+            self._state.pieces.pop(slot, None)
+            self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
         return slot
 
-    def _parameters(self, group: Group) -> int:
-        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed."""
-        layer = self._plan.layer
+    def _parameters(self, group: Group, acc: int) -> int:
+        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed.
+
+        `acc`: the group's accumulator slot. Where parameters lie in these, each has parameter slots of its own.
+        """
+        layer = self._state.plan.layer
         if not layer.parameters:
             return -1
         key: Hashable = "all" if layer.kind == "add" else group.outs  # an add has one set
-        slot = self._held["par"].find(key)
+        if in_slots(self._config):
+            return self._inside(key, group.outs, acc)
+        slot = self._state.held["par"].find(key)
         if slot is None:
-            slot = self._held["par"].take(key)
+            slot = self._state.held["par"].take(key)
             item = LoadParameters(slot, group.outs)
             if self.line.takes[Opcode.LOAD, parameter_memory(self._config)[0]] == self.line.load:
                 self._load("par", slot, item)
             else:
                 self._put([item])
+        return slot
+
+    def _inside(self, key: Hashable, outs: Range, acc: int) -> int:
+        """Return the parameter slot, within accumulator slot `acc`, that holds `key`; append a load if needed."""
+        held = self._state.held.setdefault(f"par{acc}", Held(self._state.where.par.slots))
+        slot = held.find(key)
+        if slot is None:
+            slot = held.take(key)
+            base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
+            self._found[base : base + self._state.where.par.stride] = ANYTHING
+            self._put([LoadParameters(slot, outs, acc)])
         return slot
 
     def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
@@ -343,33 +394,33 @@ class Walk:
         A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
         work has waited for the group's store.
         """
-        region: Region = getattr(self._where, name)
+        region: Region = getattr(self._state.where, name)
         free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
         need = at = len(self.work)
         if group < 0:  # after the first clearing, so that its micro-ops are loaded first
-            self.loads.append(Load(max(free, self._cleared[0]), need, self._now, item, free))
+            self.loads.append(Load(max(free, self._cleared[0]), need, self._state.index, item, free))
         else:
-            again, stored = group + self._plan.acc, self.stores[group]
+            again, stored = group + self._state.plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
-            self.loads.append(Load(max(free, at, stored + 1), need, self._now, item, free, stored))
+            self.loads.append(Load(max(free, at, stored + 1), need, self._state.index, item, free, stored))
         self._loaded.append((name, slot, self.loads[-1]))
 
     def _use(self, name: str, slot: int) -> None:
-        region: Region = getattr(self._where, name)
+        region: Region = getattr(self._state.where, name)
         self._used[name][region.at(slot) : region.at(slot + 1)] = len(self.work)
 
     def _source(self, group: Group, chunk: Chunk) -> int:
         """Return the index of the last group, of other layers, whose results a chunk of inputs reads; -1 for none."""
-        if not self._sources:
+        if not self._state.sources:
             return -1
-        box = group.loads(self._plan.layer, chunk.inputs)
-        return max((int(groups[covered(part)].max()) for groups in self._sources for part in box), default=-1)
+        box = group.loads(self._state.plan.layer, chunk.inputs)
+        return max((int(groups[covered(part)].max()) for groups in self._state.sources for part in box), default=-1)
 
     def _note_stored(self, group: Group) -> None:
         self.stores.append(len(self.work) - 1)
         if not self._alone:
-            for part in group.stores(self._plan.layer):
-                self._stored[-1][covered(part)] = len(self.stores) - 1
+            for part in group.stores(self._state.plan.layer):
+                self._stored[self._state.index][covered(part)] = len(self.stores) - 1
 
     @property
     def steps(self) -> int:
@@ -383,6 +434,8 @@ class Walk:
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
         if isinstance(item, LoadWeights):
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
+        if isinstance(item, LoadResidual):
+            return self.costs.box(item.group.stores(layer), config.inp)
         assert isinstance(item, LoadParameters)
         chip = config.sram(parameter_memory(config)[0])
         return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)
@@ -394,7 +447,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
         walk.layer(stage, where, stage.plan.groups())
-    walk.finish()
+    walk.end()
     return walk
 
 
@@ -403,7 +456,7 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)
-    walk.finish()
+    walk.end()
     return walk
 
 

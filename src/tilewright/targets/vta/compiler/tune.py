@@ -23,7 +23,7 @@ from tilewright.targets.vta.compiler.emit import Draft, Names, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.search import ranked, trace_of
 from tilewright.targets.vta.compiler.sequence import Load, Stage, Walk, early, listing, walked
-from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadWeights
+from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadResidual, LoadWeights
 from tilewright.targets.vta.config import Config
 
 #: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
@@ -219,8 +219,8 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     """Return a walk and its draft with their work reordered by start cycle.
 
     A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
-    kept, because an item starts after those on which it depends. An item's start is that of its first step or store;
-    loads of its micro-ops and its NOPs may come earlier.
+    kept, because an item starts after those on which it depends. An item's start is that of its first step, of its
+    store or of its load of parameters; loads of its micro-ops and its NOPs may come earlier.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
@@ -228,6 +228,9 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     starts = np.zeros(len(work), np.int64)
     own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
     starts[draft.item[own]] = trace.start[own]
+    given = [index for index, (_, item) in enumerate(draft.listing.items) if isinstance(item, LoadParameters)]
+    last = np.searchsorted(draft.item, given, side="right") - 1
+    starts[given] = trace.start[last]
     mine = np.flatnonzero(work >= 0)
     order = work[mine[np.argsort(starts[mine], kind="stable")]]
     place = np.empty_like(order)
@@ -251,11 +254,11 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
 def _user(walk: Walk, load: Load) -> int:
     """Return the index in `Walk.work` of the first item that uses the data of a load."""
     item = load.item
-    assert isinstance(item, LoadInputs | LoadWeights | LoadParameters)
+    assert isinstance(item, LoadInputs | LoadResidual | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
         layer, work = walk.work[index]
         if layer == load.layer and isinstance(work, Compute):
-            held = {LoadInputs: work.inp, LoadWeights: work.wgt, LoadParameters: work.par}
+            held = {LoadInputs: work.inp, LoadResidual: work.inp, LoadWeights: work.wgt, LoadParameters: work.par}
             if held[type(item)] == item.slot:
                 return index
     raise AssertionError(f"nothing uses {load}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.schedule import Range
-from tilewright.targets.vta.compiler.epilogue import epilogue
+from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, raised
 from tilewright.targets.vta.compiler.kernels import (
     ONE,
     Dim,
@@ -23,12 +23,15 @@ from tilewright.targets.vta.compiler.kernels import (
     rectangles,
     sum_kernels,
 )
-from tilewright.targets.vta.compiler.layer import Layer, Transfer
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
+from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Handover, Intervals, Timing
 
+#: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
+ANYTHING, SUMS, CLIPPED = range(3)
 #: The smallest code, with which a maximum starts.
 LEAST = -128
 
@@ -41,17 +44,29 @@ class LoadInputs(NamedTuple):
     chunk: Chunk
 
 
+class LoadResidual(NamedTuple):
+    """A load of the codes that are added to a group's sums, into the extra slot of inp (see plan.Region)."""
+
+    slot: int
+    group: Group
+
+
 class LoadParameters(NamedTuple):
-    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py)."""
+    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py).
+
+    `acc`: the accumulator slot that contains the parameter slot (-1: none).
+    """
 
     slot: int
     outs: Range
+    acc: int = -1
 
 
 class LoadWeights(NamedTuple):
     """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
 
-    `piece`: the runs that use the chunk name its pieces (Compute.pieces), and need not wait for other pieces.
+    `piece`: the runs that use the chunk name its pieces (Compute.pieces), and need not wait for other pieces. The tile
+    for residuals follows the last chunk, as a chunk of its own.
     """
 
     slot: int
@@ -63,7 +78,8 @@ class LoadWeights(NamedTuple):
 class Compute(NamedTuple):
     """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
 
-    `pieces`: the tiles of the weight slot that it may read, if they are loaded as pieces; () for the whole slot.
+    `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that it may read, if
+    they are loaded as pieces; () for the whole slot.
     """
 
     run: Run
@@ -71,6 +87,7 @@ class Compute(NamedTuple):
     inp: int = -1
     wgt: int = -1
     par: int = -1
+    above: int = -1
     pieces: tuple[Range, ...] = ()
 
 
@@ -82,7 +99,7 @@ class Store(NamedTuple):
     plane: int
 
 
-Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
+Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | Compute | Store
 
 
 @lru_cache(maxsize=1024)
@@ -103,20 +120,19 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def opening(layer: Layer, group: Group, done: int) -> tuple[Step, ...]:
-    """Return the GEMM step that clears a group's output tiles, and the tiles for codes to compare or add.
+def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, ...]:
+    """Return the steps that set a group's output tiles to what they start with, and clear those for codes to compare.
 
-    `done`: the number of tiles of the slot that earlier groups of the layer have cleared. A layer that `carries` does
-    not clear these again; if they suffice, there is no step.
+    `found`: what all these tiles hold: ANYTHING, SUMS or CLIPPED.
     """
-    tiles = group.tiles
-    if layer.carries:
-        return (clear(tiles - done, done),) if tiles > done else ()
+    tiles, started = group.sums, beginning(layer, group, limit)
     if layer.kind == "max":
         tiles += _compared(group)
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    return (clear(tiles),)
+    if started and found == CLIPPED:
+        return started
+    return (clear(tiles) if found == ANYTHING or not started else raised(tiles), *started)
 
 
 def _compared(group: Group) -> int:
@@ -126,6 +142,8 @@ def _compared(group: Group) -> int:
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
     """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
     layer = plan.layer
+    if layer.pool:
+        return tuple(Step(k) for k in sum_parts(layer, group.rows, group.columns, plan.block(group, chunk), limit))
     if layer.kind == "sum":
         kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
         return tuple(Step(kernel) for kernel in kernels)
@@ -157,15 +175,17 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
     return kernels
 
 
-def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
+def closing(layer: Layer, group: Group, above: Span | None, limit: int, copies: bool) -> tuple[Step, ...]:
     """Return the ALU steps between a group's sums and its store.
 
-    `copies`: whether the ALU, without other steps, must copy the lowest byte of the sums to the out memory.
+    `above`: the rows of the previous group. `copies`: whether the ALU, without other steps, must copy the lowest byte
+    of the sums to the out memory.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
+    pooled = maxima(group.rows, group.columns, group.outs.size, above, limit) if layer.pool else ()
     if layer.codes:
-        return epilogue(layer, group, limit)
+        return (*pooled, *epilogue(layer, group, limit))
     return (copy(group.tiles),) if copies else ()
 
 

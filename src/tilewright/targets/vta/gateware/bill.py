@@ -33,6 +33,13 @@ class Chip(NamedTuple):
 CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104": Chip("xczu7ev", 1728)}
 
 
+def require(config: Config) -> None:
+    """Check that gateware can be built for the machine. Raises ConfigError if it cannot."""
+    if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
+        reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
+        raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
+
+
 def bill(config: Config) -> dict[str, int]:
     """Return the number of multiplier blocks that each part of the machine takes, by part.
 

@@ -15,7 +15,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.errors import ConfigError
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
 from tilewright.hdl.build import to_rtlil, to_verilog
 from tilewright.hdl.memory import BankedMemory, PartedMemory
@@ -33,13 +32,6 @@ from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 CORE, TOP = "vta", "vta_axi"
 
 
-def require(config: Config) -> None:
-    """Check that gateware can be built for the machine. Raises ConfigError if it cannot."""
-    if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
-        reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
-        raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
-
-
 class Vta(wiring.Component):
     """The machine. A one-cycle pulse of `launch` runs `insn_count` instructions from byte address `insn_base` on.
 
@@ -48,7 +40,7 @@ class Vta(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        require(config)
+        bill.require(config)
         self.config = config
         super().__init__(
             {
@@ -157,7 +149,7 @@ class VtaSystem(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        require(config)
+        bill.require(config)
         self.config = config
         super().__init__(
             {

@@ -110,7 +110,8 @@ class Pattern:
             written[dst] = wave
             read[src] = max(read.get(src, -1), wave)
             level[index] = wave
-        return tuple(level == wave for wave in range(int(level.max()) + 1))
+        order = np.argsort(level, kind="stable")
+        return tuple(np.split(order, np.flatnonzero(np.diff(level[order])) + 1))
 
     def chosen(self, micro_ops: Array) -> Pattern:
         """Return the pattern of the selected micro-ops, given by index or mask."""

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, OnnxOp, Window
+from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq.config import GROUP, Config
@@ -60,6 +61,8 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
 
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
     x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
+    if op.residual(site):
+        return NO_RESIDUAL
     if w.data is None or x.data is not None or (bias and bias.data is None):
         return "weights and bias must be constants, and the input must not be a constant"
     for tensor in (x, w, out):

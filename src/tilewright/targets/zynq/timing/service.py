@@ -9,7 +9,9 @@ has one track for the engine and one for the PS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ from tilewright.sim.steps import Part, StepTable, Trace, with_rest
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
-from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing import pages, walk
 from tilewright.targets.zynq.timing.walk import Uses
 
 #: What the engine waits for: a block of a store, or the PS while it re-lays results out.
@@ -79,12 +81,17 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
     if not paged:
         return _frozen(layer.config, engine, [])
     end = [(engine, RELAYOUT, layer.outputs * layer.samples)] if layer.config.relayout else []
-    if layer.conv and layer.config.layout != "rows":
+    if _unplanned(layer):
         return _frozen(layer.config, engine, _thrashing(layer, engine) + end)
     found = walk.uses(layer)
     if layer.config.frames == 1:
         return _frozen(layer.config, engine, _requests(found, engine) + end)
     return _double(layer.config, engine, found, end)
+
+
+def _unplanned(layer: Layer) -> bool:
+    """Return whether a layer's services are only counted: its blocks have no uses in closed form."""
+    return layer.conv and layer.config.layout != "rows"
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
@@ -169,7 +176,7 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
     """Return the trace and totals of a layer under a timing model, per sample: those of a batch divided by its size."""
     found = schedule(layer, paged=model == PAGED)
-    trace = _trace(layer, found)
+    trace = _trace(layer, found, paged=model == PAGED)
     stalls = {
         f"{name} {'blocks' if name in STORES else 'by the PS'}": n // layer.samples
         for name, n in found.stalls().items()
@@ -188,16 +195,24 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
     return trace, part
 
 
-def _trace(layer: Layer, found: Schedule) -> Trace:
-    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services."""
-    late = np.cumsum(found.waits.wait)
-    begin = np.concatenate([[0], found.waits.at + late])
-    end = np.concatenate([found.waits.at + late - found.waits.wait, [found.cycles]])
-    wait = np.concatenate([[0], found.waits.wait])
-    cause = np.concatenate([[0], found.waits.cause + CAUSE_TOKEN])
+def _trace(layer: Layer, found: Schedule, paged: bool) -> Trace:
+    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services.
+
+    The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
+    gives the engine a token if the engine did wait.
+    """
+    service, waits, share = found.service, found.waits, layer.samples
+    late = np.cumsum(waits.wait)
+    begin = np.concatenate([[0], waits.at + late])
+    end = np.concatenate([waits.at + late - waits.wait, [found.cycles]])
+    wait = np.concatenate([[0], waits.wait])
+    cause = np.concatenate([[0], waits.cause])
     kept = (end > begin) | (wait > 0)
-    begin, end, wait, cause = (column[kept] for column in (begin, end, wait, np.where(wait > 0, cause, 0)))
-    service, words = found.service, np.array([*map(layer.config.block_bytes, STORES), 0], np.int64)
+    begin, end, wait, cause = (column[kept] for column in (begin, end, wait, cause))
+    waited = np.zeros(len(service.cause), np.int64)
+    for index in range(len(CAUSES)):
+        waited[service.cause == index] = waits.wait[waits.cause == index]
+    words = np.array([*map(layer.config.block_bytes, STORES), 0], np.int64)
     moved = service.times * words[service.cause]
     none = np.zeros(len(begin), np.int64)
     unit = np.concatenate([none + ENGINE, np.full(len(moved), PS)])
@@ -208,22 +223,41 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         values: Array = np.concatenate([engine, np.broadcast_to(ps, moved.shape)])[order]
         return values.astype(np.int64)
 
-    texts = [
-        f"{CAUSES[c]} block{'s' if n > 1 else ''} x {n}" for c, n in zip(service.cause, service.times, strict=True)
-    ]
-    named = [layer.kind.name.lower()] * len(begin) + texts
-    share = layer.samples
+    uses = walk.uses(layer) if paged and not _unplanned(layer) else {}
+    named = [layer.kind.name.lower()] * len(begin) + _texts(service, uses)
     names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
     table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *names)
-    return Trace(
+    table = replace(
+        table,
+        pops=column(np.where(wait > 0, 1 << cause, 0), 0),
+        pushes=column(none, np.where(waited > 0, 1 << service.cause, 0)),
+    )
+    ready = np.where(wait > 0, -(-begin // share), begin // share)  # after a wait: no earlier than the service's end
+    trace = Trace(
         table=table,
-        start=column(begin, service.start) // share,
+        start=column(ready, service.start // share),
         end=-(-column(end, service.end) // share),
         wait=column(wait, 0) // share,
-        cause=column(cause, 0),
+        cause=column(np.where(wait > 0, cause + CAUSE_TOKEN, 0), 0),
         contention=np.zeros(len(unit), np.int64),
         bytes_read=column(none, np.where(service.cause == RESULT, 0, moved)) // share,
         bytes_written=column(none, np.where(service.cause == RESULT, moved, 0)) // share,
         fetch_bytes=LAYOUT.nbytes,
         cycles=-(-found.cycles // share),
     )
+    if not uses:
+        return trace
+    need = uses["result"].need
+    filled = -(-(need + np.append(0, late)[np.searchsorted(waits.at, need, "right")]) // share)
+    return replace(trace, draw=partial(pages.chart, layer, uses, service.cause, filled, trace))
+
+
+def _texts(service: Service, uses: Mapping[str, Uses]) -> list[str]:
+    """Return the text of each page service: with the number of its block, if `uses` has it, else how many blocks."""
+    blocks = {STORES.index(name): iter(of.block.tolist()) for name, of in uses.items()}
+    found = []
+    for cause, times in zip(service.cause.tolist(), service.times.tolist(), strict=True):
+        many = f"block {next(blocks[cause])}" if cause in blocks else f"block{'s' if times > 1 else ''} x {times}"
+        word = "write" if cause == RESULT else "load"
+        found.append(f"relayout x {times}" if cause == RELAYOUT else f"{word} {CAUSES[cause]} {many}")
+    return found

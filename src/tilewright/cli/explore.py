@@ -1,0 +1,262 @@
+"""Commands that compare many machines: explore, sweep."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.cli import options
+from tilewright.errors import InputError
+
+if TYPE_CHECKING:
+    from tilewright.explore import Study
+
+#: Objectives of a study unless some are given.
+OBJECTIVES = "cycles,on_chip_kib"
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """The options that explore and sweep share."""
+
+    models: tuple[str, ...]
+    target: str | None
+    config: str | None
+    overrides: dict[str, str]
+    rounding: str | None
+    timing: str | None
+    space: str | None
+    vary: dict[str, str]
+    where: tuple[str, ...]
+    objective: str
+    output: Path | None
+    resume: Path | None
+    workers: int
+    cluster: str | None
+    seed: int
+    csv: Path | None
+    parquet: Path | None
+    html: Path | None
+    as_json: bool
+
+    def run(self, trials: int | None, grid: bool, prune: bool) -> Study:
+        """Run the study and write the requested files."""
+        from tilewright.explore import explore, results
+
+        if self.parquet:
+            results.require_parquet()
+        pool = None
+        if self.cluster:
+            from tilewright.explore import cluster
+
+            cluster.opener(self.cluster)  # refuses bad options before anything runs
+            pool = partial(cluster.Cluster, where=self.cluster)
+        study = self._study()
+        with options.progress_bar() as bar:
+            progress = bar and (lambda done, total, text: bar(done, total or 0, text))
+            explore(study, trials=trials, grid=grid, prune=prune, workers=self.workers, pool=pool, progress=progress)
+        if self.csv:
+            results.write_csv(study, self.csv)
+        if self.parquet:
+            results.write_parquet(study, self.parquet)
+        if self.html:
+            from tilewright.explore import page
+
+            page.write(study, self.html)
+        return study
+
+    def _study(self) -> Study:
+        from tilewright.explore import Space, Study, study_of
+
+        if self.resume:
+            if self.models or self.target or self.space or self.vary:
+                raise InputError("--resume", "a kept study has its own models and space", "give --resume alone")
+            return Study.open(self.resume)
+        if self.target is None:
+            raise InputError("--target", "is missing", "give -t TARGET, or --resume STUDY")
+        made = _space(self.space, self.target) if self.space else {"keys": {}}
+        if self.config is not None:
+            made["config"] = self.config
+        made["keys"] = {**made.get("keys", {}), **self.vary}
+        made["where"] = [*made.get("where", []), *self.where]
+        names = [name.strip() for name in self.objective.split(",") if name.strip()]
+        study = study_of(
+            self.models,
+            self.target,
+            Space.from_json(made, self.space or "--vary"),
+            names,
+            overrides=self.overrides,
+            rounding=self.rounding,
+            timing=self.timing,
+            seed=self.seed,
+        )
+        if self.output:
+            study.keep(self.output)
+        return study
+
+
+def _space(name: str, target: str) -> dict[str, Any]:
+    """Return the space in a file, or the target's space of this name."""
+    from tilewright import targets
+    from tilewright.targets import given
+    from tilewright.targets.base import Spaces
+
+    if name.endswith(".json"):
+        return given.json_file(name)
+    machine = targets.get(target)
+    spaces = machine.spaces if isinstance(machine, Spaces) else {}
+    if name not in spaces:
+        known = f"choose one of {', '.join(spaces)}, or give a .json file" if spaces else "give a .json file"
+        raise InputError("--space", f"{target} has no space '{name}'", known)
+    return dict(spaces[name])
+
+
+exploration = options.bundle(
+    "exploration",
+    Exploration,
+    click.argument("models", nargs=-1, metavar="MODEL..."),
+    click.option("-t", "--target", metavar="TARGET", help="See `tilewright targets`."),
+    options.machine,
+    options.rounding,
+    options.timing,
+    click.option("--space", metavar="FILE.json|PRESET", help="The configuration keys that vary, and their values."),
+    click.option(
+        "--vary",
+        multiple=True,
+        metavar="KEY=VALUES",
+        callback=options.pairs,
+        help='Vary a key: "13..17", "64..1024 * 2" or "upstream, fused".',
+    ),
+    click.option("--where", multiple=True, metavar="RULE", help='Leave machines out, as in "on_chip_kib <= 256".'),
+    click.option(
+        "--objective",
+        default=OBJECTIVES,
+        show_default=True,
+        metavar="NAME,...",
+        help="What to make small: results or sizes.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="STUDY",
+        help="Keep the study in this folder.",
+    ),
+    click.option(
+        "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="STUDY", help="Go on with a kept study."
+    ),
+    click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes."),
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Measure on a Dask cluster: tcp://HOST:PORT, tls://..., local:N, slurm:N or kubernetes:N.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
+    options.new_file("--csv", metavar="FILE", about="Write all trials as CSV."),
+    options.new_file("--parquet", metavar="FILE", about="Write all trials as Parquet (extra `explore`)."),
+    options.new_file("--html", metavar="FILE", about="Write the study as a page, one HTML file."),
+    options.as_json,
+)
+
+
+@click.command()
+@exploration
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="Measure N machines, chosen by a search.")
+@click.option("--grid", is_flag=True, help="Measure the whole space.")
+@click.option(
+    "--prune/--no-prune", default=True, help="Leave out machines whose lower bounds are worse than the front."
+)
+def explore(exploration: Exploration, trials: int | None, grid: bool, prune: bool) -> None:
+    """Search for the best machines for some networks.
+
+    Prints the Pareto front: the machines that no other machine beats in all objectives. Each figure is exact. A space
+    of up to 256 points is measured whole; for a larger one, give --trials or --grid.
+    """
+    began = perf_counter()
+    study = exploration.run(trials, grid, prune)
+    seconds = perf_counter() - began
+    folder = exploration.resume or exploration.output
+    with nullcontext(folder) if folder else TemporaryDirectory() as place:
+        from tilewright.explore import results
+
+        files = results.write_front(study, Path(place) / "front")
+    if exploration.as_json:
+        shown = {"files": [str(file) for file in files]} if folder else {}
+        click.echo(json.dumps({**study.to_json(), "seconds": seconds, **shown}))
+        return
+    _show(study, seconds, study.front())
+    if folder and files:
+        _advise(study, files[0])
+
+
+@click.command()
+@exploration
+def sweep(exploration: Exploration) -> None:
+    """Measure all machines of a space, and print them as a table."""
+    began = perf_counter()
+    study = exploration.run(None, True, False)
+    seconds = perf_counter() - began
+    if exploration.as_json:
+        rows = [trial.to_json() for trial in sorted(study.trials.values(), key=lambda trial: trial.point)]
+        click.echo(json.dumps({**study.to_json(), "seconds": seconds, "rows": rows}))
+        return
+    _show(study, seconds, sorted(study.measured, key=lambda trial: trial.point))
+
+
+def _show(study: Study, seconds: float, shown: list[Any]) -> None:
+    """Print machines as a table, then how many were measured, refused and left out."""
+    from tilewright.report.render import console, table
+
+    to = console()
+    keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
+    results = [*study.objectives, *(name for name in ("utilization",) if name not in study.objectives)]
+    front = {trial.point for trial in study.front()}
+    made = table(("machine", *keys, *results, "front"), {*keys, *results}, ("utilization",))
+    for trial in shown:
+        cells = [_cell(name, trial.values[name]) for name in results]
+        made.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")
+    base = study.base
+    if base:
+        made.add_section()
+        own = [str(study.subject.config.get(key, base.values.get(key, ""))) for key in keys]
+        made.add_row("base", *own, *(_cell(name, base.values[name]) for name in results), "")
+    to.print(made)
+    said = study.to_json()
+    to.print(
+        f"{said['trials']} of {said['points']:,} machines measured in {seconds:.1f} s, {said['pruned']} left out by"
+        f" their bounds, {said['excluded']} by --where, {said['refused']} refused",
+        soft_wrap=True,
+    )
+    for rule, count in said["rules"].items():
+        to.print(f"  refused {count}: {rule}", soft_wrap=True)
+
+
+def _cell(name: str, value: int | float | str) -> str:
+    if name == "utilization":
+        return f"{100 * float(value):.1f} %"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if isinstance(value, float) else value
+
+
+def _advise(study: Study, best: Path) -> None:
+    """Print the commands that run the front's first machine, look for races, and compare it with its gateware."""
+    model, target = study.subject.models[0], study.subject.target
+    chosen = f"{shlex.quote(model.path)} -t {target} -c {shlex.quote(str(best))}"
+    click.echo(f"the fastest: {best}")
+    click.echo(f"  tilewright run {chosen}")
+    from tilewright import targets
+    from tilewright.targets.base import Gateware
+
+    if isinstance(targets.get(target), Gateware):
+        click.echo(f"  tilewright compile {chosen} -o best.twp && tilewright cosim best.twp")
+
+
+COMMANDS: tuple[click.Command, ...] = (explore, sweep)

@@ -1,0 +1,152 @@
+"""Explores machines: which configuration of a target runs some networks best?
+
+A study (study.py) measures machines of a space (space.py), which a sampler (sampler.py) chooses and workers (pool.py)
+measure (measure.py). Every figure is exact: the network is compiled for the machine and timed as `tilewright run` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tilewright import targets
+from tilewright.errors import InputError
+from tilewright.explore import bounds
+from tilewright.explore.measure import Model, Subject, machine, measured, sizes
+from tilewright.explore.pool import Here, Pool, Processes
+from tilewright.explore.rules import Rule
+from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
+from tilewright.explore.space import Space
+from tilewright.explore.study import BASE, Study
+from tilewright.explore.trial import PRUNED, Trial
+from tilewright.run import timing_model
+
+__all__ = ["Space", "Study", "Trial", "explore", "study_of"]
+
+#: Called with (machines measured, machines to measure or None, text) after each trial.
+Progress = Callable[[int, int, str], None]
+
+
+def study_of(
+    models: Sequence[str | Path],
+    target: str,
+    space: Space,
+    objectives: Sequence[str] = ("cycles",),
+    *,
+    overrides: dict[str, str] | None = None,
+    rounding: str | None = None,
+    timing: str | None = None,
+    seed: int = 0,
+) -> Study:
+    """Return a new study of networks on machines of a target.
+
+    `overrides` are keys that all machines share, beside those that the space fixes. Raises InputError if a model, a
+    rule or an option is wrong, and ConfigError if the base machine is illegal.
+    """
+    chosen = targets.get(target)
+    if not models:
+        raise InputError("explore", "no model is given", "give at least one .tflite or .onnx file")
+    own = tuple(Model.of(path) for path in models)
+    if len({model.name for model in own}) < len(own):
+        raise InputError("explore", "two models have the same file name", "rename one")
+    fixed = {**space.fixed, **(overrides or {})}
+    if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
+        raise InputError("--set", f"{twice} varies in this study", "leave it out of --set, or out of the space")
+    config = chosen.config(space.config, fixed)
+    for axis in space.axes:
+        _known_key(target, config.to_dict(), axis.key, axis.values)
+    for rule in space.rules:
+        Rule(rule)
+    timing = timing_model(chosen, timing)
+    subject = Subject(target, own, config.to_dict(), rounding, timing, space.rules)
+    return Study(subject, space, tuple(objectives), seed)
+
+
+def explore(
+    study: Study,
+    *,
+    trials: int | None = None,
+    grid: bool = False,
+    prune: bool = True,
+    workers: int = 1,
+    pool: Callable[[Subject, Trial | None], Pool] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Measure machines of a study until it has `trials` of them, or until the space is exhausted.
+
+    `grid` measures the whole space, in order; so does a space of up to SMALL points without `trials`. `prune` leaves
+    out machines whose lower bounds are worse than a measured machine. `pool` makes the workers [`workers` processes].
+    Raises InputError if the base machine cannot run, or has no objective of this name.
+    """
+    base = study.base or measured(replace(study.subject, rules=()), BASE, {})
+    if not base.measured:
+        raise InputError("the base machine", base.reason, "change --config or --set")
+    if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
+        known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
+        raise InputError("--objective", f"there is no '{unknown}'", f"choose of {known}")
+    if study.base is None:
+        study.add(base)
+    whole = grid or (trials is None and study.space.size <= SMALL)
+    if trials is None and not whole:
+        reason = f"the space has {study.space.size:,} points, more than {SMALL}"
+        raise InputError("explore", reason, "give --trials N, or --grid to measure all")
+    sampler: Sampler = Grid(study) if whole else Searched(study)
+    wanted = study.space.size if trials is None else trials
+    made = pool or (lambda subject, own: Processes(subject, own, workers) if workers > 1 else Here(subject, own))
+    with made(study.subject, base) as workshop:
+        _search(study, sampler, workshop, wanted, prune, progress)
+
+
+def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool, progress: Progress | None) -> None:
+    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points."""
+    busy, exhausted = 0, False
+    while True:
+        while busy < pool.workers and not exhausted and len(study.machines) + busy < wanted:
+            point = sampler.ask()
+            if point is None:
+                exhausted = True
+                break
+            trial = _without_running(study, point, prune)
+            if trial is None:
+                pool.submit(point, study.space.at(point))
+                busy += 1
+            else:
+                study.add(trial)
+                sampler.tell(trial)
+        if not busy:
+            return
+        trial = pool.ended()
+        busy -= 1
+        study.add(trial)
+        sampler.tell(trial)
+        if progress:
+            progress(len(study.machines), min(wanted, study.space.size), f"{len(study.front())} on the front")
+
+
+def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
+    """Return the trial of a point that need not be run: it is illegal, breaks a rule, or cannot reach the front."""
+    keys = study.space.at(point)
+    config = machine(study.subject, point, keys)
+    if isinstance(config, Trial):
+        return config
+    base = study.base
+    assert base
+    if same := study.machines.get(config.digest(), base if base.digest == config.digest() else None):
+        return replace(same, point=point, set=keys, seconds=0.0)
+    if not prune:
+        return None
+    known = sizes(study.subject, config)
+    bound = bounds.least(study.subject, study.objectives, known, base.host)
+    if not bounds.beaten(bound, [trial.objectives(study.objectives) for trial in study.front()]):
+        return None
+    shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))
+    return Trial(point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", known)
+
+
+def _known_key(target: str, config: dict[str, Any], key: str, values: Sequence[str]) -> None:
+    """Check that a target has a configuration key. Raises ConfigError if it does not."""
+    chosen = targets.get(target)
+    if key not in config:
+        chosen.config(config, {key: values[0]})  # raises ConfigError with the closest name, unless it is a default

@@ -1,0 +1,62 @@
+"""Lower bounds of a machine's objectives, for a search: a machine whose bounds are worse than the front is not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from tilewright.explore.front import dominates
+from tilewright.explore.measure import Model, Subject
+from tilewright.explore.rules import Value
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
+
+
+def least(subject: Subject, objectives: Sequence[str], sizes: Mapping[str, Value], host: Hosts) -> tuple[float, ...]:
+    """Return what each objective of a machine is at least. `sizes` are its sizes, `host` the layers that the host runs.
+
+    The machine's cycles are at least the products that no program can leave out, divided by its products per cycle:
+    products with padding are not counted. An objective that is a size is known; the others are at least 0.
+    """
+    products = sum(_products(model, frozenset(host.get(model.name, ()))) for model in subject.models)
+    known = {**{name: float(value) for name, value in sizes.items() if not isinstance(value, str)}}
+    if peak := known.get("macs_per_cycle"):
+        known["cycles"] = products / peak
+        if clock := known.get("clock_mhz"):
+            known["microseconds"] = known["cycles"] / clock
+    return tuple(known.get(name, 0.0) for name in objectives)
+
+
+#: The layers that the host runs, by model.
+Hosts = Mapping[str, Sequence[str]]
+
+
+def beaten(bound: Sequence[float], front: Sequence[Sequence[float]]) -> bool:
+    """Return whether a machine of the front is better than a machine with these lower bounds can be."""
+    return any(dominates(known, bound) for known in front)
+
+
+@lru_cache(maxsize=64)
+def _products(model: Model, host: frozenset[str]) -> int:
+    """Return the products, without those with padding, of the layers that the machine runs."""
+    graph: Graph = model.load()
+    return sum(_inside(site) for site in graph.sites() if site.node.name not in host)
+
+
+def _inside(site: Site) -> int:
+    """Return the products of a node's codes with its weights, without those with padding (0: it has no weights)."""
+    op = site.node.op
+    if not isinstance(op, Linear):
+        return 0
+    if not isinstance(op, Conv2D | DepthwiseConv2D):
+        return site.input(0).size * site.output.shape[-1]
+    taps, (kernel, stride, dilation) = 1, (op.window.kernel, op.window.stride, op.window.dilation)
+    for axis in (0, 1):
+        at = np.arange(site.output.shape[1 + axis])[:, None] * stride[axis] - op.window.padding[2 * axis]
+        at = at + np.arange(kernel[axis]) * dilation[axis]
+        taps *= int(((at >= 0) & (at < site.input(0).shape[1 + axis])).sum())
+    weights = site.input(1).size // prod(kernel)  # of one tap, for all output channels
+    return taps * weights

@@ -1,0 +1,205 @@
+"""Measures machines on a Dask cluster. Workers, the scheduler or the client may be killed at any moment.
+
+A worker that dies costs its machine only: Dask gives it to another worker. If the scheduler dies, the client connects
+again and submits all that had not ended. What the client has received is in the study's journal (study.py). Arguments
+and results of a task are JSON texts. A worker finds a model by the hash of its file, and refuses any other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from queue import Empty, Queue
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from tilewright.errors import InputError
+from tilewright.explore.measure import Model, Subject, measured
+from tilewright.explore.trial import REFUSED, Trial
+from tilewright.files import regular
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+#: Seconds: to wait for a scheduler, or for one that died; between two looks at it; for a task before looking again.
+PATIENCE, PAUSE, LOOK = 120.0, 1.0, 5.0
+
+
+class Opened(NamedTuple):
+    """A connection to a cluster, and what to close after it (None: the cluster goes on without us)."""
+
+    client: Client
+    cluster: Any
+
+
+class Cluster:
+    """Measures machines on the workers of a Dask cluster; `where` is what `--cluster` gives."""
+
+    def __init__(self, subject: Subject, base: Trial | None, where: str) -> None:
+        self._open = opener(where)
+        self._models = subject.models
+        self._given = json.dumps(subject.to_json()), json.dumps(base.to_json()) if base else ""
+        self._waiting: dict[Future[Any], tuple[int, Mapping[str, str]]] = {}
+        self._lost: list[tuple[int, Mapping[str, str]]] = []
+        self._done: Queue[Future[Any]] = Queue()
+
+    def __enter__(self) -> Self:
+        self._opened = self._open(PATIENCE)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    @property
+    def workers(self) -> int:
+        """The machines that the cluster can measure at a time, at least 1; workers may come and go."""
+        try:
+            return max(1, sum(self._opened.client.nthreads().values()))
+        except (OSError, RuntimeError, TypeError):  # the scheduler is gone: `ended` connects again
+            return 1
+
+    def submit(self, point: int, keys: Mapping[str, str]) -> None:
+        try:
+            asked = json.dumps([point, dict(keys)])
+            future = self._opened.client.submit(_measure, *self._given, asked, key=f"machine-{point}-{monotonic()}")
+            future.add_done_callback(self._done.put)
+            self._waiting[future] = point, keys
+        except (OSError, RuntimeError):  # the scheduler is gone
+            self._lost.append((point, keys))
+
+    def ended(self) -> Trial:
+        while True:
+            if self._lost or not self._connected:
+                self._again()
+            with suppress(Empty):
+                trial = self._trial(self._done.get(timeout=LOOK))
+                if trial:
+                    return trial
+
+    def _trial(self, future: Future[Any]) -> Trial | None:
+        """Return the trial of a task that is done; None if its result was lost, or if it lacked a model."""
+        from distributed.scheduler import KilledWorker
+
+        if future not in self._waiting:  # of a connection that was given up
+            return None
+        point, keys = self._waiting.pop(future)
+        try:
+            found = json.loads(future.result(timeout=LOOK))
+        except KilledWorker:
+            return Trial(point, keys, REFUSED, reason="the worker that measures it dies")
+        except (OSError, TimeoutError, CancelledError):
+            self._lost.append((point, keys))
+            return None
+        if "missing" not in found:
+            return Trial.from_json(found)
+        self._give(found["missing"], found["worker"])
+        self.submit(point, keys)
+        return None
+
+    @property
+    def _connected(self) -> bool:
+        return self._opened.client.status == "running" and not any(
+            future.status in ("lost", "cancelled") for future in self._waiting
+        )
+
+    def _again(self) -> None:
+        """Connect anew and submit all that has not ended."""
+        lost = [*self._lost, *self._waiting.values()]
+        self._waiting.clear()
+        self._lost.clear()
+        self._close()
+        self._opened = self._open(PATIENCE)
+        for point, keys in lost:
+            self.submit(point, keys)
+
+    def _close(self) -> None:
+        with suppress(OSError, RuntimeError, TimeoutError):
+            self._opened.client.close(timeout=LOOK)
+        if self._opened.cluster is not None:
+            with suppress(OSError, RuntimeError, TimeoutError):
+                self._opened.cluster.close(timeout=LOOK)
+
+    def _give(self, digests: list[str], worker: str) -> None:
+        """Send a worker the models that it lacks."""
+        for model in self._models:
+            if model.digest in digests:
+                data = regular(model.path).read_bytes()
+                with suppress(OSError, RuntimeError):
+                    self._opened.client.run(_keep, tuple(model), data, workers=[worker])
+
+
+def opener(where: str) -> Callable[[float], Opened]:
+    """Return a function that connects to a cluster within some seconds: `where` is ADDRESS, or KIND:WORKERS.
+
+    Raises InputError if `where` is malformed, or if a package is not installed.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise InputError("--cluster", "needs Dask", "pip install 'tilewright[cluster]', or use --workers") from None
+    if re.match(r"(tcp|tls)://.+:\d+$", where):
+        return lambda seconds: _connect(where, seconds)
+    kind, _, number = where.partition(":")
+    if kind not in ("local", "slurm", "kubernetes") or not re.fullmatch(r"[1-9]\d{0,4}", number):
+        remedy = "give tcp://HOST:PORT, tls://HOST:PORT, local:N, slurm:N or kubernetes:N"
+        raise InputError("--cluster", f"'{where}' is no cluster", remedy)
+    count = int(number)
+    if kind == "local":
+        options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": 50}
+        return lambda _: _launched(distributed.LocalCluster(n_workers=count, threads_per_worker=1, **options))
+    package, name = {
+        "slurm": ("dask_jobqueue", "SLURMCluster"),
+        "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
+    }[kind]
+    try:
+        launcher = getattr(__import__(package, fromlist=[name]), name)
+    except ImportError:
+        missing = package.partition(".")[0].replace("_", "-")
+        raise InputError("--cluster", f"{kind} needs {missing}", f"pip install {missing}") from None
+
+    def launch(_: float) -> Opened:
+        cluster = launcher()  # its size, queue and image come from Dask's own configuration files
+        cluster.scale(count)
+        return _launched(cluster)
+
+    return launch
+
+
+def _launched(cluster: Any) -> Opened:
+    from distributed import Client
+
+    return Opened(Client(cluster, set_as_default=False), cluster)
+
+
+def _connect(address: str, seconds: float) -> Opened:
+    """Connect to a scheduler. Raises InputError if it cannot be reached in time."""
+    from distributed import Client
+
+    until = monotonic() + seconds
+    while True:
+        try:
+            return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
+        except (OSError, TimeoutError) as error:
+            if monotonic() > until:
+                reason = f"cannot reach the scheduler {address}: {error}"
+                raise InputError("--cluster", reason, "start it, then --resume the study") from None
+            sleep(PAUSE)
+
+
+def _measure(subject: str, base: str, asked: str) -> str:
+    """Measure a machine on a worker; or say which models the worker lacks."""
+    own, (point, keys) = Subject.from_json(json.loads(subject)), json.loads(asked)
+    if missing := [model.digest for model in own.models if not model.here]:
+        from distributed import get_worker
+
+        return json.dumps({"missing": missing, "worker": get_worker().address})
+    known = Trial.from_json(json.loads(base)) if base else None
+    return json.dumps(measured(own, point, keys, known).to_json())
+
+
+def _keep(model: tuple[str, str, str], data: bytes) -> None:
+    """Keep a model's file on a worker."""
+    Model(*model).keep(data)

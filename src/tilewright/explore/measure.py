@@ -1,0 +1,211 @@
+"""Measures one machine of a study: its sizes, and the cycles and traffic of the study's networks on it.
+
+Nothing here depends on a study in progress, so any process that has the models can measure any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Self
+
+from tilewright import targets
+from tilewright.errors import InputError, TilewrightError
+from tilewright.explore.rules import Rule, Value
+from tilewright.explore.trial import EXCLUDED, MEASURED, REFUSED, Trial
+from tilewright.files import regular, replacing, user_folder
+from tilewright.graph.ir import Graph
+from tilewright.model import load
+from tilewright.program.program import Configuration, Program
+from tilewright.run import layer_cycles, run, timed, timing_model
+from tilewright.targets.base import Explores
+
+
+class Model(NamedTuple):
+    """A network of a study: its name in results, its file, and the SHA-256 (hex) of the file."""
+
+    name: str
+    path: str
+    digest: str
+
+    @classmethod
+    def of(cls, path: str | Path) -> Self:
+        """Return the model in a file. Raises InputError if it is not a regular file."""
+        path = regular(path)
+        return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest())
+
+    def load(self) -> Graph:
+        """Return the network. Raises InputError if the file is no longer the one that the study began with."""
+        return _loaded(self)
+
+    @property
+    def here(self) -> bool:
+        """Whether this computer has the file."""
+        return any(path.is_file() and _digest(path, path.stat().st_mtime_ns) == self.digest for path in self._places)
+
+    def keep(self, data: bytes) -> None:
+        """Keep the file's content in the user's cache folder. Raises InputError if it is not the model's."""
+        if sha256(data).hexdigest() != self.digest:
+            raise InputError(self.name, "the content that was sent is not the model's")
+        path = self._places[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(data)
+
+    @property
+    def _places(self) -> tuple[Path, Path]:
+        """The file, and where its content is kept on a computer that does not have it."""
+        own = Path(self.path)
+        return own, user_folder() / "models" / f"{self.digest}{own.suffix}"
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, modified: int) -> str:
+    """Return the SHA-256 of a file that was last modified at `modified`."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _loaded(model: Model) -> Graph:
+    for path in model._places:
+        if path.is_file() and _digest(path, path.stat().st_mtime_ns) == model.digest:
+            return load(path)
+    raise InputError(model.path, "is not the file that the study began with", "begin a new study")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a study measures: networks on machines of a target, in a rounding mode and by a timing model.
+
+    `config` is the base machine's configuration; `rules` are the expressions that each machine must fulfil.
+    """
+
+    target: str
+    models: tuple[Model, ...]
+    config: Mapping[str, Any]
+    rounding: str | None = None
+    timing: str | None = None
+    rules: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        models = [model._asdict() for model in self.models]
+        return shown | {"models": models, "config": dict(self.config), "rules": list(self.rules)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        models = tuple(Model(**model) for model in data["models"])
+        return cls(**{**data, "models": models, "rules": tuple(data["rules"])})
+
+
+#: Compiles a network for a machine: (graph, configuration, rounding mode, timing model).
+Compile = Callable[[Graph, Configuration, str, str | None], Program]
+
+
+def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
+    """Return what is known of a machine before it runs: its configuration keys, and the numbers of `describe`."""
+    keys: dict[str, Any] = {}
+    if is_dataclass(config):
+        keys = {key.name: getattr(config, key.name) for key in fields(config)}
+    about = targets.get(subject.target).describe(config)
+    return {name: value for name, value in {**about, **keys}.items() if isinstance(value, int | float | str)}
+
+
+def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configuration | Trial:
+    """Return the configuration of a point, or the trial that says why it need not be measured."""
+    try:
+        config = targets.get(subject.target).config(subject.config, keys)
+    except TilewrightError as error:
+        return Trial(point, keys, REFUSED, reason=error.reason)
+    return _excluded(subject, point, keys, config, sizes(subject, config)) or config
+
+
+def measured(subject: Subject, point: int, keys: Mapping[str, str], base: Trial | None = None) -> Trial:
+    """Return the trial of a point. A machine on which the host runs more than beside the machine `base` is refused."""
+    began = perf_counter()
+    config = machine(subject, point, keys)
+    if isinstance(config, Trial):
+        return config
+    try:
+        found = [_network(subject, model.load(), config) for model in subject.models]
+    except TilewrightError as error:
+        return Trial(point, keys, REFUSED, config.digest(), error.reason, seconds=perf_counter() - began)
+    names = [model.name for model in subject.models]
+    host = {name: network.host for name, network in zip(names, found, strict=True)}
+    values = {**sizes(subject, config), **_totals(names, found, config, subject)}
+    layers = {name: network.layers for name, network in zip(names, found, strict=True)}
+    seconds = perf_counter() - began
+    if base and (more := [node for name in names for node in set(host[name]) - set(base.host[name])]):
+        reason = f"the host would run {len(more)} more layers than on the base machine"
+        return Trial(point, keys, REFUSED, config.digest(), reason, values, seconds=seconds)
+    broken = _excluded(subject, point, keys, config, values)
+    return broken or Trial(point, keys, MEASURED, config.digest(), "", values, layers, host, seconds)
+
+
+class _Network(NamedTuple):
+    """The results of one network: cycles by layer, bytes from and to DRAM, and the nodes that the host runs."""
+
+    layers: dict[str, int]
+    dram_bytes: int
+    executed_macs: int
+    host: tuple[str, ...]
+
+    @property
+    def cycles(self) -> int:
+        return sum(self.layers.values())
+
+
+def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
+    target = targets.get(subject.target)
+    timing = timing_model(target, subject.timing)
+    program = target.compile(graph, config, subject.rounding or graph.rounding, timing)
+    own = {node for launch in program.launches for node in launch.nodes}
+    host = tuple(node.name for node in graph.nodes if node.name not in own)
+    if isinstance(target, Explores) and not target.time_needs_values:
+        layers, traffic, macs = dict[str, int](), 0, 0
+        for launch, found in timed(program, timing):
+            layers |= layer_cycles(launch, found)
+            macs += found.executed_macs
+            if found.trace:
+                traffic += int(found.trace.bytes_read.sum() + found.trace.bytes_written.sum()) + found.trace.fetch_bytes
+        return _Network(layers, traffic, macs, host)
+    from tilewright.model import inputs
+
+    result = run(program, inputs.random(graph).values, timing=timing, check=False, compare=False)
+    rows = [layer for layer in result.layers if layer.where == subject.target]
+    traffic = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in rows)
+    return _Network({layer.name: layer.cycles for layer in rows}, traffic, result.executed_macs, host)
+
+
+def _totals(
+    names: Sequence[str], found: Sequence[_Network], config: Configuration, subject: Subject
+) -> dict[str, Value]:
+    about = targets.get(subject.target).describe(config)
+    cycles = sum(network.cycles for network in found)
+    peak, clock = about["macs_per_cycle"] * cycles, about["clock_mhz"]
+    made: dict[str, Value] = {
+        "cycles": cycles,
+        "dram_bytes": sum(network.dram_bytes for network in found),
+        "utilization": sum(network.executed_macs for network in found) / peak if peak else 0.0,
+        "host_layers": sum(len(network.host) for network in found),
+    }
+    if clock:
+        made["microseconds"] = cycles / clock
+    if len(found) > 1:
+        made |= {f"cycles_{name}": network.cycles for name, network in zip(names, found, strict=True)}
+    return made
+
+
+def _excluded(
+    subject: Subject, point: int, keys: Mapping[str, str], config: Configuration, values: Mapping[str, Value]
+) -> Trial | None:
+    """Return the trial of a machine that breaks a rule whose names are all in `values`; None if it breaks none."""
+    for text in subject.rules:
+        rule = Rule(text)
+        if rule.names <= values.keys() and not rule.holds(values):
+            return Trial(point, keys, EXCLUDED, config.digest(), text, values)
+    return None

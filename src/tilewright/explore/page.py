@@ -1,0 +1,126 @@
+"""The page of a study: one HTML file with the Pareto front, all machines as parallel coordinates, and the reasons."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tilewright.explore.results import rows
+from tilewright.explore.study import Study
+from tilewright.explore.trial import MEASURED, Trial
+from tilewright.files import replacing
+from tilewright.report.page import POLICY, STYLE, inert
+from tilewright.report.page.static import card
+
+_HERE = Path(__file__).parent
+#: Layers listed as the reason why a machine is better.
+SHOWN = 3
+
+
+def write(study: Study, path: Path) -> None:
+    """Write the page of a study, whole or not at all."""
+    with replacing(path) as file:
+        file.write(page(study).encode())
+
+
+def page(study: Study) -> str:
+    """Return the page of a study as an HTML document."""
+    found, title = study.to_json(), f"{', '.join(m.name for m in study.subject.models)} on {study.subject.target}"
+    cards = [
+        ("machines measured", f"{found['trials']:,}", f"of {found['points']:,} points", False),
+        ("on the front", str(len(found["front"])), f"for {', '.join(study.objectives)}", False),
+        ("left out by bounds", f"{found['pruned']:,}", "cannot reach the front", False),
+        ("left out by rules", f"{found['excluded']:,}", "; ".join(study.subject.rules), False),
+        ("refused", f"{found['refused']:,}", "illegal machines", False),
+    ]
+    script = (_HERE / "page.js").read_text("utf-8")
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{escape(title)}</title>
+<style>
+{STYLE.read_text("utf-8")}
+#front svg, #all svg {{ width: 100%; display: block; touch-action: none }}
+svg text {{ fill: var(--ink); font: 11px system-ui, sans-serif }}
+</style></head>
+<body>
+<header><h1>{escape(title)}</h1></header>
+<ul class="cards">{"".join(card(*each) for each in cards)}</ul>
+<section id="front"><h2>The front</h2><div class="tools"></div><div class="figure"></div></section>
+<section id="all"><h2>All machines</h2><p class="hint">Drag along an axis to keep the machines in that
+range; click the axis to keep all again.</p><div class="figure"></div></section>
+{_table(study)}
+{_refusals(study)}
+<script type="application/json" id="data">{inert(json.dumps(_data(study), separators=(",", ":")))}</script>
+<script>
+{{
+{script}
+}}
+</script>
+</body></html>
+"""
+
+
+def _data(study: Study) -> dict[str, Any]:
+    columns, made = rows(study)
+    keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
+    measured = [row for row in made if row["status"] == MEASURED]
+    numeric = [name for name in columns if measured and all(_number(row.get(name)) for row in measured)]
+    base = {name: study.base.values.get(name) for name in columns} if study.base else {}
+    order = {axis.key: list(axis.values) for axis in study.space.axes if not axis.ordered}
+    return {
+        "keys": keys,
+        "objectives": list(study.objectives),
+        "numeric": [name for name in numeric if name not in ("point", "seconds")],
+        "words": order,
+        "rows": measured,
+        "base": base,
+    }
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _table(study: Study) -> str:
+    keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("machine", *keys))
+    head += (
+        "".join(f"<th class=n>{escape(name)}</th>" for name in study.objectives) + "<th>beside the base machine</th>"
+    )
+    body = "".join(_row(study, trial, keys) for trial in study.front())
+    return (
+        '<section id="machines"><h2>Machines of the front</h2><div class="wide"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>"
+    )
+
+
+def _row(study: Study, trial: Trial, keys: list[str]) -> str:
+    cells = "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
+    cells += "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
+    why = escape(because(study, trial))
+    return f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}<td><small>{why}</small></td></tr>'
+
+
+def because(study: Study, trial: Trial) -> str:
+    """Return the layers in which a machine's cycles differ the most from the base machine's, as text."""
+    if not study.base:
+        return ""
+    changes = {
+        (model, layer): cycles - study.base.layers.get(model, {}).get(layer, 0)
+        for model, layers in trial.layers.items()
+        for layer, cycles in layers.items()
+    }
+    largest = sorted(changes.items(), key=lambda item: -abs(item[1]))[:SHOWN]
+    several = len(trial.layers) > 1
+    return ", ".join(f"{f'{model}: ' if several else ''}{layer} {by:+,}" for (model, layer), by in largest if by)
+
+
+def _refusals(study: Study) -> str:
+    found = study.refusals()
+    if not found:
+        return ""
+    items = "".join(f"<li>{count:,}: {escape(rule)}</li>" for rule, count in found.items())
+    return f"<section><h2>Refused</h2><ul>{items}</ul></section>"

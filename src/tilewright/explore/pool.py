@@ -1,0 +1,126 @@
+"""Where machines are measured: in this process, or in several processes of this computer."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from tilewright.explore.measure import Subject, measured
+from tilewright.explore.trial import REFUSED, Trial
+
+#: A machine whose worker dies this often is given up.
+DEATHS = 2
+#: One thread a worker: the workers share the cores.
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Pool(Protocol):
+    """Measures machines."""
+
+    @property
+    def workers(self) -> int:
+        """How many machines can be measured at a time."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None: ...
+
+    def submit(self, point: int, keys: Mapping[str, str]) -> None:
+        """Have a machine measured."""
+
+    def ended(self) -> Trial:
+        """Wait for the next of the submitted machines to be measured, and return its trial."""
+
+
+class Here:
+    """Measures machines in this process, in order."""
+
+    workers = 1
+
+    def __init__(self, subject: Subject, base: Trial | None) -> None:
+        self._subject, self._base = subject, base
+        self._waiting: deque[tuple[int, Mapping[str, str]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, point: int, keys: Mapping[str, str]) -> None:
+        self._waiting.append((point, keys))
+
+    def ended(self) -> Trial:
+        point, keys = self._waiting.popleft()
+        return measured(self._subject, point, keys, self._base)
+
+
+class Processes:
+    """Measures machines in processes of this computer. A process that dies is replaced, and its machine tried again."""
+
+    def __init__(self, subject: Subject, base: Trial | None, workers: int) -> None:
+        self.workers = workers
+        self._given = (subject.to_json(), base.to_json() if base else None)
+        self._waiting: dict[Future[dict[str, Any]], tuple[int, Mapping[str, str]]] = {}
+        self._deaths: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        before = {name: os.environ.get(name) for name in _THREADS}
+        self._before = before
+        os.environ.update(_THREADS)
+        self._start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for name, value in self._before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+    def _start(self) -> None:
+        context = get_context("spawn")
+        self._executor = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=self._given)
+
+    def submit(self, point: int, keys: Mapping[str, str]) -> None:
+        self._waiting[self._executor.submit(_measure, point, dict(keys))] = (point, keys)
+
+    def ended(self) -> Trial:
+        while True:
+            done, _ = wait(self._waiting, return_when=FIRST_COMPLETED)
+            future = done.pop()
+            point, keys = self._waiting.pop(future)
+            try:
+                return Trial.from_json(future.result())
+            except BrokenProcessPool:
+                lost = [(point, keys), *self._waiting.values()]
+                self._waiting.clear()
+                self._executor.shutdown(wait=False, cancel_futures=True)
+                self._start()
+                given_up: Trial | None = None
+                for each, own in lost:  # nobody knows which of them ended the process
+                    self._deaths[each] = self._deaths.get(each, 0) + 1
+                    if self._deaths[each] > DEATHS and given_up is None:
+                        given_up = Trial(each, own, REFUSED, reason="the process that measures it dies")
+                    else:
+                        self.submit(each, own)
+                if given_up:
+                    return given_up
+
+
+_OWN: list[tuple[Subject, Trial | None]] = []
+
+
+def _begin(subject: dict[str, Any], base: dict[str, Any] | None) -> None:
+    """Take the subject of a worker process."""
+    _OWN[:] = [(Subject.from_json(subject), Trial.from_json(base) if base else None)]
+
+
+def _measure(point: int, keys: dict[str, str]) -> dict[str, Any]:
+    subject, base = _OWN[0]
+    return measured(subject, point, keys, base).to_json()

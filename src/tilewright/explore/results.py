@@ -1,0 +1,91 @@
+"""Files of a study's results: all trials as CSV or Parquet, and the machines of the front as configuration files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import InputError
+from tilewright.explore.study import BASE, Study
+from tilewright.files import replacing
+
+FIRST = ("point", "status", "reason", "on_front")
+
+
+def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns and the rows of a table with one row a trial: keys that vary, then sizes and results."""
+    front = {trial.point for trial in study.front()}
+    keys = [axis.key for axis in study.space.axes]
+    trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
+    values = [name for name in dict.fromkeys(name for trial in trials for name in trial.values) if name not in keys]
+    made = [
+        {
+            "point": trial.point,
+            "status": trial.status,
+            "reason": trial.reason,
+            "on_front": trial.point in front,
+            **trial.set,
+            **{name: value for name, value in trial.values.items() if name not in keys},
+            "seconds": trial.seconds,
+        }
+        for trial in trials
+    ]
+    return [*FIRST, *keys, *values, "seconds"], made
+
+
+def write_csv(study: Study, path: Path) -> None:
+    """Write all trials as CSV. Raises InputError if the file cannot be written."""
+    columns, made = rows(study)
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows(made)
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def require_parquet() -> None:
+    """Check that Parquet files can be written. Raises InputError if the package is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise InputError("--parquet", "needs pyarrow", "pip install 'tilewright[explore]', or use --csv") from None
+
+
+def write_parquet(study: Study, path: Path) -> None:
+    """Write all trials as a Parquet file. Raises InputError if pyarrow is missing or the file cannot be written."""
+    require_parquet()
+    import pyarrow
+    from pyarrow import parquet
+
+    columns, made = rows(study)
+    table = pyarrow.table({name: _column([row.get(name) for row in made]) for name in columns})
+    with replacing(path) as file:
+        parquet.write_table(table, file)
+
+
+def _column(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column, all of one type: as text if some are text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
+        return list(values)
+    as_text = str in kinds
+    return [None if value is None else str(value) if as_text else float(value) for value in values]
+
+
+def write_front(study: Study, folder: Path) -> list[Path]:
+    """Write the configuration of each machine of the front as a file for `-c`; return the files, in that order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("machine_*.json"):
+        old.unlink()
+    made = []
+    for number, trial in enumerate(study.front(), start=1):
+        path = folder / f"machine_{number}.json"
+        with replacing(path) as file:
+            file.write(json.dumps(study.config(trial), indent=2).encode() + b"\n")
+        made.append(path)
+    return made

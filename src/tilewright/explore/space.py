@@ -1,0 +1,166 @@
+"""The space of a study: the configuration keys that vary, and the values that each may take.
+
+A file of a space is a JSON object: {"config": PRESET or object, "set": {KEY: VALUE}, "keys": {KEY: VALUES}, "where":
+[RULE]}. Only `keys` is required. VALUES is a list, or a text such as "13..17" (each integer), "64..1024 * 2" (each
+twice the one before), "0..64 + 16" (steps of 16), or "upstream, fused".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.errors import ConfigError, InputError
+from tilewright.targets import given
+
+#: Values of one key, and keys of a space.
+MOST_VALUES, MOST_KEYS = 4096, 64
+_RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
+
+
+class Axis(NamedTuple):
+    """A configuration key and its values, as texts for `--set`. `ordered`: whether they are numbers, ascending."""
+
+    key: str
+    values: tuple[str, ...]
+    ordered: bool
+
+    @classmethod
+    def of(cls, key: str, values: object) -> Axis:
+        """Read the values of a key: a list, or a text. Raises InputError if they are neither or repeat."""
+        if isinstance(values, str):
+            texts = _expanded(key, values)
+        elif isinstance(values, Sequence) and all(isinstance(value, int | str) for value in values):
+            texts = [str(int(value) if isinstance(value, bool) else value) for value in values]
+        else:
+            raise InputError(key, f"its values are {values!r}", 'give a list, or a text such as "13..17"')
+        if not 0 < len(texts) <= MOST_VALUES:
+            raise InputError(key, f"has {len(texts)} values", f"give 1 to {MOST_VALUES}")
+        if len(set(texts)) < len(texts):
+            raise InputError(key, f"has a value twice: {', '.join(texts[:20])}", "give each value once")
+        return cls(key, tuple(texts), _ascending(texts))
+
+
+@dataclass(frozen=True)
+class Space:
+    """The machines of a study: a base configuration, and axes. A point is the index of one of their combinations.
+
+    The last axis varies fastest. `config` is a preset's name or a configuration; `fixed` are keys that differ from it
+    on all machines; `rules` are expressions that each machine must fulfil.
+    """
+
+    axes: tuple[Axis, ...]
+    config: str | Mapping[str, Any] | None = None
+    fixed: Mapping[str, str] = None  # type: ignore[assignment]
+    rules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the space has no key, too many, or one twice."""
+        object.__setattr__(self, "fixed", dict(self.fixed or {}))
+        keys = [axis.key for axis in self.axes]
+        if not 0 < len(keys) <= MOST_KEYS:
+            raise InputError("--space", f"has {len(keys)} keys that vary", f"give 1 to {MOST_KEYS}")
+        if twice := next((key for key in keys if keys.count(key) > 1 or key in self.fixed), None):
+            raise InputError("--space", f"sets {twice} twice", "give each key once")
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return prod(len(axis.values) for axis in self.axes)
+
+    def at(self, point: int) -> dict[str, str]:
+        """Return the varying keys of a point, with their values."""
+        chosen = {}
+        for axis in reversed(self.axes):
+            point, index = divmod(point, len(axis.values))
+            chosen[axis.key] = axis.values[index]
+        return dict(reversed(chosen.items()))
+
+    def indices(self, point: int) -> tuple[int, ...]:
+        """Return the index of a point's value on each axis."""
+        found = []
+        for axis in reversed(self.axes):
+            point, index = divmod(point, len(axis.values))
+            found.append(index)
+        return tuple(reversed(found))
+
+    def point(self, indices: Sequence[int]) -> int:
+        """Return the point with these indices: the inverse of `indices`."""
+        point = 0
+        for axis, index in zip(self.axes, indices, strict=True):
+            point = point * len(axis.values) + index
+        return point
+
+    def neighbours(self, point: int) -> Iterator[int]:
+        """Yield the points that differ in one key: by one step if its values are ordered, else in any way."""
+        own = self.indices(point)
+        for place, axis in enumerate(self.axes):
+            steps = (own[place] - 1, own[place] + 1) if axis.ordered else range(len(axis.values))
+            for index in steps:
+                if 0 <= index < len(axis.values) and index != own[place]:
+                    yield self.point((*own[:place], index, *own[place + 1 :]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the space in the form of its file."""
+        return {
+            "config": dict(self.config) if isinstance(self.config, Mapping) else self.config,
+            "set": dict(self.fixed),
+            "keys": {axis.key: list(axis.values) for axis in self.axes},
+            "where": list(self.rules),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], where: str = "--space") -> Space:
+        """Read a space in the form of its file. Raises InputError, with `where`, if it is malformed."""
+        known = ("config", "set", "keys", "where", "about")
+        if unknown := [key for key in data if key not in known]:
+            raise InputError(where, f"unknown entry '{unknown[0]}'", f"the entries are {', '.join(known)}")
+        keys, fixed, rules = data.get("keys", {}), data.get("set", {}), data.get("where", [])
+        config = data.get("config")
+        if not isinstance(keys, Mapping) or not isinstance(fixed, Mapping):
+            raise InputError(where, "'keys' or 'set' is not an object", 'write {"keys": {KEY: VALUES}}')
+        if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+            raise InputError(where, "'where' is not a list of texts", 'write {"where": ["dsp <= 220"]}')
+        if not isinstance(config, str | Mapping | None):
+            raise InputError(where, "'config' is neither a preset's name nor an object")
+        axes = tuple(Axis.of(key, values) for key, values in keys.items())
+        return cls(axes, config, {key: str(value) for key, value in fixed.items()}, tuple(rules))
+
+    @classmethod
+    def read(cls, path: Path) -> Space:
+        """Read a file. Raises InputError if it is malformed, and ConfigError if it is not a JSON object."""
+        try:
+            return cls.from_json(given.json_file(path), str(path))
+        except InputError as error:
+            raise error.within(path) from None
+        except ConfigError as error:
+            remedy = error.remedy and 'write {"keys": {KEY: [VALUE, ...]}}'
+            raise ConfigError(error.where, error.reason, remedy) from None
+
+
+def _expanded(key: str, text: str) -> list[str]:
+    """Return the values that a text describes, such as "13..17" or "a, b"."""
+    if not (found := _RANGE.fullmatch(text)):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    low, high = (given.integer(key, "the range", part) for part in found.group(1, 2))
+    step = given.integer(key, "its step", found[4] or "1")
+    times = found[3] == "*"
+    if low > high or step < (2 if times else 1) or (times and low < 1):
+        raise InputError(key, f"'{text}' is not a range", "write LOW..HIGH, LOW..HIGH + STEP, or LOW..HIGH * FACTOR")
+    values, value = list[str](), low
+    while value <= high and len(values) <= MOST_VALUES:
+        values.append(str(value))
+        value = value * step if times else value + step
+    return values
+
+
+def _ascending(texts: Sequence[str]) -> bool:
+    try:
+        numbers = [int(text, 0) for text in texts]
+    except ValueError:
+        return False
+    return numbers == sorted(numbers)

@@ -1,0 +1,198 @@
+"""A study on disk: its definition, and a journal of its trials that survives a kill at any moment.
+
+The folder has `study.json`, written once, and `trials.jsonl`, one trial a line in the order in which they ended. A line
+is written whole and synced before the trial counts. A torn last line, left by a kill, is cut off when the study is
+opened again. Everything is JSON: nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.explore.front import front
+from tilewright.explore.measure import Subject
+from tilewright.explore.space import Space
+from tilewright.explore.trial import EXCLUDED, PRUNED, REFUSED, Trial
+from tilewright.files import replacing, untrusted
+from tilewright.program.cache import PACKAGE, sources
+from tilewright.targets import given
+
+DEFINITION, JOURNAL = "study.json", "trials.jsonl"
+BASE = -1
+REMEDY = "give the folder of a study, or begin a new one"
+
+
+@dataclass
+class Study:
+    """A study in progress: what it measures, on which machines, for which objectives, and its trials by point.
+
+    All objectives are to be as small as possible. Point BASE is the base machine.
+    """
+
+    subject: Subject
+    space: Space
+    objectives: tuple[str, ...]
+    seed: int = 0
+    trials: dict[int, Trial] = field(default_factory=dict)
+    journal: IO[bytes] | None = None
+    machines: dict[str, Trial] = field(default_factory=dict)  # measured, by the digest of the configuration
+    _front: list[Trial] | None = None
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial that has ended: once this returns, no kill can lose it."""
+        self.trials[trial.point] = trial
+        self._count(trial)
+        if self.journal:
+            self.journal.write(json.dumps(trial.to_json(), separators=(",", ":")).encode() + b"\n")
+            self.journal.flush()
+            os.fsync(self.journal.fileno())
+
+    def _count(self, trial: Trial) -> None:
+        if trial.measured and trial.point != BASE and trial.digest not in self.machines:
+            self.machines[trial.digest] = trial
+            self._front = None
+
+    @property
+    def base(self) -> Trial | None:
+        """The trial of the base machine."""
+        return self.trials.get(BASE)
+
+    @property
+    def measured(self) -> list[Trial]:
+        """The measured machines of the space, each once: of points that describe the same machine, the first."""
+        return list(self.machines.values())
+
+    def _of_space(self) -> list[Trial]:
+        return [trial for point, trial in self.trials.items() if point != BASE]
+
+    def points(self) -> Array:
+        """Return the objectives of the measured machines, float [trials, objectives]."""
+        return np.array([trial.objectives(self.objectives) for trial in self.measured], np.float64).reshape(
+            -1, len(self.objectives)
+        )
+
+    def front(self) -> list[Trial]:
+        """Return the measured machines that no other dominates, by the first objective."""
+        if self._front is None:
+            measured = self.measured
+            found = [measured[index] for index in front(self.points()).tolist()]
+            self._front = sorted(found, key=lambda trial: trial.objectives(self.objectives))
+        return self._front
+
+    def count(self, status: str) -> int:
+        return sum(trial.status == status for trial in self._of_space())
+
+    def refusals(self) -> dict[str, int]:
+        """Return how many machines the target refuses, by rule, the most frequent first."""
+        return dict(Counter(trial.rule for trial in self._of_space() if trial.status == REFUSED).most_common())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `--json` prints of the study."""
+        return {
+            "target": self.subject.target,
+            "models": [model.name for model in self.subject.models],
+            "objectives": list(self.objectives),
+            "points": self.space.size,
+            "trials": len(self.measured),
+            "refused": self.count(REFUSED),
+            "excluded": self.count(EXCLUDED),
+            "pruned": self.count(PRUNED),
+            "rules": self.refusals(),
+            "front": [{"config": self.config(trial), **_shown(trial)} for trial in self.front()],
+        }
+
+    def config(self, trial: Trial) -> dict[str, Any]:
+        """Return the whole configuration of a trial's machine, as `-c` takes it."""
+        return machine_of(self.subject, trial.set)
+
+    def definition(self) -> dict[str, Any]:
+        return {
+            "sources": _sources(self.subject.target),
+            "subject": self.subject.to_json(),
+            "space": self.space.to_json(),
+            "objectives": list(self.objectives),
+            "seed": self.seed,
+        }
+
+    def keep(self, folder: Path) -> None:
+        """Keep the study in a folder from now on. Raises InputError if the folder has another study, or is in use."""
+        folder.mkdir(parents=True, exist_ok=True)
+        definition = folder / DEFINITION
+        if not definition.exists():
+            with replacing(definition) as file:
+                file.write(json.dumps(self.definition(), indent=2).encode())
+        elif given.json_file(definition) != json.loads(json.dumps(self.definition())):
+            raise InputError(folder, "has another study", "give its own options again, --resume it, or another folder")
+        self.journal = _journal(folder)
+        for line in _lines(self.journal, folder):
+            self.trials[line.point] = line
+            self._count(line)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open a kept study to go on with it. Raises InputError if the folder has none, or is in use."""
+        path = folder / DEFINITION
+        if not path.is_file():
+            raise InputError(folder, "has no study", REMEDY)
+        data = given.json_file(path)
+        with untrusted(path, REMEDY):
+            if data["sources"] != _sources(data["subject"]["target"]):
+                reason = "was made by another version of Tilewright, whose cycles may differ"
+                raise InputError(folder, reason, "begin a new study")
+            subject, space = Subject.from_json(data["subject"]), Space.from_json(data["space"], str(path))
+            study = cls(subject, space, tuple(map(str, data["objectives"])), int(data["seed"]))
+        study.keep(folder)
+        return study
+
+
+def _sources(target: str) -> str:
+    """Return a hash of the sources on which a machine's cycles depend."""
+    own = targets.folder(targets.get(target))
+    return sha256((sources(PACKAGE) + sources(own)).encode()).hexdigest()
+
+
+def machine_of(subject: Subject, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the configuration of the base machine with some keys changed."""
+    return targets.get(subject.target).config(subject.config, keys).to_dict()
+
+
+def _shown(trial: Trial) -> dict[str, Any]:
+    return {"set": dict(trial.set), **trial.values}
+
+
+def _journal(folder: Path) -> IO[bytes]:
+    """Open a study's journal for this process alone. Raises InputError if another process has it open."""
+    journal = (folder / JOURNAL).open("a+b")
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        journal.close()
+        raise InputError(folder, "is in use by another process", "wait for it, or end it") from None
+    return journal
+
+
+def _lines(journal: IO[bytes], folder: Path) -> Sequence[Trial]:
+    """Return the trials of a journal, and cut off a torn last line."""
+    journal.seek(0)
+    found, whole = [], 0
+    with untrusted(folder / JOURNAL, REMEDY):
+        for line in journal:
+            if not line.endswith(b"\n"):
+                break
+            found.append(Trial.from_json(json.loads(line)))
+            whole += len(line)
+    journal.truncate(whole)
+    return found

@@ -1,0 +1,58 @@
+"""A trial: one machine of a study, and what was found of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tilewright.explore.rules import Value
+
+#: What became of a machine: it was timed; the target refuses it; it breaks a rule; its bound is worse than the front.
+MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = ("measured", "refused", "excluded", "pruned")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One machine: its point in the space (-1: the base machine), its varying keys, and its results.
+
+    `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` are its keys, sizes and
+    results by name. `layers` are the cycles of each layer on the machine, by model and name, and `host` the layers that
+    the host runs, by model. `seconds` is the wall time that the trial took in its worker.
+    """
+
+    point: int
+    set: Mapping[str, str]
+    status: str
+    digest: str = ""
+    reason: str = ""
+    values: Mapping[str, Value] = field(default_factory=dict)
+    layers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    host: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def measured(self) -> bool:
+        return self.status == MEASURED
+
+    @property
+    def rule(self) -> str:
+        """The reason without its numbers, by which refused machines are counted."""
+        return re.sub(r"\d[\d,.]*", "N", self.reason)
+
+    def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
+        """Return the values of the study's objectives."""
+        return tuple(float(self.values[name]) for name in names)
+
+    def to_json(self) -> dict[str, Any]:
+        host = {model: list(nodes) for model, nodes in self.host.items()}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"host": host}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read a trial. Raises KeyError, TypeError or ValueError if the data are malformed."""
+        if data["status"] not in STATUSES or not isinstance(data["point"], int):
+            raise ValueError("not a trial")
+        host = {str(model): tuple(nodes) for model, nodes in data["host"].items()}
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__} | {"host": host})

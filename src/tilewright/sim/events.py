@@ -1,0 +1,173 @@
+"""The events of a launch that cost energy: arithmetic, accesses to on-chip memories, DRAM transfers, instructions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+
+#: The kinds of arithmetic that operations are made of. A comparison selects the smaller or larger operand.
+KINDS = ("add", "multiply", "shift", "compare", "float_add", "float_multiply", "instruction")
+
+
+class Part(NamedTuple):
+    """One arithmetic step of an operation: its kind (one of KINDS), and the width of its operands in bits.
+
+    The width of a product of two widths is their geometric mean, since its cost grows with their product.
+    """
+
+    kind: str
+    bits: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """`count` executions of one operation on single values. `parts` is the arithmetic of one execution."""
+
+    name: str
+    count: int
+    parts: tuple[Part, ...]
+
+
+class Access(NamedTuple):
+    """The accesses to one on-chip memory of `capacity` bytes. Each reads or writes `bits` bits."""
+
+    memory: str
+    capacity: int
+    bits: int
+    reads: int
+    writes: int
+
+
+class Bursts(NamedTuple):
+    """DRAM transfers one after the other, for `samples` samples: int64 [n, 2], the first byte's address and bytes."""
+
+    moved: Array
+    samples: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The events of launches, for one sample.
+
+    `macs` are multiply-accumulates by operand width, `operations` all other arithmetic. DRAM bytes include fetched
+    instructions. Each of `bursts` finds all DRAM rows closed. `cycles` is 0 if the launch was not timed. `missing`
+    names what is not counted, with the reason.
+    """
+
+    macs: tuple[Work, ...] = ()
+    operations: tuple[Work, ...] = ()
+    accesses: tuple[Access, ...] = ()
+    read_bytes: int = 0
+    write_bytes: int = 0
+    bursts: tuple[Bursts, ...] = ()
+    instructions: int = 0
+    cycles: int = 0
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def total(cls, each: Iterable[Events]) -> Events:
+        """Return the sum of the events of several launches."""
+        every = tuple(each)
+        return cls(
+            _summed(work for one in every for work in one.macs),
+            _summed(work for one in every for work in one.operations),
+            _together(access for one in every for access in one.accesses),
+            sum(one.read_bytes for one in every),
+            sum(one.write_bytes for one in every),
+            tuple(bursts for one in every for bursts in one.bursts),
+            sum(one.instructions for one in every),
+            sum(one.cycles for one in every),
+            {name: reason for one in every for name, reason in one.missing.items()},
+        )
+
+    def per_sample(self, samples: int) -> Events:
+        """Return these events, which are those of `samples` samples, divided by `samples` and rounded up."""
+
+        def each(count: int) -> int:
+            return -(-count // samples)
+
+        return replace(
+            self,
+            macs=tuple(replace(work, count=each(work.count)) for work in self.macs),
+            operations=tuple(replace(work, count=each(work.count)) for work in self.operations),
+            accesses=tuple(one._replace(reads=each(one.reads), writes=each(one.writes)) for one in self.accesses),
+            read_bytes=each(self.read_bytes),
+            write_bytes=each(self.write_bytes),
+            bursts=tuple(Bursts(moved, of * samples) for moved, of in self.bursts),
+            instructions=each(self.instructions),
+            cycles=each(self.cycles),
+        )
+
+    def activations(self, row_bytes: int, banks: int) -> int:
+        """Return the row activations of all bursts; see the function `activations`."""
+        return sum(-(-activations(moved, row_bytes, banks) // samples) for moved, samples in self.bursts)
+
+    def to_json(self, row_bytes: int, banks: int) -> dict[str, Any]:
+        """Return the counts by name; row activations are those of a DRAM with `banks` rows of `row_bytes` open.
+
+        They are None if the addresses of the transfers are not known.
+        """
+        return {
+            "macs": {work.name: work.count for work in self.macs},
+            "operations": {work.name: work.count for work in self.operations},
+            "sram": [access._asdict() for access in self.accesses],
+            "dram_read_bytes": self.read_bytes,
+            "dram_write_bytes": self.write_bytes,
+            "row_activations": self.activations(row_bytes, banks) if self.bursts else None,
+            "row_bytes": row_bytes,
+            "instructions": self.instructions,
+            "cycles": self.cycles,
+            "missing": dict(self.missing),
+        }
+
+
+def activations(bursts: Array, row_bytes: int, banks: int) -> int:
+    """Return how often a DRAM opens a row for `bursts`, int64 [n, 2] of address and bytes, one after the other.
+
+    Neighbouring rows lie in different banks. Each bank keeps the row open that was used last; all begin closed.
+    """
+    live = bursts[bursts[:, 1] > 0]
+    if not len(live):
+        return 0
+    first = live[:, 0] // row_bytes
+    count = (live[:, 0] + live[:, 1] - 1) // row_bytes - first + 1
+    before = np.cumsum(count) - count
+    rows = np.repeat(first - before, count) + np.arange(int(count.sum()))
+    by_bank = rows[np.argsort(rows % banks, kind="stable")]  # rows of different banks differ
+    return 1 + int(np.count_nonzero(by_bank[1:] != by_bank[:-1]))
+
+
+def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Array:
+    """Return the bursts of 2-D transfers, int64 [n, 2]: one for each row, or for a transfer without gaps.
+
+    Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes, `stride[i]` bytes apart, from byte `address[i]` on.
+    """
+    whole = stride == row_bytes
+    count, size = np.where(whole, np.minimum(rows, 1), rows), np.where(whole, rows * row_bytes, row_bytes)
+    before = np.cumsum(count) - count
+    nth = np.arange(int(count.sum())) - np.repeat(before, count)
+    return np.stack([np.repeat(address, count) + nth * np.repeat(stride, count), np.repeat(size, count)], axis=1)
+
+
+def _summed(works: Iterable[Work]) -> tuple[Work, ...]:
+    """Return one Work for each operation, in the order in which they first occur."""
+    total, parts = Counter[str](), dict[str, tuple[Part, ...]]()
+    for work in works:
+        total[work.name] += work.count
+        parts[work.name] = work.parts
+    return tuple(Work(name, count, parts[name]) for name, count in total.items())
+
+
+def _together(accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Return one Access for each memory and width, in the order in which they first occur."""
+    found: dict[tuple[str, int, int], Sequence[int]] = {}
+    for memory, capacity, bits, *counts in accesses:
+        before = found.get((memory, capacity, bits), (0, 0))
+        found[memory, capacity, bits] = [a + b for a, b in zip(before, counts, strict=True)]
+    return tuple(Access(*key, *counts) for key, counts in found.items())

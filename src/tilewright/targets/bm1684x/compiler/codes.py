@@ -1,0 +1,189 @@
+"""Lower nodes that join tensors, and nodes that convert codes to another scale or zero point.
+
+A join has no operations: its inputs are computed in their place in the result (plan.py), or moved there (launch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import frexp, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Concat, Quantize
+from tilewright.graph.rounding import Rounding as Mode
+from tilewright.graph.rounding import quantize_multiplier
+from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT, Stored
+from tilewright.targets.bm1684x.compiler.linear import add_zero_point
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import saturate, shift_right
+
+#: The modes with which the machine's integer shifts are tried, and the differences from the nearest integer factor.
+MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
+NEAR = (0, 1, -1, 2, -2)
+#: Bits of the largest factor of a single operation, and of two operations.
+SHORT, LONG = 16, 22
+#: Search range for float32 factors: units in the last place around the nearest float.
+SEARCH = 6
+
+
+def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
+    """Return the layer that a concatenation of codes becomes. Raises Refused if it is not supported."""
+    op, shape = site.node.op, site.output.shape
+    assert isinstance(op, Concat)
+    if op.activation != "none":
+        raise ir.Refused(f"activation={op.activation} of a concatenation is not supported")
+    axis, rank = op.axis % len(shape), len(shape)
+    if axis == rank - 1:
+        return joined(site, shapes, Stored.of(site.output), 1)
+    if rank == 4 and shape[0] == 1 and axis:
+        return joined(site, shapes, Stored.of(site.output), axis + 1)
+    if prod(shape[:axis]) > 1 or rank == 4:
+        raise ir.Refused(f"axis={op.axis} of {list(shape)} is not supported: its parts are not whole ranges of pixels")
+    return joined(site, shapes, Stored.of(site.output), 3)
+
+
+def joined(site: Site, shapes: tuple[Stored, ...], result: Stored, axis: int) -> ir.Layer:
+    """Return the layer that joins all inputs of a node along `axis` of (n, c, h, w)."""
+    return ir.Writer(result.c).layer(site, shapes, result, axis=axis)
+
+
+def rescale(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+    """Return the layer that a conversion of codes becomes. Raises Refused if it is not supported.
+
+    No single way of the machine rounds as all rules of graphs do. Several are tried on all 256 codes, the fastest
+    first.
+    """
+    assert isinstance(site.node.op, Quantize)
+    if site.output.dtype not in ("int8", "uint8"):
+        raise ir.Refused(f"a conversion to {site.output.dtype} is not supported")
+    result = Stored.of(site.output)
+    wanted = _Wanted(site, x, result, *_every_code(site, x, result, mode))
+    for way in (_product, _scaled, _rounded_twice, _real):
+        write = ir.Writer(result.c)
+        if way(write, wanted):
+            return write.layer(site, (x,), result)
+    raise ir.Refused("no operations of the machine give the right code for each of the 256 codes")
+
+
+class _Wanted(NamedTuple):
+    """A conversion of codes stored as `x` to codes stored as `result`; `expected` has the result of each of `codes`."""
+
+    site: Site
+    x: Stored
+    result: Stored
+    codes: Array
+    expected: Array
+
+    @property
+    def ratio(self) -> float:
+        return self.site.input(0).scale / self.site.output.scale
+
+    def gives(self, scaled: Array) -> bool:
+        """Return whether the codes are right, if `scaled` are the rounded values without the zero point."""
+        return np.array_equal(saturate(scaled + self.result.zero, self.result.dtype), self.expected)
+
+    def factor(self, bits: int) -> _Scaling | None:
+        """Return a scaling that gives the right codes, with a factor of up to `bits` bits; None if none is found."""
+        centred = self.codes - self.x.zero
+        every = _scalings(self.ratio, bits)
+        return next((own for own in every if self.gives(shift_right(centred * own.factor, own.shift, own.mode))), None)
+
+
+def _product(write: ir.Writer, wanted: _Wanted) -> bool:
+    """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
+    x, result = wanted.x, wanted.result
+    if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (own := wanted.factor(SHORT)) is None:
+        return False
+    numbers = {"b": Constant.of(own.factor, U16), "shift": Constant.of(-own.shift, I8)}
+    write.add("int_mul", ir.Output(), own.mode, a=ir.Input(0), **numbers, saturate=True)
+    return True
+
+
+def _scaled(write: ir.Writer, wanted: _Wanted) -> bool:
+    """Add a multiplication of codes without their zero point, and the new zero point, if this gives the right codes."""
+    own = wanted.factor(LONG)
+    if own is not None:
+        _put(write, wanted, _dequant(write, wanted, I16, own.factor, -own.shift, own.mode))
+    return own is not None
+
+
+def _rounded_twice(write: ir.Writer, wanted: _Wanted) -> bool:
+    """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
+    q, shift = (int(number) for number in quantize_multiplier(np.float64(wanted.ratio)))
+    left, right = max(shift, 0), max(-shift, 0)
+    high = shift_right((wanted.codes - wanted.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
+    if left > -HIGH_PRODUCT or not wanted.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
+        return False
+    product = _dequant(write, wanted, I32, q, HIGH_PRODUCT + left, Rounding.HALF_UP)
+    write.scale(product, ir.Output(), np.array(-right), wanted.result.zero, Rounding.HALF_AWAY_FROM_ZERO)
+    return True
+
+
+def _real(write: ir.Writer, wanted: _Wanted) -> bool:
+    """Add a product in float32, rounded half to even, if one gives the right codes. Return whether it does."""
+    centred = (wanted.codes - wanted.x.zero).astype(np.float32)
+    for factor in neighbours(np.float32(wanted.ratio)):
+        if wanted.gives(np.rint(centred * factor).astype(np.int64)):
+            named = {"offset": Constant.of(wanted.x.zero, I32), "scale": Constant.of(float(factor), F32)}
+            _put(write, wanted, write.add("fp32_dequant", F32, None, x=ir.Input(0), **named))
+            return True
+    return False
+
+
+def _dequant(write: ir.Writer, wanted: _Wanted, into: DType, factor: int, shift: int, mode: Rounding) -> ir.Ref:
+    """Add the operation `round((code - zero point) * factor * 2**shift)`, and return its result."""
+    named = {"offset": Constant.of(wanted.x.zero, I16), "multiplier": Constant.of(factor, I32)}
+    return write.add("int_dequant", into, mode, x=ir.Input(0), **named, shift=Constant.of(shift, I16))
+
+
+def _put(write: ir.Writer, wanted: _Wanted, scaled: ir.Ref) -> None:
+    """Add operations that round `scaled` (integers stay as they are), add the zero point and write the result."""
+
+    def rounded(into: ir.Into) -> ir.Ref:
+        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=scaled)
+
+    add_zero_point(write, rounded, wanted.result, ir.Output())
+
+
+def _every_code(site: Site, x: Stored, result: Stored, mode: Mode) -> tuple[Array, Array]:
+    """Return all 256 stored codes of the input, and the stored codes that the reference gives for them: int64 [256]."""
+    codes = np.arange(x.dtype.low, x.dtype.high + 1, dtype=np.int64)
+    source, out = (replace(tensor, shape=(256,)) for tensor in (site.input(0), site.output))
+    values = (codes - x.add).astype(source.dtype)[None]
+    (found,) = site.node.op.evaluate(Site(site.node, (source,), (out,)), (values,), mode)
+    return codes, found[0].astype(np.int64) + result.add
+
+
+class _Scaling(NamedTuple):
+    """A multiplication by `factor`, then a right shift by `shift` bits that rounds by `mode`."""
+
+    factor: int
+    shift: int
+    mode: Rounding
+
+
+def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
+    """Yield scalings by about `ratio` with factors of up to `bits` bits."""
+    for used in range(bits, 0, -1):
+        shift = min(used - frexp(ratio)[1], 31)
+        for near in NEAR if shift >= 0 else ():
+            factor = round(ratio * 2**shift) + near
+            if 0 < factor < 1 << bits:
+                yield from (_Scaling(factor, shift, mode) for mode in MODES)
+
+
+def neighbours(value: np.float32) -> list[np.float32]:
+    """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
+    up = down = value
+    found = [value]
+    for _ in range(SEARCH):
+        up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
+        found += [up, down]
+    return found

@@ -1,0 +1,142 @@
+"""Count the events of a launch: arithmetic by command, bytes of operands and results, and the rows of DDR.
+
+A compute command reads each element of its operands, and writes each element of its results, once, at most `eu_bytes`
+bytes of a lane at a time. The machine does not publish how often its cube reads an operand again, nor the steps of
+divisions and functions; the events say so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import ceil, prod, sqrt
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
+from tilewright.sim.steps import BASE, COUNT, LENGTH, SPACE, STRIDE, StepTable, Trace
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.timing.estimate import FACTORS, PRODUCTS, macs
+
+#: The arithmetic of one result of an element-wise command, without its type.
+_SUMS = ("fp_add", "fp_sub", "fp_diff_abs", "int_add", "int_sub", "neg", "abs")
+_PARTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_SUMS, ("add",)),
+    **dict.fromkeys(("fp_mul", "int_mul"), ("multiply",)),
+    **dict.fromkeys(("fp_mac", "int8_mac", "fp32_requant", "fp32_dequant"), ("multiply", "add")),
+    **dict.fromkeys(("int_requant", "int_dequant"), ("multiply", "shift", "add")),
+    **dict.fromkeys(("max", "min", "greater", "less", "equal", "sign"), ("compare",)),
+    **dict.fromkeys(("greater_select", "less_select", "equal_select"), ("compare",)),
+    **dict.fromkeys(("maximum_greater_select", "minimum_less_select"), ("compare", "compare")),
+    **dict.fromkeys(("arithmetic_shift", "logical_shift"), ("shift",)),
+    "prelu": ("compare", "multiply"),
+}
+#: Commands that move or convert values, or combine bits: no arithmetic that the tables know.
+_NONE = (
+    *("copy", "cast", "fp_round", "and", "or", "xor", "not"),
+    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "table_lookup", "pe_gather", "w_gather"),
+)
+#: Float kinds, by the kind of integers. Comparisons of floats compare bits.
+_FLOAT = {"add": "float_add", "multiply": "float_multiply"}
+_POOLS = ("fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
+
+
+def events(program: Elaborated, config: Config, trace: Trace | None, samples: int) -> Events:
+    """Return the events of a launch for one of its `samples` samples.
+
+    Transfers are in the order in which their commands start; without a trace, in the order of the program.
+    """
+    commands = program.commands
+    sums, others, unknown = _arithmetic(commands)
+    read = 0 if trace is None else int(trace.bytes_read.sum())
+    written = 0 if trace is None else int(trace.bytes_written.sum())
+    missing = {
+        "leakage, clock and control": "the commands do not determine them",
+        "operands that the cube reads again": "not published: each operand counts once",
+        "instruction fetch": "not published",
+    }
+    if unknown:
+        missing["arithmetic of " + ", ".join(sorted(unknown))] = "the machine's sequence is not published"
+    if trace is None:
+        missing["DRAM bytes"] = "the launch was not timed"
+    sequence = np.arange(len(commands)) if trace is None else np.argsort(trace.start, kind="stable")
+    found = Events(
+        sums,
+        others,
+        (_local(commands, config),),
+        read,
+        written,
+        (Bursts(_bursts(program.table, sequence)),),
+        len(commands),
+        trace.cycles * samples if trace else 0,
+        missing,
+    )
+    return found.per_sample(samples)
+
+
+def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
+    """Return multiply-accumulates by type, other operations, and the names of commands of unknown arithmetic."""
+    sums, others, unknown = dict[str, Work](), dict[str, Work](), set[str]()
+
+    def add(to: dict[str, Work], name: str, count: int, parts: tuple[Part, ...]) -> None:
+        before = to[name].count if name in to else 0
+        to[name] = Work(name, before + count, parts)
+
+    for command in commands:
+        name = command.operation.name
+        if command.operation.engine != TIU:
+            continue
+        if name in FACTORS:
+            add(sums, *_macs(command))
+        elif name in _POOLS:
+            count = prod(command.results["y"].shape) * prod(command.attributes["window"].kernel)
+            add(others, *_named(command, count, ("compare",) if name == "max_pool2d" else ("add",)))
+        elif name in _PARTS:
+            add(others, *_named(command, prod(command.results["y"].shape), _PARTS[name]))
+        elif name not in _NONE:
+            unknown.add(name)
+    return tuple(sums.values()), tuple(others.values()), unknown
+
+
+def _macs(command: Command) -> tuple[str, int, tuple[Part, ...]]:
+    left, right = ("L", "R") if command.operation.name in PRODUCTS else ("x", "w")
+    a, b = command.operands[left].dtype, command.operands[right].dtype
+    real = a.is_float
+    kinds = ("float_multiply", "float_add") if real else ("multiply", "add")
+    label = f"{a}x{b}+{'f32' if real else '32'}"
+    return label, macs(command), (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))
+
+
+def _named(command: Command, count: int, kinds: tuple[str, ...]) -> tuple[str, int, tuple[Part, ...]]:
+    """Return an operation's name with the widest of its types, its count and its arithmetic."""
+    dtype = max(command.types.values(), key=lambda own: own.bits)
+    parts = tuple(Part(_FLOAT.get(kind, kind) if dtype.is_float else kind, dtype.bits) for kind in kinds)
+    return f"{command.operation.name} {dtype}", count, parts
+
+
+def _local(commands: Sequence[Command], config: Config) -> Access:
+    """Return the accesses to local memory; each is to one bank of one lane."""
+    reads, writes = Counter[str](), Counter[str]()
+    for command in commands:
+        for counter, places in ((reads, command.operands.values()), (writes, command.results.values())):
+            for place in places:
+                if not isinstance(place, Constant) and place.storage.is_local:
+                    counter["local"] += ceil(prod(place.shape) * place.dtype.bytes / config.eu_bytes)
+    return Access("local memory", config.bank_bytes, 8 * config.eu_bytes, reads["local"], writes["local"])
+
+
+def _bursts(table: StepTable, sequence: Array) -> Array:
+    """Return the transfers of DDR in the order of the steps `sequence`, int64 [n, 2]: address and bytes."""
+    ddr = next((number for number, space in enumerate(table.spaces) if space.name == "DDR"), -1)
+    rows = np.concatenate([np.zeros((0, 6), np.int64), *_rows(table, sequence, ddr)])
+    return rows_of(rows[:, BASE], rows[:, COUNT], rows[:, LENGTH], rows[:, STRIDE])
+
+
+def _rows(table: StepTable, sequence: Array, space: int) -> Iterator[Array]:
+    for step in sequence.tolist():
+        rows = table.footprints.of_step(int(table.footprint[step]))
+        yield rows[rows[:, SPACE] == space]

@@ -1,0 +1,130 @@
+"""The chart of a launch: how many lanes each compute command uses, and which banks of local memory each command uses.
+
+A bank is meant in each lane: two commands conflict if they use the same bank of the same lane at the same time. The
+chart shows conflicts; the times of a launch do not include them, except with `Knobs.bank_conflicts` (see estimate.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.chart import ALARM, HATCHED, LIGHT, SOLID, START, Chart, Kind, Row
+from tilewright.sim.steps import READ, WRITE, Trace
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+
+TITLE = "Lanes and banks"
+#: How a command that uses a bank is drawn, by mode: word and style.
+MODES = {READ: ("reads", LIGHT), WRITE: ("writes", SOLID), READ | WRITE: ("reads and writes", HATCHED)}
+#: Kinds of boxes; those of the units' modes follow.
+LANES, BOTH, SHARED = range(3)
+Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
+
+
+def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
+    """Return the chart of a launch: a row for the lanes, and a row for each bank.
+
+    Lanes are those that hold a compute command's results. A command uses a bank in the lanes in which its operands or
+    results reach into the bank. Each engine has its own part of a bank's row; conflicts lie between and above them.
+    """
+    units = trace.table.units
+    rows = (Row("lanes", config.lanes), *(Row(f"bank {bank}") for bank in range(config.banks)))
+    kinds = [
+        Kind(f"# of {config.lanes} lanes compute", TIU),
+        Kind(f"{TIU} and {DMA} use the bank in # of {config.lanes} lanes", "", ALARM, 42, 58),
+        Kind("# operands of one command share the bank", "", ALARM, 0, 12),
+    ]
+    for index, unit in enumerate(units):
+        top, bottom = 100 * index // len(units), 100 * (index + 1) // len(units)
+        where = f"in # of {config.lanes} lanes"
+        kinds += [Kind(f"{unit} {word} {where}", unit, style, top, bottom) for word, style in MODES.values()]
+    uses = [_uses(command, config) for command in commands]
+    boxes = [*_used(uses, trace), *_within(commands, trace, config), *_between(uses, trace)]
+    array = np.array(boxes, np.int64).reshape(-1, 6).T
+    return Chart(TITLE, rows, tuple(kinds), array[:, np.argsort(array[START], kind="stable")])
+
+
+def _uses(command: Command, config: Config) -> Array:
+    """Return which banks a command reads and writes: bool [2, lanes, banks], first those that it reads."""
+    found = np.zeros((2, config.lanes, config.banks), np.bool_)
+    for mode, _, place in command.in_memory:
+        if place.storage.is_local:
+            found[int(mode == WRITE)] |= reach(place.storage, config)
+    return found
+
+
+def reach(tensor: Tensor, config: Config) -> Array:
+    """Return the banks of each lane that a tensor in local memory reaches into, bool [lanes, banks].
+
+    The rows and columns of a channel count as one stretch of bytes.
+    """
+    (n, c, h, w), stride, size = tensor.shape, tensor.stride, tensor.dtype.bytes
+    slot = np.arange(slots(tensor.start_lane, c, config))
+    sample = np.arange(n if stride.n else 1)
+    low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
+    last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
+    edges = np.zeros((len(slot), config.banks + 1), np.int64)
+    np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
+    np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)
+    banks = np.cumsum(edges, 1)[:, :-1] > 0
+    found = np.zeros((config.lanes, config.banks), np.bool_)
+    for index in slot.tolist():
+        first = tensor.start_lane if index == 0 else 0
+        found[first : tensor.start_lane + c - index * config.lanes] |= banks[index]
+    return found
+
+
+def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
+    """Yield the boxes of the lanes that compute, and of the banks that each command uses."""
+    units, columns = trace.table.units, (trace.table.unit, trace.start, trace.end)
+    for step, (own, unit, start, end) in enumerate(zip(uses, *(column.tolist() for column in columns), strict=True)):
+        if units[unit] == TIU and (lanes := int(own[1].any(1).sum())):
+            yield 0, LANES, lanes, start, end, step
+        mode = own[0].any(0) * READ + own[1].any(0) * WRITE
+        number = own.any(0).sum(0)
+        for bank in np.flatnonzero(mode).tolist():
+            kind = SHARED + 1 + len(MODES) * unit + list(MODES).index(int(mode[bank]))
+            yield bank + 1, kind, int(number[bank]), start, end, step
+
+
+def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterator[Box]:
+    """Yield a box for each bank that several operands or results of a compute command share."""
+    compute = trace.table.unit == trace.table.units.index(TIU)
+    shared = bank_uses(commands, config) * compute[:, None]
+    for step, bank in np.argwhere(shared > 1).tolist():
+        yield bank + 1, SHARED, int(shared[step, bank]), int(trace.start[step]), int(trace.end[step]), step
+
+
+def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
+    """Yield a box for each bank that a transfer and a compute command use at the same time."""
+    steps = [np.flatnonzero(trace.table.unit == trace.table.units.index(unit)) for unit in (TIU, DMA)]
+    compute, transfers = steps
+    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
+    for step in transfers.tolist():
+        start, end = int(trace.start[step]), int(trace.end[step])
+        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
+        for other in compute[near].tolist():
+            number = (uses[step].any(0) & uses[other].any(0)).sum(0)
+            low, high = max(start, int(trace.start[other])), min(end, int(trace.end[other]))
+            for bank in np.flatnonzero(number).tolist() if low < high else ():
+                yield bank + 1, BOTH, int(number[bank]), low, high, step
+
+
+def bank_uses(commands: Sequence[Command], config: Config) -> Array:
+    """Return int64 [commands, banks]: the number of a command's operands and results that reach into each bank.
+
+    A tensor that is both operand and result counts once: the estimate already doubles the passes of such a command.
+    """
+    uses = np.zeros((len(commands), config.banks), np.int64)
+    for row, command in enumerate(commands):
+        for tensor in (place.storage for place in {place for _, _, place in command.in_memory}):
+            if tensor.is_local:
+                first, last = tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes
+                uses[row, first : last + 1] += 1
+    return uses

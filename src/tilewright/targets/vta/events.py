@@ -1,0 +1,146 @@
+"""Count the events of a VTA launch, from its micro-ops and moves; no values are needed.
+
+A micro-op reads its micro-op word, and each of its operands, once. A LOAD writes each of its tiles once, padding
+included; a STORE reads each tile once. This is the least that the instructions ask for: an implementation may read a
+tile again for each of its beats. A command queue is written and read once for each instruction.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
+from tilewright.sim.steps import Trace
+from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
+from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR_TILES, REQUANTISE
+from tilewright.targets.vta.timing.model import stores
+
+#: The arithmetic of each ALU operation but MUL and REQ.
+_PARTS = {
+    AluOp.MIN: ("compare",),
+    AluOp.MAX: ("compare",),
+    AluOp.ADD: ("add",),
+    AluOp.SHR: ("shift",),
+    AluOp.MULH: ("multiply", "add"),  # the product, its rounding
+    AluOp.RSHR: ("shift", "add"),
+}
+#: Bias, left shift, MULH, RSHR, zero point, both bounds; with float32: bias, product, zero point, both bounds.
+_REQ = ("add", "shift", "multiply", "add", "shift", "add", "add", "compare", "compare")
+_REQ_FLOAT = ("add", "float_multiply", "add", "compare", "compare")
+
+
+def events(program: Elaborated, trace: Trace | None) -> Events:
+    """Return the events of a launch. DRAM transfers are in the order in which their steps start.
+
+    Without a trace, transfers are in the order of the stream. The instructions are fetched from rows of their own.
+    """
+    moved = program.moves
+    sequence = np.arange(len(program.stream)) if trace is None else np.argsort(trace.start, kind="stable")
+    steps = sequence[moved.transfers[sequence]]
+    size, count = np.where(moved.transfers, moved.rows * moved.row_bytes, 0), len(program.stream)
+    written = int(size[stores(program)].sum())
+    transfers = rows_of(*(column[steps] for column in (moved.address, moved.rows, moved.row_bytes, moved.stride)))
+    executed = _Executed(program)
+    return Events(
+        executed.macs(),
+        executed.operations(),
+        tuple(executed.accesses()),
+        int(size.sum()) - written + count * INSN_BYTES,
+        written,
+        (Bursts(transfers), Bursts(np.array([[0, count * INSN_BYTES]], np.int64))),
+        count,
+        trace.cycles if trace else 0,
+        {"leakage, clock and control": "the instructions do not determine them"},
+    )
+
+
+class _Executed:
+    """The executed micro-ops of a launch, by what they do.
+
+    A reset GEMM multiplies only if the sums that it would have accumulated go to the out memory.
+    """
+
+    def __init__(self, program: Elaborated) -> None:
+        self.program, self.config, kernels = program, program.config, program.kernels
+        runs = np.bincount(program.kernel[program.kernel >= 0], minlength=len(kernels))
+        self.each = kernels.micro_ops * runs
+        self.gemm, self.reset = self._of(kernels.accumulates), self._of(kernels.resets)
+        out = self.config.gemm_writes_out
+        self.to_out = self.gemm * out + self.reset * (out and self.config.rules.reset_writes_out)
+        self.products = self.gemm + self.reset * (out and self.config.rules.reset_writes_out)
+        self.alu = self._of(~kernels.is_gemm)
+        form = ~kernels.is_gemm * kernels.form
+        self.of_form = {kind: self._of(form == kind) for kind in (ALU, ALU_IMMEDIATE, REQUANTISE)}
+        rounds = np.where((form == REQUANTISE) & (kernels.micro_ops > 0), kernels.column("iter_out") * runs, 0)
+        self.factors = FACTOR_TILES * int(rounds.sum())
+
+    def _of(self, mask: Array) -> int:
+        return int(self.each[mask].sum())
+
+    def macs(self) -> tuple[Work, ...]:
+        config = self.config
+        a, b, c = config.inp.width, config.wgt.width, config.acc.width
+        parts, each = (Part("multiply", sqrt(a * b)), Part("add", c)), config.macs_per_cycle
+        found = (Work(f"{a}x{b}+{c}", self.gemm * each, parts),)
+        resets = self.products - self.gemm
+        return (*found, Work(f"{a}x{b}+{c} in resets", resets * each, parts)) if resets else found
+
+    def operations(self) -> tuple[Work, ...]:
+        config, kernels = self.config, self.program.kernels
+        bits, values = 32 if config.rules.wide_alu else config.acc.width, config.batch * config.block
+        found = []
+        for op in config.alu_ops:
+            count = self._of(~kernels.is_gemm & (kernels.column("code") == op))
+            if count:
+                parts = tuple(Part(kind, bits) for kind in _parts(op, config))
+                found.append(Work(f"{op.name.lower()} {bits}", count * values, parts))
+        return tuple(found)
+
+    def accesses(self) -> list[Access]:
+        config, line = self.config, self.config.pipeline
+        stored = self._moved(Memory.OUT)
+        from_out = config.rules.out_memory
+        acc = self.products + 2 * self.of_form[ALU] + self.of_form[ALU_IMMEDIATE] + self.of_form[REQUANTISE]
+        computed = self.gemm + self.reset + self.alu
+        shared = line.alu == line.gemm
+        gemm_uops = self.gemm + self.reset + self.alu * shared
+        found = [
+            _access(config.uop, gemm_uops, self._moved(Memory.UOP)),
+            _access(config.inp, self.products, self._moved(Memory.INP)),
+            _access(config.wgt, self.products, self._moved(Memory.WGT)),
+            _access(
+                config.acc,
+                acc + stored * (not from_out),
+                computed + self._moved(Memory.ACC) + self._moved(Memory.ACC_8BIT),
+            ),
+            _access(config.out, stored * from_out, self.to_out + self.alu * from_out),
+        ]
+        if not shared:
+            found.append(_access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
+        if config.has_parameters:
+            found.append(_access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
+        count, capacity = len(self.program.stream), config.queue_depth * INSN_BYTES
+        return [*found, Access("command queues", capacity, 8 * INSN_BYTES, count, count)]
+
+    def _moved(self, memory: Memory) -> int:
+        """Return the tiles that LOADs and STOREs move into or out of a memory, padding included."""
+        moved = self.program.moves
+        return int(moved.tiles[moved.memory == memory].sum())
+
+
+def _access(sram: Sram, reads: int, writes: int) -> Access:
+    return Access(sram.name, sram.depth * sram.tile_bytes, 8 * sram.tile_bytes, reads, writes)
+
+
+def _parts(op: AluOp, config: Config) -> tuple[str, ...]:
+    if op == AluOp.MUL:
+        return ("multiply",) if config.rules.multiplies else ()
+    if op == AluOp.REQ:
+        return _REQ_FLOAT if config.alu == "float" else _REQ
+    return _PARTS[op]

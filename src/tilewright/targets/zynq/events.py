@@ -1,0 +1,82 @@
+"""Count the events of a layer: products, results, words of the stores, pages. Everything is in closed form.
+
+The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC). The samples of a
+batch share the weights of an FC layer. A shared word is read once; padding is not read. The CPU fills and empties the
+stores in whole blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.events import Access, Bursts, Events, Part, Work
+from tilewright.sim.steps import Trace
+from tilewright.targets.zynq.config import STORES
+from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
+from tilewright.targets.zynq.timing.walk import ConvWalk
+
+#: Bits of a sum, and of a bias.
+WIDE = 32
+
+
+def events(layer: Layer, trace: Trace | None) -> Events:
+    """Return the events of a layer for one sample. Without a trace, pages are not counted."""
+    missing = {
+        "leakage, clock and control": "the layer does not determine them",
+        "requantisation": "the document does not say how the engine does it",
+        "the CPU's work for pages": "the document does not describe its program",
+    }
+    if trace is None:
+        missing["DRAM bytes"] = "the launch was not timed"
+    read = int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0
+    written = int(trace.bytes_written.sum()) if trace else 0
+    pool = layer.kind == Kind.POOL
+    sums = () if pool else (Work("8x8+32", layer.macs, (Part("multiply", 8), Part("add", WIDE))),)
+    compared = (Work("max 8", layer.inputs, (Part("compare", 8),)),) if pool else ()
+    return Events(
+        sums,
+        compared,
+        _stores(layer, read, written),
+        read,
+        written,
+        (Bursts(_pages(layer, trace)),) if trace else (),
+        1,
+        trace.cycles if trace else 0,
+        missing,
+    )
+
+
+def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
+    """Return the accesses to each store. The words that the CPU moves count for the stores as a whole."""
+    config = layer.config
+    if layer.kind == Kind.POOL:
+        reads = {"data": layer.inputs}
+    elif layer.kind == Kind.FC:
+        groups = -(-layer["l"] // config.outputs)
+        reads = {"data": groups * layer["r"], "weight": -(-layer.macs // layer.samples), "bias": layer.outputs}
+    else:
+        groups = layer["oc"] * sum(-(-positions // config.outputs) for positions in ConvWalk(layer).positions)
+        reads = {"data": layer.macs, "weight": groups * layer.kernel, "bias": layer.outputs}
+    found = [
+        Access(f"{store} store", config.block_bytes(store) * config.frames, WIDE if store == "bias" else 8, count, 0)
+        for store, count in reads.items()
+    ]
+    result = config.block_bytes("result") * config.frames
+    found.append(Access("result store", result, 8, 0, layer.outputs))
+    paged = config.block_bytes("data") * config.frames
+    return (*found, Access("pages of the stores", paged, WIDE, -(-written // 4), -(-(read - LAYOUT.nbytes) // 4)))
+
+
+def _pages(layer: Layer, trace: Trace) -> Array:
+    """Return the transfers of pages, int64 [n, 2]. A store's blocks are loaded or written from its own rows on."""
+    sizes = [layer.config.block_bytes(store) for store in STORES]
+    names = [name.split()[0] for name in map(trace.table.describe, range(len(trace.table)))]
+    moved = trace.bytes_read + trace.bytes_written
+    places, bursts = dict.fromkeys(STORES, 0), list[tuple[int, int]]()
+    for name, size in zip(names, moved.tolist(), strict=True):
+        if size and name in places:
+            base = (STORES.index(name) << 40) + places[name]
+            bursts.append((base, size))
+            places[name] += max(size, sizes[STORES.index(name)])
+    return np.array(bursts, np.int64).reshape(-1, 2)

@@ -1,0 +1,99 @@
+"""Searches on machines whose results are a formula: how much of the space they measure, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tilewright.explore import Study, _search
+from tilewright.explore.front import hypervolume
+from tilewright.explore.measure import Subject
+from tilewright.explore.pool import Here
+from tilewright.explore.sampler import Grid, Searched
+from tilewright.explore.space import Axis, Space
+from tilewright.explore.study import BASE
+from tilewright.explore.trial import MEASURED, REFUSED, Trial
+from tilewright.targets import get
+
+AXES = {"LOG_INP_BUFF_SIZE": "9..18", "LOG_WGT_BUFF_SIZE": "12..20", "LOG_ACC_BUFF_SIZE": "10..17", "stages": "3..4"}
+AXES |= {"alu": "upstream, rounding, fused"}
+
+
+class Formula(Here):
+    """Machines with a trade-off between time and area, with steps, plateaus and a corner that is refused."""
+
+    def ended(self) -> Trial:
+        point, keys = self._waiting.popleft()
+        return by_formula(point, keys)
+
+
+def by_formula(point: int, keys: Mapping[str, str]) -> Trial:
+    inp, wgt, acc = (int(keys[f"LOG_{name}_BUFF_SIZE"]) for name in ("INP", "WGT", "ACC"))
+    alu, stages = ("upstream", "rounding", "fused").index(keys["alu"]), int(keys["stages"])
+    if stages == 4 and alu == 1:
+        return Trial(point, keys, REFUSED, str(point), "no such pair")
+    misses = 900 / min(inp, 15) + 1500 / min(wgt + (acc > 13), 18) + 400 / acc + 40 * (inp < 12) * (acc > 15)
+    cycles = misses * (1.0 - 0.12 * alu) * (0.9 if stages == 4 else 1.0)
+    area = 2.0**inp + 2.0**wgt + 2.0**acc * (1.5 if stages == 4 else 1) + 3000 * alu + 5000 * (stages - 3)
+    return Trial(point, keys, MEASURED, str(point), values={"time": round(cycles, 3), "area": area})
+
+
+def study(seed: int = 0) -> Study:
+    space = Space(tuple(Axis.of(key, values) for key, values in AXES.items()))
+    config = get("vta").config(None, {}).to_dict()
+    made = Study(Subject("vta", (), config), space, ("time", "area"), seed)
+    made.trials[BASE] = Trial(BASE, {}, MEASURED, "base", values={"time": 1e9, "area": 1e9})
+    return made
+
+
+def volume(found: Study, grid: Study) -> float:
+    worst = grid.points().max(axis=0) * 1.01
+    return hypervolume(found.points(), worst) / hypervolume(grid.points(), worst)
+
+
+@pytest.fixture(scope="module")
+def grid() -> Study:
+    made = study()
+    with Formula(made.subject, None) as pool:
+        _search(made, Grid(made), pool, made.space.size, False, None)
+    return made
+
+
+def test_a_grid_measures_all_that_is_not_refused(grid: Study) -> None:
+    assert grid.space.size == 4320
+    assert len(grid.measured) + grid.count(REFUSED) == grid.space.size
+    assert sum(grid.refusals().values()) == grid.count(REFUSED) > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_finds_the_front_with_a_tenth_of_the_trials(grid: Study, seed: int) -> None:
+    found = study(seed)
+    with Formula(found.subject, None) as pool:
+        _search(found, Searched(found), pool, len(grid.measured) // 10, False, None)
+    assert len(found.measured) == len(grid.measured) // 10
+    assert volume(found, grid) >= 0.99, f"seed {seed}"
+
+
+def test_a_search_repeats_itself_and_never_a_point() -> None:
+    runs = []
+    for _ in range(2):
+        found = study(7)
+        with Formula(found.subject, None) as pool:
+            _search(found, Searched(found), pool, 60, False, None)
+        runs.append([trial.point for trial in found.trials.values()])
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == len(runs[0])
+
+
+def test_a_search_ends_when_the_space_does() -> None:
+    small = study()
+    small.space = Space(
+        (
+            Axis.of("stages", "3..4"),
+            *(Axis(axis.key, axis.values[:1], True) for axis in small.space.axes if axis.key != "stages"),
+        )
+    )
+    with Formula(small.subject, None) as pool:
+        _search(small, Searched(small), pool, 100, False, None)
+    assert len(small.trials) == 1 + small.space.size

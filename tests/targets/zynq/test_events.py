@@ -1,0 +1,64 @@
+"""Counted events of layers against loops over every output, tap and channel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.targets.zynq.cases import SMALL, case
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.events import events
+from tilewright.targets.zynq.isa.layer import Kind, Layer
+from tilewright.targets.zynq.timing import service
+from tilewright.targets.zynq.timing.walk import row_blocks
+
+WIDE = {"control": "pipelined", "banked": 1, "fetch": "full", "outputs": 3, "dsp_budget": 500}
+LAYERS = (
+    (SMALL, {"kind": Kind.CONV_OTHER, "ic": 16, "oc": 5, "rows": 10, "cols": 3}),
+    (SMALL | WIDE, {"kind": Kind.CONV_OTHER, "ic": 16, "oc": 3, "rows": 10, "cols": 4}),
+    (SMALL | WIDE, {"kind": Kind.CONV_1_1, "ic": 3, "oc": 4, "rows": 5, "cols": 5}),
+    (SMALL, {"kind": Kind.POOL, "ic": 3, "rows": 6, "cols": 4}),
+    (SMALL | WIDE, {"kind": Kind.FC, "r": 200, "l": 7}),
+    (SMALL, {"kind": Kind.FC, "r": 150, "l": 4}),
+)
+
+
+def counted(layer: Layer) -> Counter[str]:
+    """Count the reads of the stores, one word at a time."""
+    found, together = Counter[str](), layer.config.outputs
+    if layer.kind == Kind.POOL:
+        found["data store"] = sum(1 for _ in range(layer["rows"] * layer["cols"] * layer["ic"]))
+        return found
+    if layer.kind == Kind.FC:
+        for first in range(0, layer["l"], together):
+            for _ in range(layer["r"]):
+                found["data store"] += 1
+                found["weight store"] += len(range(first, min(first + together, layer["l"])))
+        found["bias store"] = layer["l"]
+        return found
+    rows, cols, step = layer["rows"], layer["cols"], row_blocks(layer).step
+    for _ in range(layer["oc"]):
+        for top in range(0, rows, step):
+            block = [(y, x) for y in range(top, min(top + step, rows)) for x in range(cols)]
+            for first in range(0, len(block), together):
+                for dy in (-1, 0, 1):
+                    for dx in (-1, 0, 1):
+                        found["weight store"] += layer["ic"]
+                        for y, x in block[first : first + together]:
+                            inside = 0 <= y + dy < rows and 0 <= x + dx < cols
+                            found["data store"] += layer["ic"] * inside
+            found["bias store"] += len(block)
+    return found
+
+
+@pytest.mark.parametrize("keys, fields", LAYERS)
+def test_counts_equal_loops_over_every_word(keys: dict[str, int | str], fields: dict[str, int]) -> None:
+    layer = case(3, Config(**keys), **fields).layer  # type: ignore[arg-type]
+    trace, _ = service.timed(layer, service.PAGED)
+    found, expected = events(layer, trace), counted(layer)
+    assert {one.memory: one.reads for one in found.accesses if one.memory in expected} == expected
+    assert next(one.writes for one in found.accesses if one.memory == "result store") == layer.outputs
+    assert sum(work.count for work in found.macs) == layer.macs
+    moved = sum(int(bursts.moved[:, 1].sum()) for bursts in found.bursts)
+    assert moved + trace.fetch_bytes == found.read_bytes + found.write_bytes
