@@ -34,7 +34,9 @@ from tilewright.targets.vta.timing import MODELS, Intervals
 CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
-#: The same budgets for layers with several byte planes; OVERHEAD for them; and the number of plans with variants.
+#: Most GEMM micro-ops of a layer for which a longer search pays off, if it stores several byte planes.
+SMALL = 20_000
+#: The same budgets for such layers; OVERHEAD for them; and the number of plans with variants.
 FINE_EFFORT, FINE_REFINING, FINE_OVERHEAD, FINE_REFINED = 4000, 3000, 0.5, 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
@@ -50,7 +52,7 @@ WORTH = 0.001
 FEW = 3
 #: Numbers of slots to try, largest first: of equal bounds, the first is taken.
 INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
-#: More slots of inp for layers with several byte planes, so that small groups find all their inputs on chip.
+#: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
 MORE_SLOTS = (16, 8)
 #: Empty footprints: times do not depend on where data are.
 NOWHERE = Footprints.of(())
@@ -79,7 +81,7 @@ def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 @lru_cache(maxsize=1024)
 def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    fine = layer.planes > 1
+    fine = _fine(layer)
     effort, refining, refined = (FINE_EFFORT, FINE_REFINING, FINE_REFINED) if fine else (EFFORT, REFINING, REFINED)
     made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
     variants = [(0.0, variant) for _, plan in made[:refined] for variant in _variants(plan)]
@@ -112,17 +114,23 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     return cycles, len(made.item)
 
 
+@lru_cache(maxsize=1024)
+def _fine(layer: Layer) -> bool:
+    """Return whether to search long for a layer's plan: a small one, which stores several byte planes."""
+    return layer.planes > 1 and layer.gemm_uops() <= SMALL
+
+
 def _overhead(layer: Layer) -> float:
     """Return the assumed cycles of an instruction, besides those that are timed.
 
     The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
     """
-    return OVERHEAD if layer.planes == 1 else FINE_OVERHEAD
+    return FINE_OVERHEAD if _fine(layer) else OVERHEAD
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
     """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
-    for head, tail in (FINE_CUTS if plan.layer.planes > 1 else CUTS) if plan.tapers else ():
+    for head, tail in (FINE_CUTS if _fine(plan.layer) else CUTS) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 
@@ -131,10 +139,10 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
-    waiting = (HANDOVER if layer.planes == 1 else FINE_HANDOVER) * _handovers(layer, grid)
+    waiting = (FINE_HANDOVER if _fine(layer) else HANDOVER) * _handovers(layer, grid)
     for i in np.argsort(bounds + waiting, kind="stable").tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
-        if (cut := (rows, columns, outs, sums, outside * (layer.planes > 1))) not in seen:
+        if (cut := (rows, columns, outs, sums, outside * _fine(layer))) not in seen:
             seen.add(cut)
             plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
             yield float(bounds[i]), plan
@@ -157,9 +165,9 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
         outs=outs,
         sums=sums,
         channels=np.array([0, 1]),
-        inp=np.array([n for n in MORE_SLOTS * (layer.planes > 1) + INP_SLOTS if n <= config.inp.depth]),
+        inp=np.array([n for n in MORE_SLOTS * _fine(layer) + INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in _acc_slots(config, layer.planes) if n <= config.acc.depth]),
+        acc=np.array([n for n in _acc_slots(config, _fine(layer)) if n <= config.acc.depth]),
     )
     grid = {name: values[every["tile"]] for name, values in tiles.items()} | every
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
@@ -177,10 +185,10 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     return {name: values[fits] for name, values in grid.items()}
 
 
-def _acc_slots(config: Config, planes: int) -> tuple[int, ...]:
+def _acc_slots(config: Config, fine: bool) -> tuple[int, ...]:
     """Return the slot counts of acc to try: their tokens fit a queue and, with stages=4, no two slots share a bank."""
     counts = (
-        ((4, 3, 2, 1) if planes > 1 else (3, 2, 1))
+        ((4, 3, 2, 1) if fine else (3, 2, 1))
         if config.stages == 3
         else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
     )
