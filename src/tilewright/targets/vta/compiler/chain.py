@@ -11,12 +11,13 @@ from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
+from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.joint import joint, lower_all
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.residual import with_residual
-from tilewright.targets.vta.compiler.search import best, least
+from tilewright.targets.vta.compiler.search import best, least, score
 from tilewright.targets.vta.config import Config
 
 
@@ -97,6 +98,16 @@ class Chain:
         if lowered.layer.closed and not isinstance(sites[0].node.op, MatMul):  # its matrices are in tiles of their own
             self.made[member.result.name] = own, written(lowered.layer, member.result, batch)
 
+    def stores_first(self, batch: int) -> Chain:
+        """Return a chain of the same independent members: those with the most bytes to store per micro-op come first.
+
+        Their last byte planes are then stored while the others compute.
+        """
+        found = Chain()
+        for member in sorted(self.members, key=lambda member: _work_per_byte(member.lowered.layer)):
+            found.add(member.sites, member.lowered, member.plan, batch)
+        return found
+
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
         """Replace the members' plans by `plans`, in order; return the new members."""
         made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
@@ -137,6 +148,12 @@ class Chain:
         self.segments = [segment for segment in self.segments if segment not in parts]
         self.segments.append(tuple(member for part in parts for member in part))
         return True
+
+
+def _work_per_byte(layer: Layer) -> float:
+    """Return the micro-ops of a layer, divided by the number of tiles that it stores, counting each byte plane."""
+    tiles = layer.out_tiles * layer.out_pixels
+    return (layer.gemm_uops() + tiles * (layer.planes - 1)) / (tiles * layer.planes)
 
 
 def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
@@ -191,8 +208,10 @@ def placed(sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | 
     lowered = lower_all(sites, context)
     if isinstance(lowered, str):
         return lowered
-    if found := best(lowered.layer, context.config, context.timing):
-        return lowered, found
+    config, timing = context.config, context.timing
+    plans = [(form, found) for form in (lowered, *lowered.others) if (found := best(form.layer, config, timing))]
+    if plans:
+        return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
     if lowered.layer.codes:  # its parameters do not fit: the host requantises
         return placed(sites, context._replace(codes=False))
     depths = ", ".join(
@@ -206,8 +225,9 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
 
     They are in the graph's order, but for members of several nodes, which stand where their last node does.
     """
-    context, chain = Context(config, rounding, timing), Chain()
     chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
+    known = None if chained else ranges(graph, rounding)
+    context, chain = Context(config, rounding, timing, known=known), Chain()
     shared = joint(graph, lambda sites: _faster(sites, context))
     for site in graph.sites():
         sites = shared.get(site.node.name, (site,))
@@ -216,16 +236,16 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
         if chained and chain.view(site, config.block):
             continue
         found = placed(sites, context)
-        joined = None if isinstance(found, str) or not chained else _joined(chain, sites, found, context)
+        joined = None if isinstance(found, str) else _joined(chain, sites, found, context)
         if joined is None and chain.members:
-            yield chain
+            yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
             chain.add(sites, *(joined or found), batch=config.batch)
     if chain.members:
-        yield chain
+        yield chain if chained else chain.stores_first(config.batch)
 
 
 def _faster(sites: tuple[Site, ...], context: Context) -> bool:
@@ -243,6 +263,8 @@ def _joined(
 ) -> tuple[Lowered, Plan] | None:
     """Return the layer and plan with which nodes can be the chain's next member; None if they cannot."""
     own = {node.site.output.name for node in chain.nodes}
+    if context.known is not None:  # the host finishes each layer
+        return None if own.intersection(name for site in sites for name in site.node.inputs) else found
     if isinstance(sites[0].node.op, MatMul) and own.intersection(sites[0].node.inputs):
         return None  # the host lays out both operands
     for single in (False, True):

@@ -21,8 +21,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.chain import Chain, Member, Part, View, chains, operands, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
-from tilewright.targets.vta.compiler.pack import TABLES
-from tilewright.targets.vta.compiler.plan import Plan
+from tilewright.targets.vta.compiler.pack import CARRIED, COMPUTED, READ, TABLES
+from tilewright.targets.vta.compiler.plan import Plan, carried
 from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walked
 from tilewright.targets.vta.compiler.tune import tuned
 from tilewright.targets.vta.config import Config
@@ -134,6 +134,13 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
         if lowered.parameters is not None:
             arrays[f"dram.{name.parameters}"] = lowered.parameters.reshape(-1).view("uint8")
         elif not lowered.layer.closed:
+            if lowered.layer.carries:
+                arrays[f"{CARRIED}.{position}"] = carried(member.plan).astype(np.int32)
+            arrays |= {
+                f"{name}.{position}": channels
+                for name, channels in ((READ, lowered.inputs), (COMPUTED, lowered.outputs))
+                if channels is not None
+            }
             tables = (lowered.correction, lowered.row_class, lowered.column_class)
             arrays |= {f"{table}.{position}": values for table, values in zip(TABLES, tables, strict=True)}
     nodes = tuple(node.site.node.name for node in chain.nodes)
@@ -256,6 +263,8 @@ def _layer(member: Member, name: Names, batch: int, part: Part | None) -> dict[s
         "out_pixels": layer.out_pixels,
         "planes": layer.planes,
         "fold": layer.fold,
+        "strip": member.lowered.strip and list(member.lowered.strip),
+        "turned": member.lowered.turned,
         "plan": f"computed with {member.site.node.name}" if part else member.plan.dump(),
     }
 
@@ -275,5 +284,7 @@ def _view(view: View) -> dict[str, Any]:
         "out_pixels": layout.pixels,
         "planes": 1,
         "fold": 1,
+        "strip": None,
+        "turned": False,
         "plan": "a view of data in DRAM, no instructions",
     }

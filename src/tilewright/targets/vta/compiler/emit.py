@@ -215,8 +215,12 @@ class _Mover:
             self._load_codes(self.names.inputs[layer.operands], item.group.stores(layer), at, slot)
         elif isinstance(item, LoadWeights):
             start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
-            start, at = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first
-            self._load(Memory.WGT, where.wgt, item.slot, at, start, item.tiles.size)
+            start, at, count = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first, item.tiles.size
+            if item.piece:
+                piece = self.builder.parts.of(Memory.WGT, at, at + count)
+                self.builder.load(Memory.WGT, at, start, (1, count), count, piece, NOBODY)
+            else:
+                self._load(Memory.WGT, where.wgt, item.slot, at, start, count)
         elif isinstance(item, LoadParameters):
             memory = parameter_memory(config)[0]
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
@@ -389,19 +393,21 @@ def _used(
     `both`: whether one unit runs GEMM and ALU instructions. `inside`: whether parameters lie in the slots of sums.
     """
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
-    reads: tuple[tuple[Memory, Region, int], ...] = ()
+    reads: tuple[tuple[Memory, int, int], ...] = ()
     if gemm and item.inp >= 0:
-        reads = (Memory.INP, where.inp, item.inp), (Memory.WGT, where.wgt, item.wgt)
+        first = where.wgt.at(item.wgt)
+        pieces = tuple((Memory.WGT, first + piece.first, first + piece.first + piece.size) for piece in item.pieces)
+        reads = (_slot(Memory.INP, where.inp, item.inp), *(pieces or (_slot(Memory.WGT, where.wgt, item.wgt),)))
     elif step.parameters and not inside:
-        reads = ((parameters, where.par, item.par),)
+        reads = (_slot(parameters, where.par, item.par),)
     elif step.above:
-        reads = ((Memory.ACC, where.acc, item.above),)
+        reads = (_slot(Memory.ACC, where.acc, item.above),)
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
-    writes = tuple((memory, where.acc, item.acc) for memory in results)
-    return tuple(
-        tuple((memory, region.at(slot), region.at(slot + 1)) for memory, region, slot in used)
-        for used in (reads, writes)
-    )
+    return reads, tuple(_slot(memory, where.acc, item.acc) for memory in results)
+
+
+def _slot(memory: Memory, region: Region, slot: int) -> tuple[Memory, int, int]:
+    return memory, region.at(slot), region.at(slot + 1)
 
 
 def _micro_ops(step: Step, item: Compute, where: Regions, inside: bool) -> bytes:

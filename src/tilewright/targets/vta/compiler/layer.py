@@ -111,9 +111,10 @@ class Layer:
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
     `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
-    channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
-    `out` and `window` count folded columns. `packing`: the layout as text for the report. `residual`: if given, a
-    tensor of codes in the layout of the output is added to the sums.
+    channel (pools). `carries`: sums include the top byte plane that an earlier group left in their accumulators; the
+    host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see
+    lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the report.
+    `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
     """
 
     kind: Literal["sum", "max", "add", "repeat"]
@@ -128,6 +129,7 @@ class Layer:
     window: Window = Window()
     bands: tuple[tuple[int, int], ...] = ()
     shared: bool = False
+    carries: bool = False
     clamp: tuple[int, int] | None = None
     fold: int = 1
     codes: Codes | None = None

@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import (
@@ -34,9 +33,10 @@ from tilewright.graph.ops import (
 )
 from tilewright.graph.ops.linear import centre, matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
-from tilewright.targets.vta.compiler import parameters
+from tilewright.targets.vta.compiler import parameters, strips
+from tilewright.targets.vta.compiler.constant import Kept, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
-from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer
 from tilewright.targets.vta.compiler.lowered import (
     CODE_DTYPES,
     CODE_MAX,
@@ -44,14 +44,15 @@ from tilewright.targets.vta.compiler.lowered import (
     Context,
     Fold,
     Lowered,
+    Width,
     classes_of,
     folded_columns,
     folded_rows,
     held_offset,
     held_zero_point,
     packing,
-    planes_of,
     tiles_of,
+    width_of,
     windowed,
 )
 from tilewright.targets.vta.compiler.residual import residual_of
@@ -141,7 +142,8 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     shape = site.input(0).shape
     if isinstance(op, FullyConnected):
         rows = site.input(0).size // centred.shape[1]
-        return _matrix(site, centred[:, None, :], rows, context, "rows of the input")
+        start = np.zeros(len(centred), np.int64)
+        return _matrix(site, kept(site, centred[:, None, :], start, context.known), rows, context, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     channels, window = shape[3], op.window
     if isinstance(op, DepthwiseConv2D):
@@ -153,21 +155,42 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         w = centred.reshape(outputs, -1, depth)
         start = np.arange(outputs) // (outputs // (channels // depth)) * depth
     pixels = prod(site.output.shape[1:3])
+    part = kept(site, w, start, context.known)
     if depth == channels:
+        depth = channels = part.w.shape[2]
         kernel, block = prod(window.kernel), config.block
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
-            return _matrix(site, w, pixels, context, what)
+            return _matrix(site, part, pixels, context, what)
         if channels <= block // 2 and -(-kernel * depth // block) < kernel and not context.single:
-            return _matrix(site, w.reshape(outputs, 1, -1), pixels, context, "patches (im2col)")
-    return _spatial(site, w, start, window, context)
+            if any(window.padding):  # constant channels are not constant in the padding
+                part = kept(site, w, start, None)
+            patches = _matrix(site, part, pixels, context, "patches (im2col)")
+            return _with_strips(site, patches, kept(site, w, start, context.known), window, context)
+    return _with_strips(site, _spatial(site, part, window, context), part, window, context)
 
 
-def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a matrix product of `rows` input rows with weights w (O, 1, K); `what` names the rows in the report."""
+def _with_strips(site: Site, lowered: Lowered, part: Kept, window: Window, context: Context) -> Lowered:
+    """Return a lowered convolution with its best form in strips among its `others`, if that may take fewer cycles."""
+    if lowered.layer.closed or context.known is None or context.single:
+        return lowered
     config = context.config
-    planes = planes_of(w, config)
-    block = config.block
+    width = width_of(*part.sums, config)
+    made = list(strips.forms(site, part.w, part.start, window, width, config))
+    cycles = [strips.least_cycles(form.layer, config) for form in made]
+    if not made or min(cycles) >= strips.least_cycles(lowered.layer, config):
+        return lowered
+    layer, tiles, strip = made[int(np.argmin(cycles))]
+    spatial = lowered if not lowered.layer.matrix else _spatial(site, part, window, context)
+    other = replace(spatial, layer=layer, tiles=tiles, strip=strip)
+    return replace(lowered, others=(other,))
+
+
+def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> Lowered:
+    """Lower a matrix product of `rows` input rows, whose columns are taps x channels; `what` names the rows."""
+    config = context.config
+    wide = width_of(*part.sums, config)
+    block, w = config.block, part.w.reshape(len(part.w), 1, -1)
     fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
     layer = Layer(
@@ -178,31 +201,32 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Low
         in_tiles=-(-fold.weights.shape[2] // block),
         out_tiles=-(-fold.weights.shape[0] // block),
         link="dense",
-        planes=planes,
+        planes=wide.planes,
+        carries=wide.carries,
         fold=fold.pixels,
         packing=packing(what, fold.pixels, f"{config.batch} tile rows used" if config.batch > 1 else ""),
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
     one = np.zeros(1, np.int64)
-    correction = (w.sum(axis=(1, 2)) * held_zero_point(site.input(0))).astype(np.int32)[None, None]
-    lowered = Lowered(layer, tiles_of(fold.weights, start, layer, block), correction, one, one)
+    correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
+    tiles = tiles_of(fold.weights, start, layer, block)
+    lowered = Lowered(layer, tiles, correction, one, one, None, part.inputs, part.outputs)
     return _finished(site, lowered, context)
 
 
-def _spatial(site: Site, w: Array, start: Array, window: Window, context: Context) -> Lowered:
-    """Lower a convolution with weights w (O, T, K); output channel o reads K input channels from `start[o]` on."""
-    config = context.config
+def _spatial(site: Site, part: Kept, window: Window, context: Context) -> Lowered:
+    """Lower a convolution."""
+    config, w, start, channels = context.config, part.w, part.start, len(part.low)
     out = site.output.shape[1:3]
     (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
-    planes = planes_of(w, config)
-    fold = folded_columns(w, start, site.input(0).shape[3], window, out[1], config, context.single)
-    layer = windowed(site, fold, start, config, planes)
-    per_tap = w.sum(axis=2).reshape(-1, *window.kernel)  # (O, KH, KW)
-    correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns)
-    correction = correction * held_zero_point(site.input(0))
+    fold = folded_columns(w, start, channels, window, out[1], config, context.single)
+    layer = windowed(site, fold, channels, start, config, width_of(*part.sums, config))
+    per_tap = part.per_tap.reshape(-1, *window.kernel)  # (O, KH, KW)
+    correction = part.corrected(np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns))
     start = start if fold.pixels == 1 else np.zeros(fold.weights.shape[0], np.int64)
     tiles = tiles_of(fold.weights, start, layer, config.block)
-    return _finished(site, Lowered(layer, tiles, correction.astype(np.int32), row_class, column_class), context)
+    lowered = Lowered(layer, tiles, correction, row_class, column_class, None, part.inputs, part.outputs)
+    return _finished(site, lowered, context)
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
@@ -221,8 +245,13 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     residual = residual_of(site, op, made.codes, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
         return lowered  # the host adds it
-    made_here = replace(layer, planes=1, codes=made.codes, residual=residual)
+    made_here = replace(_closed(layer, made.codes), residual=residual)
     return replace(lowered, layer=made_here, parameters=made.tiles)
+
+
+def _closed(layer: Layer, codes: Codes) -> Layer:
+    """Return a layer whose sums the machine requantises to codes, one byte each."""
+    return replace(layer, planes=1, carries=False, codes=codes)
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
@@ -231,7 +260,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     count, rows, depth, columns = matrices(site)
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
         return f"its operands are {site.input(0).dtype} and {site.input(1).dtype}; VTA multiplies int8"
-    planes = planes_of(np.full((1, 1, depth), CODE_MIN, np.int32), config)
+    sums = width_of(depth * CODE_MIN * CODE_MAX, depth * CODE_MIN * CODE_MIN, config)
     deep, wide = -(-depth // block), -(-columns // block)
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
@@ -244,7 +273,8 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
         out_tiles=count * wide,
         link="banded" if count > 1 else "dense",
         bands=bands if count > 1 else (),
-        planes=planes,
+        planes=sums.planes,
+        carries=sums.carries,
         packing=packing(f"{count} matrices", 1, f"{config.batch} tile rows used" if config.batch > 1 else ""),
     )
     one = np.zeros(1, np.int64)
@@ -256,7 +286,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     made = parameters.of_product_shift(site, "none", none, layer, config)
     if made is None:
         return lowered
-    return replace(lowered, layer=replace(layer, planes=1, codes=made.codes), parameters=made.tiles)
+    return replace(lowered, layer=_closed(layer, made.codes), parameters=made.tiles)
 
 
 def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
@@ -266,12 +296,30 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
     bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
     low, high = (bound - held_offset(out) for bound in bounds)
     clamp = None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
-    return replace(lowered, layer=replace(lowered.layer, kind="max", planes=1, clamp=clamp))
+    return replace(lowered, layer=replace(lowered.layer, kind="max", clamp=clamp))
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Lower an average pool to a layer that sums codes; the host divides the sums."""
-    return _pooled(site, op.window, context, 1)
+    """Lower an average pool to a layer that sums codes; the host divides the sums.
+
+    A pool over the whole image has a second form, in which image rows have the place of input channel tiles: sums then
+    begin when the first rows are loaded.
+    """
+    lowered = _pooled(site, op.window, context, 1)
+    layer, (height, width) = lowered.layer, lowered.layer.size
+    if context.known is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
+        return lowered
+    rows = replace(
+        layer,
+        size=(layer.in_tiles, width),
+        out=(layer.out_tiles, 1),
+        in_tiles=height,
+        out_tiles=1,
+        link="dense",
+        window=Window((1, width)),
+        packing=f"{layer.packing}, row by row",
+    )
+    return replace(lowered, others=(replace(lowered, layer=rows, turned=True),))
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
@@ -293,7 +341,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
     made = parameters.of_average(site, count, lowered.layer, context.config, rounding)
-    return replace(lowered, layer=replace(lowered.layer, planes=1, codes=made.codes), parameters=made.tiles)
+    return replace(lowered, layer=_closed(lowered.layer, made.codes), parameters=made.tiles)
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
@@ -309,9 +357,9 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     out = window.output_size(site.node.name, *shape[1:3])
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)
     taps, channels = prod(window.kernel), shape[3]
-    planes = planes_of(np.full((1, taps, 1), factor, np.int32), config) if factor else 1
+    width = width_of(taps * factor * CODE_MIN, taps * factor * CODE_MAX, config) if factor else Width(1, False)
     one = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
-    layer = windowed(site, one, np.arange(channels), config, planes, out=out)
+    layer = windowed(site, one, channels, np.arange(channels), config, width, out=out)
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
     none = np.zeros((len(rows), len(columns), 1), np.int32)
     return Lowered(layer, tiles, none, row_class, column_class)

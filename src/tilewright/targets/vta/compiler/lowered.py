@@ -6,7 +6,7 @@ window taps, and the input channels of each output channel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,6 +26,42 @@ CODE_MIN, CODE_MAX = -128, 127
 TILE_CYCLES = 5
 
 
+class Strip(NamedTuple):
+    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
+
+    `reads`, `writes`: pixels of an input and of an output strip. `channels`, `outputs`: channels of an input and of an
+    output tile. `first`: the column of the first strip's first pixel; it may lie in the padding. `step`: the columns
+    from one input strip to the next.
+    """
+
+    reads: int
+    writes: int
+    channels: int
+    outputs: int
+    first: int
+    step: int
+
+    def laid_out(self, held: Array, tiles: int, strips: int, block: int) -> Array:
+        """Return codes int8 (S, H, W, C) as strips, int8 (S, tiles, H, strips, block); zeros lie outside the image."""
+        samples, height, width, channels = held.shape
+        columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
+        inside = (columns >= 0) & (columns < width)
+        taken = np.where(inside[..., None], held[:, :, np.clip(columns, 0, width - 1)], 0)
+        padded = np.pad(taken, ((0, 0),) * 4 + ((0, tiles * self.channels - channels),))
+        split = padded.reshape(samples, height, strips, self.reads, tiles, self.channels).transpose(0, 4, 1, 2, 3, 5)
+        found = np.zeros((samples, tiles, height, strips, block), held.dtype)
+        found[..., : self.reads * self.channels] = split.reshape(samples, tiles, height, strips, -1)
+        return found
+
+    def gathered(self, stored: Array, shape: Sequence[int]) -> Array:
+        """Return results (S, tiles, rows, strips, block) as an image (S, *shape): rows, columns, channels."""
+        samples, tiles, height, strips, _ = stored.shape
+        lanes = stored[..., : self.writes * self.outputs]
+        split = lanes.reshape(samples, tiles, height, strips, self.writes, self.outputs).transpose(0, 2, 3, 4, 1, 5)
+        image: Array = split.reshape(samples, height, strips * self.writes, tiles * self.outputs)
+        return image[:, :, : shape[1], : shape[2]]
+
+
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A layer and its constants.
@@ -34,6 +70,9 @@ class Lowered:
     `correction` int32 [row class, column class, channel], to be subtracted from the sums: the input's zero point times
     the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
     each output row and column (see classes_of). `parameters`: tiles of parameters.py; None if the machine reads none.
+    `inputs`, `outputs` int64: the channels that the machine reads and computes, if not all (see constant.py).
+    `strip`: the layout of strips, if tiles hold strips (see strips.py). `turned`: the input lies as [row][channel
+    tile][column]. `others`: other forms of the same node.
     """
 
     layer: Layer
@@ -42,6 +81,24 @@ class Lowered:
     row_class: Array
     column_class: Array
     parameters: Array | None = None
+    inputs: Array | None = None
+    outputs: Array | None = None
+    strip: Strip | None = None
+    turned: bool = False
+    others: tuple[Lowered, ...] = ()
+
+
+class Bounds(NamedTuple):
+    """The lowest and the highest code that each channel of a tensor can have, int64 [channels]."""
+
+    low: Array
+    high: Array
+
+    @property
+    def constant(self) -> Array:
+        """Whether each channel has only one code, bool [channels]."""
+        same: Array = self.low == self.high
+        return same
 
 
 class Context(NamedTuple):
@@ -49,6 +106,7 @@ class Context(NamedTuple):
 
     `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col,
     because another layer on the machine writes the input. `codes`: whether the machine requantises sums where it can.
+    `known`: proven ranges of tensors (see constant.ranges) if the host requantises all sums, else None.
     """
 
     config: Config
@@ -56,20 +114,22 @@ class Context(NamedTuple):
     timing: str
     single: bool = False
     codes: bool = True
+    known: Mapping[str, Bounds] | None = None
 
 
 def windowed(
     site: Site,
     fold: Fold,
+    channels: int,
     start: Array,
     config: Config,
-    planes: int,
+    width: Width,
     out: tuple[int, int] | None = None,
 ) -> Layer:
     """Return the layer of a convolution or pool; `out`: its output rows and columns if the node's output has others."""
     block, pixels, w = config.block, fold.pixels, fold.weights
-    (height, width), (out_height, out_width) = site.input(0).shape[1:3], out or site.output.shape[1:3]
-    in_tiles, out_tiles = -(-site.input(0).shape[3] * pixels // block), -(-w.shape[0] // block)
+    (height, columns), (out_height, out_columns) = site.input(0).shape[1:3], out or site.output.shape[1:3]
+    in_tiles, out_tiles = -(-channels * pixels // block), -(-w.shape[0] // block)
     bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels fill one tile
     if pixels == 1:
         first, last = start // block, (start + w.shape[2] - 1) // block + 1
@@ -84,15 +144,16 @@ def windowed(
     return Layer(
         kind="sum",
         matrix=False,
-        size=(height, -(-width // pixels)),
-        out=(out_height, -(-out_width // pixels)),
+        size=(height, -(-columns // pixels)),
+        out=(out_height, -(-out_columns // pixels)),
         window=fold.window,
         in_tiles=in_tiles,
         out_tiles=out_tiles,
         link=link,
         bands=bands if link == "banded" else (),
         shared=not isinstance(site.node.op, Linear),
-        planes=planes,
+        planes=width.planes,
+        carries=width.carries,
         fold=pixels,
         packing=packing("the image", pixels, f"1 of {config.batch} tile rows used" if config.batch > 1 else ""),
     )
@@ -122,19 +183,28 @@ def given_back(codes: Array, tensor: Tensor) -> Array:
     return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
-def planes_of(w: Array, config: Config) -> int:
-    """Return how many bytes any sum of products of weights w (O, T, K) and codes needs, over any subset of the taps.
+class Width(NamedTuple):
+    """The bytes that a sum needs, and whether they also suffice for the sum plus an earlier sum's top byte."""
+
+    planes: int
+    carries: bool
+
+
+def width_of(low: int, high: int, config: Config) -> Width:
+    """Return the width of sums in `low`..`high` (low <= 0 <= high).
 
     Raises UnsupportedError if the accumulators are too narrow.
     """
-    positive = np.maximum(w, 0).sum(axis=(1, 2), dtype=np.int64)
-    negative = np.maximum(-w, 0).sum(axis=(1, 2), dtype=np.int64)
-    high = int((CODE_MAX * positive - CODE_MIN * negative).max())
-    low = int((CODE_MIN * positive - CODE_MAX * negative).min())
-    bits = max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0) + 1
+    bits = _bits(low, high)
     if bits > config.acc.width:
         raise UnsupportedError("VTA", f"its sums need {bits} bits; the accumulators have {config.acc.width}")
-    return -(-bits // 8)
+    planes = -(-bits // 8)
+    return Width(planes, planes > 1 and _bits(low + CODE_MIN, high + CODE_MAX) <= min(8 * planes, config.acc.width))
+
+
+def _bits(low: int, high: int) -> int:
+    """Return the number of bits of a signed integer that can hold `low` to `high` (low <= 0 <= high)."""
+    return max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0) + 1
 
 
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:

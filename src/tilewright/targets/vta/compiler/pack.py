@@ -20,10 +20,14 @@ from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
 from tilewright.targets.vta.compiler.layer import columns_of
-from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_offset, held_zero_point
+from tilewright.targets.vta.compiler.lowered import Strip, given_back, held_codes, held_offset, held_zero_point
 
 #: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
+#: The array of the earlier result tiles whose top byte planes the sums contain (see plan.carried).
+CARRIED = "carried"
+#: The arrays of the channels that the machine reads and computes, if these are not all channels.
+READ, COMPUTED = "read", "computed"
 
 
 def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -34,7 +38,7 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     """
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     packed = {}
-    for form in launch.meta["layers"]:
+    for index, form in enumerate(launch.meta["layers"]):
         site = graph.site(graph.node(form["node"]))
         inputs = [(name, tensor, "in") for name, tensor in zip(form["inputs"], form["tensors"], strict=True)]
         for name, tensor, end in (*inputs, *((name, tensor, "out") for name, tensor in form.get("residual", ()))):
@@ -45,6 +49,8 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
                 reason = f"its layout puts {form['fold']} pixels in a tile, not 1..{form['block']}"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile the network again")
             held = _held(launch, graph, values, tensor)
+            channels = launch.arrays.get(f"{READ}.{index}") if end == "in" else None
+            held = held if channels is None else held[..., channels]
             rows = _rows(site, held, form["block"]) if end == "in" and form["matrix"] else held
             packed[name] = _tiles(rows, form, end)
         if form["weights"] is not None:
@@ -76,6 +82,15 @@ def _tiles(held: Array, form: Mapping[str, Any], end: str) -> Array:
     """
     samples, batch, block = held.shape[0], form["batch"], form["block"]
     count, pixels = form[f"{end}_tiles"], form[f"{end}_pixels"]
+    if form["strip"] and end == "in":
+        tiles = np.zeros((samples, count, pixels, batch, block), np.int8)
+        held = merge_samples(held)
+        laid_out = Strip(*form["strip"]).laid_out(held, count, pixels // held.shape[1], block)
+        tiles[:, :, :, 0] = laid_out.reshape(samples, count, pixels, block)
+        return tiles.reshape(samples, -1).view(np.uint8)
+    turned = form["turned"] and end == "in"
+    if turned:  # from [row][channel tile][column]
+        count, pixels = pixels // held.shape[3], count * held.shape[3]
     if form["matrix"]:
         rows = _folded(held.reshape(samples, -1, held.shape[-1]), form["fold"])
         tiles = np.zeros((samples, count, pixels * batch, block), np.int8)
@@ -90,6 +105,8 @@ def _tiles(held: Array, form: Mapping[str, Any], end: str) -> Array:
     if rows.shape[2] % block:
         tiles[:, whole, :count, : rows.shape[2] % block] = rows[:, :, whole * block :]
     base = tiles if tiles.base is None else tiles.base
+    if turned:
+        base = base.reshape(samples, tiles.shape[1], *held.shape[2:4], -1).swapaxes(1, 2)
     return base.reshape(samples, -1).view(np.uint8)
 
 
@@ -98,7 +115,8 @@ def _rows(site: Site, held: Array, block: int) -> Array:
     op = site.node.op
     samples = held.shape[0]
     if isinstance(op, FullyConnected):
-        return held.reshape(samples, -1, site.input(1).shape[1])
+        every = held.shape[-1] == site.input(0).shape[-1]
+        return held.reshape(samples, -1, site.input(1).shape[1] if every else held.shape[-1])
     if isinstance(op, MatMul):
         return _product_rows(site, held, block)
     if not isinstance(op, Conv2D | DepthwiseConv2D):
@@ -129,7 +147,8 @@ def unpack(
             site = graph.site(graph.node(form["node"]))
             size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
             data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
-            acc = _gathered(site, form, data)
+            known = launch.arrays
+            acc = _gathered(site, form, data, known.get(f"{CARRIED}.{index}"), known.get(f"{COMPUTED}.{index}"))
             if form["codes"]:
                 found[site.output.name] = given_back(acc.astype(np.int8), site.output)
             elif isinstance(site.node.op, MatMul):
@@ -145,28 +164,53 @@ def unpack(
     return found
 
 
-def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
-    """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first)."""
+def _gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | None, computed: Array | None) -> Array:
+    """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first).
+
+    `carried` int32 [tiles]: for each tile, the one whose top byte plane to subtract (-1: none); None if for no tile.
+    `computed` int64: the channels in the result; None if all. The accumulators of the others are 0.
+    """
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
-    stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
-    stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
-    channels, fold = site.output.shape[-1], form["fold"]
-    width = site.output.size // channels if form["matrix"] else columns_of(site.output.shape)
-    pixels = site.output.size // channels // width * -(-width // fold)
+    tiles, positions = form["out_tiles"], form["out_pixels"]
+    if form["turned"]:  # each row is a channel tile
+        tiles, positions = positions, tiles
+    stored = data.reshape(samples, planes, tiles, positions, batch, block)
+    stored = stored.reshape(samples, planes, tiles, -1, block) if form["matrix"] else stored[:, :, :, :, 0]
+    shape, fold = site.output.shape, form["fold"]
+    channels, size = shape[-1] if computed is None else len(computed), site.output.size // shape[-1]
+    width = size if form["matrix"] else columns_of(shape)
+    pixels = size // width * -(-width // fold)
     acc = stored[:, planes - 1].view(np.int8)
     if planes > 1:
         acc = acc.astype(np.int32)
     for plane in range(planes - 2, -1, -1):
         acc <<= 8
         acc |= stored[:, plane]
+    if carried is not None:
+        top = stored[:, planes - 1].view(np.int8).reshape(samples, len(carried), -1)
+        acc -= np.where(carried[:, None] >= 0, top[:, carried], 0).reshape(acc.shape)
     if isinstance(site.node.op, MatMul):
         rows = site.output.shape[-2]
         return _product_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
+    if form["strip"]:
+        strips = form["out_pixels"] // shape[1]
+        acc = acc.reshape(samples, form["out_tiles"], shape[1], strips, block)
+        acc = Strip(*form["strip"]).gathered(acc, (shape[1], shape[2], channels))
+        return _spread(acc.reshape(samples, *shape[:-1], channels), shape, computed)
     # [channel tile][pixel][block] to channels last.
     acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
     if fold > 1:
         acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
-    return acc.reshape(samples, *site.output.shape)
+    return _spread(acc.reshape(samples, *shape[:-1], channels), shape, computed)
+
+
+def _spread(acc: Array, shape: tuple[int, ...], computed: Array | None) -> Array:
+    """Return the accumulators of the channels `computed` as (S, *shape), with 0 for other channels."""
+    if computed is None:
+        return acc
+    every = np.zeros((len(acc), *shape), acc.dtype)
+    every[..., computed] = acc
+    return every
 
 
 def _finished(

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, pooled_span, spans, transfers
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, covered, pieces, pooled_span, spans, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -73,8 +76,8 @@ class Plan:
     """How a layer is cut: a group is `rows` x `columns` pixels of `outs` output channel tiles.
 
     A chunk is `sums` input channel tiles. `outside`: whether the outer loop is over image tiles ("space") or output
-    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: whether the
-    first or last group is cut into smaller ones, so that sums start earlier and less is left to store at the end.
+    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: how
+    often the first or last group is halved, so that sums start earlier and less is left to store at the end.
     """
 
     layer: Layer
@@ -86,13 +89,18 @@ class Plan:
     inp: int
     wgt: int
     acc: int
-    head: bool = False
-    tail: bool = False
+    head: int = 0
+    tail: int = 0
 
     @property
     def tapers(self) -> bool:
         """Whether groups are large enough for `head` and `tail` to cut them."""
-        return self.layer.pool is None and (self.columns if self.layer.matrix else self.rows) > 2
+        return self.layer.pool is None and (self.columns if self._axis else self.rows) > 2
+
+    @property
+    def _axis(self) -> int:
+        """The axis along which groups are cut: 0 for rows, 1 for columns."""
+        return int(self.layer.matrix or (self.layer.planes > 1 and self.rows <= 2))
 
     @property
     def keeps(self) -> bool:
@@ -161,16 +169,18 @@ class Plan:
         return columns * -(-self.layer.out[0] // self.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """Yield a group in three pieces, a half and two quarters; if `growing`, the half comes last.
+        """Yield a group in pieces: a half, a quarter and so on, the last two equal; if `growing`, in reverse order.
 
         If `growing`, each piece loads its own inputs, so that the first starts early. If not, all pieces use one load.
         """
-        axis = 1 if self.layer.matrix else 0
+        axis = self._axis
         whole = group.columns if axis else group.rows
-        half = -(-whole.extent // 2)
-        quarter = -(-(whole.extent - half) // 2)
-        sizes = tuple(size for size in (half, quarter, whole.extent - half - quarter) if size)
-        for part in pieces(self.layer, axis, whole, sizes[::-1] if growing else sizes, shared=not growing):
+        sizes, left = [], whole.extent
+        for _ in range(self.head if growing else self.tail):
+            sizes.append(-(-left // 2))
+            left -= sizes[-1]
+        parts = tuple(size for size in (*sizes, left) if size)
+        for part in pieces(self.layer, axis, whole, parts[::-1] if growing else parts, shared=not growing):
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
     def _chunks(self, index: int, outs: Range) -> tuple[Chunk, ...]:
@@ -209,7 +219,8 @@ class Plan:
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
             f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}"
             f"{self._pool()}\n"
-            f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
+            f"{f'first group halved {self.head} times; ' if self.head else ''}"
+            f"{f'last group halved {self.tail} times; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
             f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
@@ -220,6 +231,23 @@ class Plan:
             return ""
         shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
         return f"; largest of {pool.kernel[0]}x{pool.kernel[1]} sums, then requantised{shared}"
+
+
+def carried(plan: Plan) -> Array:
+    """Return the result tile whose top byte plane each result tile's sums contain in addition: int64 [tiles], -1: none.
+
+    The groups of a layer that `carries` do not clear accumulators that an earlier group used. There the earlier group
+    left its sums, shifted right by all byte planes but the last.
+    """
+    layer = plan.layer
+    found = np.full(layer.out_tiles * layer.out_pixels, -1)
+    if layer.carries:
+        left = np.full((plan.acc, plan.needs().acc), -1)
+        for turn, group in enumerate(plan.groups()):
+            tiles = np.concatenate([covered(part) for part in group.stores(layer)])
+            slot = left[turn % plan.acc, : len(tiles)]
+            found[tiles], slot[:] = slot, tiles
+    return found
 
 
 class Region(NamedTuple):
@@ -279,7 +307,7 @@ class Places:
 
     def __init__(self, config: Config, alone: bool) -> None:
         self._config, self._alone = config, alone
-        self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
+        self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
     def take(self, plan: Plan) -> Regions:
         """Return the on-chip memory regions of the next layer, whose plan is `plan`."""
@@ -299,9 +327,16 @@ class Places:
             self._region(
                 "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
             ),
-            Region(0, acc, plan.acc),
+            self._accumulators(plan, needs.acc),
             par._replace(base=first + par.base),
         )
+
+    def _accumulators(self, plan: Plan, need: int) -> Region:
+        """Return the accumulator slots of a layer; beside those of the layer before if its byte planes may be left."""
+        tiles = accumulator_tiles(self._config, plan.layer)
+        if self._alone or plan.layer.planes == 1 or self._config.stages > 3:
+            return Region(0, tiles // plan.acc, plan.acc)
+        return self._region("acc", tiles, need, plan.acc)
 
     def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> Region:
         if self._alone:

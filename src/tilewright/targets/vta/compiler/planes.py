@@ -6,79 +6,134 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
-from tilewright.targets.vta.compiler.plan import Group, Plan
+from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.plan import Group, Plan, Region
 from tilewright.targets.vta.compiler.work import Compute, Costs, Item, Store, shift
 
 
 class _Waiting(NamedTuple):
-    """A group in accumulator slot `acc`, whose byte plane `plane` may be shifted down from cycle `ready` on."""
+    """A group of layer number `owner`, in accumulator slot `acc`: its `plane` may be shifted from `ready` on."""
 
     ready: int
+    owner: int
+    layer: Layer
     group: Group
     acc: int
     plane: int
 
 
+class Pending:
+    """The byte planes of all layers that wait for their shifts, and the estimated times of the units.
+
+    Items are yielded with the index of their layer: the last shifts of a layer may run between the sums of the next.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        line = costs.config.pipeline
+        self.costs = costs
+        self.gemm, self.alu, self.store = line.gemm, line.alu, line.store
+        self.time = [0] * len(line.units)
+        self.port = 0  # cycle in which all reads so far have ended
+        self.waiting: deque[_Waiting] = deque()
+        self.regions: list[Region] = []  # the accumulators of layers that may wait
+
+    def rest(self) -> Iterator[tuple[int, Item]]:
+        """Yield all remaining shifts and stores of byte planes."""
+        while self.waiting:
+            yield from self.shift()
+
+    def run(self, steps: Sequence[Step], ready: int) -> None:
+        """Note ALU steps whose operands are ready in cycle `ready`."""
+        self.time[self.alu] = max(self.time[self.alu], ready) + sum(map(self.costs.step, steps))
+
+    def shift(self) -> Iterator[tuple[int, Item]]:
+        """Yield the first waiting shift and its store."""
+        ready, owner, layer, group, acc, plane = self.waiting.popleft()
+        steps = shift(group.tiles, self.costs.config.LOG_ACC_WIDTH)
+        self.run(steps, ready)
+        for run in runs(steps):
+            yield owner, Compute(run, acc)
+        yield owner, Store(acc, group, plane)
+        self.stored(owner, layer, group, acc, plane)
+
+    def stored(self, owner: int, layer: Layer, group: Group, acc: int, plane: int) -> int:
+        """Note a store after the ALU's last step; return the cycle in which it ends."""
+        costs = self.costs
+        spent = costs.box(group.stores(layer), costs.config.out)
+        start = max(self.time[self.store], self.time[self.alu] + costs.handover.core)
+        self.time[self.store] = start + spent + costs.handover.turn
+        done = start + spent + costs.handover.stored
+        if plane + 1 < layer.planes:
+            self.waiting.append(_Waiting(done, owner, layer, group, acc, plane + 1))
+        return done
+
+
 class Planes:
     """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
 
-    The time of that store is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
+    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed.
     """
 
-    def __init__(self, plan: Plan, costs: Costs) -> None:
-        self._layer, self._planes, self._costs = plan.layer, plan.layer.planes, costs
-        line = costs.config.pipeline
-        self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
-        self._time = [0] * len(line.units)
-        self._waiting: deque[_Waiting] = deque()
+    def __init__(self, index: int, plan: Plan, pending: Pending) -> None:
+        self._index, self._layer, self._pending = index, plan.layer, pending
+        self._arrival: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its data arrive
+        self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
         self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
 
-    def before(self, acc: int) -> Iterator[Item]:
+    def opened(self, where: Region) -> Iterator[tuple[int, Item]]:
+        """Begin the layer, with accumulators `where`. Yield the shifts and stores that cannot wait for its sums."""
+        known = self._pending
+        end = where.at(where.slots)
+        if self._layer.planes == 1 or any(where.base < old.at(old.slots) and old.base < end for old in known.regions):
+            yield from known.rest()
+            known.regions.clear()
+        known.regions.append(where)
+
+    def loads(self, name: str, slot: int, cycles: int) -> None:
+        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
+        known = self._pending
+        known.port = max(known.port, self._last.get((name, slot), 0)) + cycles
+        self._arrival[name, slot] = known.port + known.costs.latency
+
+    def before(self, acc: int) -> Iterator[tuple[int, Item]]:
         """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
-        while any(waiting.acc == acc for waiting in self._waiting):
+        known = self._pending
+        while any(waiting.acc == acc and waiting.owner == self._index for waiting in known.waiting):
             yield from self._shift()
-        while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
+        while known.waiting and known.waiting[0].ready <= max(known.time[known.alu], self._free[acc]):
             yield from self._shift()
-        self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
+        known.time[known.gemm] = max(known.time[known.gemm], self._free[acc])
 
-    def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
+    def placed(
+        self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
+    ) -> Iterator[tuple[int, Item]]:
         """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
+        known, slots = self._pending, (("inp", inp), ("wgt", wgt))
+        arrival = max(self._arrival.get(slot, 0) for slot in slots)
         for run in sums:
-            while self._waiting and self._waiting[0].ready <= max(self._time[self._gemm], self._time[self._alu]):
+            while known.waiting and known.waiting[0].ready <= max(
+                known.time[known.gemm], arrival, known.time[known.alu]
+            ):
                 yield from self._shift()
-            if self._planes > 1:
-                self._time[self._gemm] += sum(map(self._costs.step, run.steps))
-            yield Compute(run, acc, inp, wgt)
+            if self._layer.planes > 1:
+                start = max(known.time[known.gemm], arrival)
+                known.time[known.gemm] = start + sum(map(known.costs.step, run.steps))
+                self._last.update(dict.fromkeys(slots, known.time[known.gemm]))
+            yield self._index, Compute(run, acc, inp, wgt, pieces=pieces)
 
-    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
+    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
         """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
-        if self._planes > 1:
-            self._run(steps, self._time[self._gemm])
-        return self._put(group, acc, 0)
+        yield self._index, Store(acc, group, 0)
+        if self._layer.planes > 1:
+            self._pending.run(steps, self._pending.time[self._pending.gemm])
+            self._pending.stored(self._index, self._layer, group, acc, 0)
 
-    def rest(self) -> Iterator[Item]:
-        """Yield all remaining shifts and stores of byte planes."""
-        while self._waiting:
-            yield from self._shift()
-
-    def _run(self, steps: Sequence[Step], ready: int) -> None:
-        self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
-
-    def _shift(self) -> Iterator[Item]:
-        ready, group, acc, plane = self._waiting.popleft()
-        steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
-        self._run(steps, ready)
-        for run in runs(steps):
-            yield Compute(run, acc)
-        yield from self._put(group, acc, plane)
-
-    def _put(self, group: Group, acc: int, plane: int) -> Iterator[Item]:
-        yield Store(acc, group, plane)
-        if self._planes > 1:
-            spent = self._costs.latency + self._costs.box(group.stores(self._layer), self._costs.config.out)
-            done = self._time[self._store] = max(self._time[self._store], self._time[self._alu]) + spent
-            if plane + 1 < self._planes:
-                self._waiting.append(_Waiting(done, group, acc, plane + 1))
-            else:  # a single compute unit also writes out: the slot is busy until stored
-                self._free[acc] = done if self._gemm == self._alu else self._time[self._alu]
+    def _shift(self) -> Iterator[tuple[int, Item]]:
+        known, first = self._pending, self._pending.waiting[0]
+        yield from known.shift()
+        if first.owner == self._index and first.plane + 1 == self._layer.planes:
+            # The slot is busy until stored where one compute unit also writes out.
+            stored = known.time[known.store] - known.costs.handover.turn + known.costs.handover.stored
+            self._free[first.acc] = stored if known.gemm == known.alu else known.time[known.alu]

@@ -34,18 +34,26 @@ from tilewright.targets.vta.timing import MODELS, Intervals
 CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
+#: Most GEMM micro-ops of a layer for which a longer search pays off, if it stores several byte planes.
+SMALL = 20_000
+#: The same budgets for such layers; OVERHEAD for them; and the number of plans with variants.
+FINE_EFFORT, FINE_REFINING, FINE_OVERHEAD, FINE_REFINED = 4000, 3000, 0.5, 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
 #: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
-HANDOVER = 40
+HANDOVER, FINE_HANDOVER = 40, 10
 #: Number of best plans whose variants are timed.
 REFINED = 2
+#: How often the first and the last group are halved in these variants; the last group's byte planes take long to store.
+CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
 #: Least number of groups timed at the end of a layer; at the start, twice as many.
 FEW = 3
 #: Numbers of slots to try, largest first: of equal bounds, the first is taken.
 INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
+#: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
+MORE_SLOTS = (16, 8)
 #: Empty footprints: times do not depend on where data are.
 NOWHERE = Footprints.of(())
 
@@ -73,9 +81,11 @@ def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 @lru_cache(maxsize=1024)
 def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), EFFORT, WORTH, LEAST)
-    variants = [(0.0, variant) for _, plan in made[:REFINED] for variant in _variants(plan)]
-    made += finalists(variants, lambda plan: score(plan, config, timing), REFINING)
+    fine = _fine(layer)
+    effort, refining, refined = (FINE_EFFORT, FINE_REFINING, FINE_REFINED) if fine else (EFFORT, REFINING, REFINED)
+    made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
+    variants = [(0.0, variant) for _, plan in made[:refined] for variant in _variants(plan)]
+    made += finalists(variants, lambda plan: score(plan, config, timing), refining)
     return tuple(plan for _, plan in sorted(made, key=lambda item: item[0]))
 
 
@@ -94,18 +104,33 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     made = alone(plan, walk, config)
     known = trace_of(made, config, timing)
     ends = np.cumsum(made.instructions)  # by item
-    cycles = known.cycles + OVERHEAD * int(ends[-1])
+    overhead = _overhead(plan.layer)
+    cycles = known.cycles + overhead * int(ends[-1])
     if left_out:  # each takes as long as the last of the first groups
         turn = first // plan.period // 2 * plan.period
         begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
         spent = known.end[np.searchsorted(made.item, end)] - known.end[np.searchsorted(made.item, begin)]
-        cycles += left_out * (spent + OVERHEAD * (ends[end] - ends[begin])) / turn
+        cycles += left_out * (spent + overhead * (ends[end] - ends[begin])) / turn
     return cycles, len(made.item)
+
+
+@lru_cache(maxsize=1024)
+def _fine(layer: Layer) -> bool:
+    """Return whether to search long for a layer's plan: a small one, which stores several byte planes."""
+    return layer.planes > 1 and layer.gemm_uops() <= SMALL
+
+
+def _overhead(layer: Layer) -> float:
+    """Return the assumed cycles of an instruction, besides those that are timed.
+
+    The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
+    """
+    return FINE_OVERHEAD if _fine(layer) else OVERHEAD
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
     """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
-    for head, tail in ((False, True), (True, False), (True, True)) if plan.tapers else ():
+    for head, tail in (FINE_CUTS if _fine(plan.layer) else CUTS) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 
@@ -114,9 +139,10 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
-    for i in np.argsort(bounds + HANDOVER * _handovers(layer, grid), kind="stable").tolist():
+    waiting = (FINE_HANDOVER if _fine(layer) else HANDOVER) * _handovers(layer, grid)
+    for i in np.argsort(bounds + waiting, kind="stable").tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
-        if (cut := (rows, columns, outs, sums)) not in seen:
+        if (cut := (rows, columns, outs, sums, outside * _fine(layer))) not in seen:
             seen.add(cut)
             plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
             yield float(bounds[i]), plan
@@ -139,9 +165,9 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
         outs=outs,
         sums=sums,
         channels=np.array([0, 1]),
-        inp=np.array([n for n in INP_SLOTS if n <= config.inp.depth]),
+        inp=np.array([n for n in MORE_SLOTS * _fine(layer) + INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in _acc_slots(config) if n <= config.acc.depth]),
+        acc=np.array([n for n in _acc_slots(config, _fine(layer)) if n <= config.acc.depth]),
     )
     grid = {name: values[every["tile"]] for name, values in tiles.items()} | every
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
@@ -159,9 +185,13 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     return {name: values[fits] for name, values in grid.items()}
 
 
-def _acc_slots(config: Config) -> tuple[int, ...]:
+def _acc_slots(config: Config, fine: bool) -> tuple[int, ...]:
     """Return the slot counts of acc to try: their tokens fit a queue and, with stages=4, no two slots share a bank."""
-    counts = (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
+    counts = (
+        ((4, 3, 2, 1) if fine else (3, 2, 1))
+        if config.stages == 3
+        else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
+    )
     return tuple(n for n in counts if n <= config.token_depth)
 
 
@@ -246,7 +276,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     cleared = (
         outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
     )
-    cleared = cleared * (layer.start == "zero") + outputs * bool(added)
+    cleared = cleared * (layer.start == "zero" and not layer.carries) + outputs * bool(added)
     gemm = (macs * layer.operands + cleared) * own.gemm * again
     alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
     alone = config.stages == 3
@@ -269,7 +299,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     total = np.maximum(total, first + compute / groups + store)
     total = np.where((grid["inp"] == 1) & (inp_loads > 1), np.maximum(total, compute + inp_loads * inp + last), total)
     total = np.where(grid["acc"] == 1, np.maximum(total, first + compute + store), total)
-    return np.asarray(total + OVERHEAD * instructions, np.float64)
+    return np.asarray(total + _overhead(layer) * instructions, np.float64)
 
 
 def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:

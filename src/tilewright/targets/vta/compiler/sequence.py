@@ -18,7 +18,7 @@ from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
-from tilewright.targets.vta.compiler.planes import Planes
+from tilewright.targets.vta.compiler.planes import Pending, Planes
 from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
@@ -31,6 +31,7 @@ from tilewright.targets.vta.compiler.work import (
     LoadParameters,
     LoadResidual,
     LoadWeights,
+    clear,
     closing,
     copy,
     costs_of,
@@ -39,6 +40,9 @@ from tilewright.targets.vta.compiler.work import (
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
+
+#: Accumulator tiles that are cleared at most while a launch's first loads arrive.
+IDLE = 256
 
 
 class Stage(NamedTuple):
@@ -102,6 +106,8 @@ class _State:
 
     `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
     `residual`: as `sources`, of the residual. `joined`: the groups, by number, whose residual was added to their sums.
+    `first`: the number of the first group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if
+    it `carries`. `pieces`: by weight slot, the pieces in which its chunk was loaded.
     """
 
     index: int
@@ -111,6 +117,9 @@ class _State:
     limit: int
     listed: int
     planes: Planes
+    first: int
+    cleared: list[int]
+    pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
     known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
     sources: list[Array] = field(default_factory=list)
     residual: list[Array] = field(default_factory=list)
@@ -137,6 +146,8 @@ class Walk:
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
         self._groups = 0
+        self._pending = Pending(costs)
+        self._loaded: list[tuple[str, int, Load]] = []  # new loads: memory, slot
         self._last: tuple[int, int, _State, _Task] | None = None  # what is not appended yet; its first and end tile
         self._state: _State
 
@@ -151,7 +162,11 @@ class Walk:
         limit = max(1, config.uop.depth // 4)
         listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
         self._plans.append(stage.plan)
-        state = _State(len(self._plans) - 1, stage.plan, where, held, limit, listed, Planes(stage.plan, self.costs))
+        index, cleared = len(self._plans) - 1, [0] * stage.plan.acc
+        planes = Planes(index, stage.plan, self._pending)
+        state = _State(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared)
+        self.work.extend(planes.opened(where.acc))
+        groups = list(groups)
         ahead = line.gemm != line.alu and layer.start != "zero"
         above: Span | None = None
         for group in groups:
@@ -163,6 +178,8 @@ class Walk:
             self._state = state
             task = _Task(self._groups, group, acc, before, self._open(group, acc), above)
             self.finish(state, task)
+            if self._groups == 1 and layer.carries:
+                self._clear(groups)
             if not state.sources:
                 state.sources.extend(np.concatenate([self._stored[index] for index in made]) for made in stage.reads)
             if not state.residual and stage.residual:
@@ -172,8 +189,11 @@ class Walk:
                 self.finish()
             above = group.rows
         self._state = state
-        if not ahead:
-            self._put(state.planes.rest())
+
+    def end(self) -> None:
+        """Append all work that is left after the last layer."""
+        self.finish()
+        self.work.extend(self._pending.rest())
 
     def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
         """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
@@ -186,15 +206,20 @@ class Walk:
         """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
         state, layer = self._state, self._state.plan.layer
         base, par = state.where.acc.at(acc), -1
-        self._put(state.planes.before(acc))
+        self.work.extend(state.planes.before(acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
         found = int(self._found[base : base + group.sums].min())
-        run = runs(opening(layer, group, found, state.listed))
+        done = state.cleared[acc]
+        if layer.carries:
+            run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())
+            state.cleared[acc] = max(done, group.tiles)
+        else:
+            run = runs(opening(layer, group, found, state.listed))
         if layer.start == "bias":
             self._put(Compute(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
         else:
-            self._put(state.planes.placed(run, acc))
+            self.work.extend(state.planes.placed(run, acc))
         if layer.start == "zero":
             self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
         else:
@@ -221,16 +246,20 @@ class Walk:
             if early and following and left <= 0:
                 self._add_residual(following, early)
                 following = None
-            inp, wgt = self._inputs(group, chunk), self._weights(chunk.weights)
-            key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
-            if key not in state.known:
-                state.known[key] = runs(sums(state.plan, group, chunk, state.limit), apart)
-            self._put(planes.placed(state.known[key], acc, inp, wgt))
+            inp = self._inputs(group, chunk)
+            if task.number == state.first and self._in_pieces(chunk):
+                wgt = self._begin(group, chunk, acc, inp)
+            else:
+                wgt = self._weights(chunk.weights)
+                self._note_loads()
+                key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
+                if key not in state.known:
+                    state.known[key] = runs(sums(state.plan, group, chunk, state.limit), apart)
+                self.work.extend(planes.placed(state.known[key], acc, inp, wgt, state.pieces.get(wgt, ())))
+                if left > 0:
+                    left -= sum(self.costs.step(step) for run in state.known[key] for step in run.steps)
             self._use("inp", inp)
             self._use("wgt", wgt)
-            left -= (
-                sum(map(self.costs.step, (step for run in state.known[key] for step in run.steps))) if left > 0 else 0
-            )
         if early and following:
             self._add_residual(following, early)
         late = layer.residual if layer.residual and layer.residual.after is not None else None
@@ -241,11 +270,59 @@ class Walk:
         self._put_steps(rest, task, par, apart)
         if par >= 0 and not in_slots(self._config):
             self._use("par", par)
-        self._put(planes.stored(group, acc, last))
+        self.work.extend(planes.stored(group, acc, last))
         if layer.codes:
             base = state.where.acc.at(acc)
             self._found[base : base + group.tiles] = CLIPPED
         self._note_stored(group)
+
+    def _clear(self, groups: Sequence[Group]) -> None:
+        """Append the clearing of the other accumulator slots, while the first group waits for its loads."""
+        cleared = self._state.cleared
+        left = IDLE - cleared[0]
+        for slot in range(1, len(cleared)):
+            tiles = max((group.tiles for group in groups[slot :: len(cleared)]), default=0)
+            if 0 < tiles <= left:
+                left -= tiles
+                cleared[slot] = tiles
+                self._put(Compute(run, slot) for run in runs((clear(tiles),)))
+
+    def _in_pieces(self, chunk: Chunk) -> bool:
+        """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
+        plan = self._state.plan
+        layer, rows = plan.layer, plan.layer.window.kernel[0]
+        if layer.planes == 1 or rows == 1 or layer.shared or plan.weight_tiles(chunk.weights) != layer.taps:
+            return False
+        fits = plan.inp + plan.wgt * rows <= self._config.token_depth  # each load may push a token
+        return fits and self._state.held["wgt"].find(chunk.weights) is None
+
+    def _begin(self, group: Group, chunk: Chunk, acc: int, inp: int) -> int:
+        """Append the sums of a chunk for the first group, a row of the kernel at a time, each after its weights.
+
+        Return the weight slot.
+        """
+        state = self._state
+        slot, (height, width) = state.held["wgt"].take(chunk.weights), state.plan.layer.window.kernel
+        pieces = state.pieces[slot] = tuple(Range(y * width, width) for y in range(height))
+        used = {
+            taps.first + k: taps._replace(first=taps.first + k, size=1)
+            for taps in group.rows.taps
+            for k in range(taps.size)
+        }
+        for y in sorted(range(height), key=lambda y: (y not in used, y)):
+            self._load("wgt", slot, LoadWeights(slot, chunk.weights, pieces[y], True))
+            self._note_loads()
+            if y in used:
+                row = group._replace(rows=group.rows._replace(taps=(used[y],)))
+                run = runs(sums(state.plan, row, chunk, state.limit), True)
+                self.work.extend(state.planes.placed(run, acc, inp, slot, (pieces[y],)))
+        return slot
+
+    def _note_loads(self) -> None:
+        """Tell the order of byte planes which loads were added."""
+        for name, slot, load in self._loaded:
+            self._state.planes.loads(name, slot, self.load_cycles(load))
+        self._loaded.clear()
 
     def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
         """Append ALU steps on a group's accumulators."""
@@ -263,7 +340,7 @@ class Walk:
             self._load("wgt", wgt, LoadWeights(wgt, len(state.plan.weight_chunks), Range(0, 1)))
         self._load("inp", inp, LoadResidual(inp, group), source)
         first, *rest = runs(residual_steps(residual, group.tiles))
-        self._put(state.planes.placed((first,), task.acc, inp, wgt))
+        self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
         self._use("inp", inp)
         self._use("wgt", wgt)
         self._put(Compute(run, task.acc) for run in rest)
@@ -284,6 +361,7 @@ class Walk:
         slot = self._state.held["wgt"].find(chunk)
         if slot is None:
             slot = self._state.held["wgt"].take(chunk)
+            self._state.pieces.pop(slot, None)
             self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
         return slot
 
@@ -334,6 +412,7 @@ class Walk:
             again, stored = group + self._state.plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
             self.loads.append(Load(max(free, at, stored + 1), need, self._state.index, item, free, stored))
+        self._loaded.append((name, slot, self.loads[-1]))
 
     def _use(self, name: str, slot: int) -> None:
         region: Region = getattr(self._state.where, name)
@@ -377,7 +456,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
         walk.layer(stage, where, stage.plan.groups())
-    walk.finish()
+    walk.end()
     return walk
 
 
@@ -386,7 +465,7 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)
-    walk.finish()
+    walk.end()
     return walk
 
 

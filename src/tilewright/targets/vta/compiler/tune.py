@@ -30,6 +30,8 @@ from tilewright.targets.vta.config import Config
 WAYS, ORDERS = ((False, True), (True, True), (False, False), (True, False)), 3
 #: Steps above which a program gets fewer orders and no other plans; above which loads go between runs, not steps.
 LONG, FINE = 4000, 40_000
+#: Steps up to which a program with several layers is tried with plans that hold more sums on chip.
+SHORT = 1000
 #: Budget of instructions to time in each search; plans tried per layer; layers without a gain before the end.
 EFFORT, TRIED, LAYERS = 20_000, 6, 2
 #: A late load is tried ahead of this many earlier loads that wait, the closest first.
@@ -156,7 +158,15 @@ class _Chain:
                 break
             seen.add(layer)
             before = best.cycles
-            for plan in ranked(layer, self.config, self.timing)[:TRIED]:
+            plans = ranked(layer, self.config, self.timing)
+            if (
+                layer.planes > 1 and len(best.stages) > 1 and best.walk.steps <= SHORT
+            ):  # the more sums a layer leaves on chip, the more overlap
+                roomy = sorted(plans, key=lambda plan: -plan.acc * plan.needs().acc)
+                plans = (*plans[:TRIED], *roomy[:TRIED])
+            else:
+                plans = plans[:TRIED]
+            for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))
                     if stage.plan.layer.canonical == layer
@@ -330,7 +340,7 @@ def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | No
     """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None
-    if not isinstance(load.item, LoadWeights):
+    if not isinstance(load.item, LoadWeights) or load.item.piece:
         return None, load
     tiles = load.item.tiles
     count = min(int(cycles * tiles.size / walk.load_cycles(load)), tiles.size - 1)

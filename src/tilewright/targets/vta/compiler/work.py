@@ -28,7 +28,7 @@ from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
-from tilewright.targets.vta.timing import MODELS, Intervals, Timing
+from tilewright.targets.vta.timing import MODELS, Handover, Intervals, Timing
 
 #: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
@@ -65,18 +65,21 @@ class LoadParameters(NamedTuple):
 class LoadWeights(NamedTuple):
     """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
 
-    The tile for residuals follows the last chunk, as a chunk of its own.
+    `piece`: the runs that use the chunk name its pieces (Compute.pieces), and need not wait for other pieces. The tile
+    for residuals follows the last chunk, as a chunk of its own.
     """
 
     slot: int
     chunk: int
     tiles: Range
+    piece: bool = False
 
 
 class Compute(NamedTuple):
     """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
 
-    `above`: the accumulator slot of the previous group.
+    `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that it may read, if
+    they are loaded as pieces; () for the whole slot.
     """
 
     run: Run
@@ -85,6 +88,7 @@ class Compute(NamedTuple):
     wgt: int = -1
     par: int = -1
     above: int = -1
+    pieces: tuple[Range, ...] = ()
 
 
 class Store(NamedTuple):
@@ -99,10 +103,10 @@ Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | Compute | Stor
 
 
 @lru_cache(maxsize=1024)
-def clear(tiles: int) -> Step:
-    """Return the GEMM step that clears the first `tiles` tiles of an accumulator slot."""
-    start = np.zeros(1, np.int64)
-    return Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
+def clear(tiles: int, first: int = 0) -> Step:
+    """Return the GEMM step that clears `tiles` tiles of an accumulator slot, starting at the slot's tile `first`."""
+    none = np.zeros(1, np.int64)
+    return Step(Kernel(none + first, none, none, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
 
 
 @lru_cache(maxsize=1024)
@@ -239,6 +243,10 @@ class Costs:
         """Cycles from the request of a transfer to its first data."""
         port = self.timing.channel(self.config)
         return port.latency if port.burst else 0
+
+    @cached_property
+    def handover(self) -> Handover:
+        return self.timing.handover(self.config)
 
     @cached_property
     def row(self) -> int:

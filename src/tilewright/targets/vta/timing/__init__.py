@@ -1,5 +1,5 @@
 """The cycles of VTA instructions under named timing models, and a lower bound for every schedule."""
 
-from tilewright.targets.vta.timing.model import DEFAULT, MODELS, Intervals, Timing
+from tilewright.targets.vta.timing.model import DEFAULT, MODELS, Handover, Intervals, Timing
 
-__all__ = ["DEFAULT", "MODELS", "Intervals", "Timing"]
+__all__ = ["DEFAULT", "MODELS", "Handover", "Intervals", "Timing"]

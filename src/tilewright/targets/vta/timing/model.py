@@ -54,6 +54,18 @@ class Intervals(NamedTuple):
         return self.alu_immediate if immediate else self.alu
 
 
+class Handover(NamedTuple):
+    """Cycles between the units of a machine, for a schedule's estimates; a store of n beats starts in cycle 0.
+
+    `core`: from the last micro-op's cycle to the end of its instruction. `turn`: the next store starts in cycle
+    n + turn. `stored`: the store ends in cycle n + stored.
+    """
+
+    core: int
+    turn: int
+    stored: int
+
+
 @dataclass(frozen=True)
 class Timing:
     """A timing model; numbers are cycles. A machine with few ALU lanes or narrow SRAM ports has longer intervals."""
@@ -67,6 +79,7 @@ class Timing:
     source: TimingModel
     channel: Callable[[Config], Channel]
     simulated: Callable[[Elaborated, Timing], Simulated]
+    handover: Callable[[Config], Handover]
     tokens_wait: bool = True  # a push waits while its queue is full
 
     def intervals(self, config: Config) -> Intervals:
@@ -212,6 +225,12 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
     return Simulated(costs, timing.channel(config), fetch, Units(room=1, outstanding=OUTSTANDING))
 
 
+def _handover(config: Config) -> Handover:
+    """Return the handovers of our gateware with three stages."""
+    turn = LEAD + W_LATENCY
+    return Handover(CORE, turn - READ_AHEAD, turn + RESPONSE + max(1, config.dram_latency))
+
+
 def _channel(config: Config) -> Channel:
     """Return the DRAM port of our gateware."""
     latency = AR_LATENCY + max(1, config.dram_latency) + R_LATENCY
@@ -296,6 +315,7 @@ TILEWRIGHT = Timing(
     ),
     channel=_channel,
     simulated=_gateware,
+    handover=_handover,
 )
 
 
@@ -338,6 +358,7 @@ HLS = Timing(
     ),
     channel=lambda config: Channel(config.bus_bits // 8, config.dram_latency),
     simulated=_hls,
+    handover=lambda config: Handover(0, 2 * config.dram_latency, 2 * config.dram_latency),
 )
 
 
@@ -375,6 +396,7 @@ IDEAL = Timing(
     ),
     channel=lambda config: Channel(config.bus_bits // 8, 0, burst=0),
     simulated=_ideal,
+    handover=lambda config: Handover(0, 0, 0),
     tokens_wait=False,
 )
 

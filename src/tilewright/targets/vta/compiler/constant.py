@@ -1,0 +1,180 @@
+"""Proven ranges of codes, per channel, and the channels that a layer on the machine need not compute.
+
+Trained networks have channels whose code is the same for every input, because rounding and clamping leave only one
+value. Such a channel is neither computed nor read as an input: the host inserts the constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ops import AveragePool2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Reshape
+from tilewright.graph.ops.linear import centre
+from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
+from tilewright.targets.vta.compiler.lowered import (
+    CODE_DTYPES,
+    CODE_MAX,
+    CODE_MIN,
+    Bounds,
+    held_offset,
+    held_zero_point,
+)
+
+
+class Kept(NamedTuple):
+    """The part of a linear layer that the machine computes.
+
+    `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
+    `inputs`, `outputs` int64: the kept channels; None if all. `per_tap` int64 (O, T): the kept sums minus the centred
+    sums, for each tap inside the image. `fixed` int64 (O): the centred sums that replace those of constant outputs;
+    `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes that the machine holds.
+    """
+
+    w: Array
+    start: Array
+    inputs: Array | None
+    outputs: Array | None
+    per_tap: Array
+    fixed: Array
+    constant: Array
+    low: Array
+    high: Array
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """The lowest and the highest sum that the machine computes, over any subset of the taps; 0 lies between."""
+        low, high = (_read(end, self.start, self.w.shape[2]) for end in (self.low, self.high))
+        least, most = sums_of(self.w.astype(np.int64), low, high, padded=True)
+        return int(least.min()), int(most.max())
+
+    def corrected(self, correction: Array) -> Array:
+        """Return the correction of the kept sums, int32 [row class, column class, O], with that of constant outputs."""
+        return np.where(self.constant, -self.fixed, correction).astype(np.int32)
+
+
+def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
+    """Return the proven ranges of tensors by name, for those whose ranges are narrower than their dtype's."""
+    found: dict[str, Bounds] = {}
+    for site in graph.sites():
+        op, x = site.node.op, site.inputs[0] if site.inputs else None
+        if isinstance(op, Linear):
+            if made := _of_linear(site, op, rounding, found):
+                found[site.output.name] = made
+        elif x is not None and x.name in found:
+            pool = isinstance(op, AveragePool2D | MaxPool2D) and op.activation == "none"
+            if pool or (isinstance(op, Reshape) and x.shape[-1:] == site.output.shape[-1:]):
+                found[site.output.name] = found[x.name]
+    return found
+
+
+def codes_of(tensor: Tensor, known: Mapping[str, Bounds]) -> Bounds:
+    """Return the range of each channel of an 8-bit tensor, whose channels are its last axis."""
+    if tensor.name in known:
+        return known[tensor.name]
+    limits = np.iinfo(tensor.dtype)
+    channels = tensor.shape[-1]
+    return Bounds(np.full(channels, limits.min, np.int64), np.full(channels, limits.max, np.int64))
+
+
+def sums_of(w: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
+    """Return the lowest and highest sum of each output, int64 (O), for weights (O, T, K) and values in `low`..`high`.
+
+    `low` and `high` are broadcast to w. `padded`: taps may lie outside the image, where they add nothing.
+    """
+    ends = np.stack([w * low, w * high])
+    least, most = ends.min(axis=0), ends.max(axis=0)
+    if padded:
+        least, most = np.minimum(least, 0), np.maximum(most, 0)
+    return least.sum(axis=(1, 2)), most.sum(axis=(1, 2))
+
+
+def _read(low: Array, start: Array, depth: int) -> Array:
+    """Return a value per input channel, [channels], as (O, 1, K): one for each input channel that an output reads."""
+    found: Array = low[start[:, None] + np.arange(depth)][:, None, :]
+    return found
+
+
+def _weights(site: Site, op: Linear) -> tuple[Array, Array]:
+    """Return the centred weights of an operator, int64 (O, T, K), and each output's first input channel, int64 (O)."""
+    w = centre(site.constant(1), site.input(1)).astype(np.int64)
+    channels = site.input(0).shape[-1]
+    if isinstance(op, DepthwiseConv2D):
+        outputs = w.shape[3]
+        return w.reshape(-1, outputs).T[:, :, None], np.arange(outputs) // (outputs // channels)
+    outputs, depth = w.shape[0], w.shape[-1]
+    groups = 1 if isinstance(op, FullyConnected) else channels // depth
+    return w.reshape(outputs, -1, depth), np.arange(outputs) // (outputs // groups) * depth
+
+
+def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, Bounds]) -> Bounds | None:
+    """Return the ranges of an operator's output; None if unknown: the rule may not be monotonic, or sums may wrap."""
+    x, bias, out = site.input(0), site.optional(2), site.output
+    if (
+        op.shift is not None
+        or op.residual(site)
+        or x.dtype not in CODE_DTYPES
+        or out.dtype not in CODE_DTYPES
+        or site.input(1).data is None
+    ):
+        return None
+    if bias is not None and bias.data is None:
+        return None
+    w, start = _weights(site, op)
+    if isinstance(op, FullyConnected) and x.shape[-1] != w.shape[2]:
+        return None
+    low, high = centred_sums(site, w, start, known)
+    added = np.abs(bias.data.astype(np.int64)).max() if bias is not None and bias.data is not None else 0
+    requant = Requant.of_product(x, site.input(1), out, op.activation, rounding.delegated)
+    if max(high.max(), -low.min()) + added > INT32_MAX or (requant.real >= 1).any():
+        return None
+    ends = op.finish(site, np.stack([low, high]).astype(np.int32), rounding).astype(np.int64)
+    return Bounds(ends[0], ends[1])
+
+
+def centred_sums(site: Site, w: Array, start: Array, known: Mapping[str, Bounds]) -> tuple[Array, Array]:
+    """Return the lowest and highest sum of codes less the zero point, int64 (O), for weights (O, T, K)."""
+    x = site.input(0)
+    codes, window = codes_of(x, known), getattr(site.node.op, "window", None)
+    low, high = (_read(end - x.zero_point, start, w.shape[2]) for end in codes)
+    return sums_of(w, low, high, padded=bool(window and any(window.padding)))
+
+
+def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None) -> Kept:
+    """Return the part of a layer with weights w (O, T, K) that the machine computes; `known`: see `ranges`.
+
+    Output channel o reads K input channels from `start[o]` on. At least one input and one output are kept.
+    """
+    x, zero_point = site.input(0), held_zero_point(site.input(0))
+    outputs, depth = len(w), w.shape[2]
+    per_tap = w.sum(axis=2, dtype=np.int64) * zero_point
+    alone = depth == 1 and np.array_equal(start, np.arange(outputs))
+    channels = int(start[-1]) + depth  # those of a matrix row, which may join several pixels
+    full = x.shape[-1] == channels and (depth == channels or alone)
+    if known is None or not full or (x.name not in known and site.output.name not in known):
+        end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
+        none = np.zeros(outputs, np.int64)
+        return Kept(w, start, None, None, per_tap, none, none > 0, *end)
+    codes, made = codes_of(x, known), codes_of(site.output, known)
+    fixed = centred_sums(site, w.astype(np.int64), start, known)[0]
+    needed, read = ~made.constant, ~codes.constant
+    held = codes.low - held_offset(x)
+    if alone:
+        both = needed & read
+        both[0] |= not both.any()
+        inputs = result = np.flatnonzero(both)
+        per_tap -= np.where(~both[:, None], w[:, :, 0] * held[:, None], 0)
+        w, start = w[both], np.arange(len(inputs))
+    else:
+        read[0] |= not read.any()
+        needed[0] |= not needed.any()
+        inputs, result = np.flatnonzero(read), np.flatnonzero(needed)
+        per_tap -= (w[:, :, ~read] * held[~read]).sum(axis=2, dtype=np.int64)
+        w, start = w[needed][:, :, read], np.zeros(len(result), np.int64)
+    low, high = (end[inputs] - held_offset(x) for end in codes)
+    constant = made.constant & ~np.isin(np.arange(outputs), result)
+    return Kept(w, start, inputs, result, per_tap, fixed, constant, low, high)

@@ -1,0 +1,114 @@
+"""Strips: a tile holds neighbouring pixels of an image row, for few channels; weight tiles are Toeplitz matrices.
+
+A depthwise layer with 16 channels of one pixel in a tile uses the diagonal of its weight tiles, and needs a micro-op
+for each tap. With pixels in the lanes, one weight tile applies a whole row of the kernel. The host lays out the strips;
+neighbouring strips overlap, so that each output strip reads one input strip per kernel row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Window
+from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.lowered import Strip, Width, packing, tiles_of
+from tilewright.targets.vta.config import Config
+
+
+class Made(NamedTuple):
+    """A layer of strips, with its weight tiles (see lowered.Lowered) and the layout of its strips."""
+
+    layer: Layer
+    tiles: Array
+    strip: Strip
+
+
+def least_cycles(layer: Layer, config: Config) -> int:
+    """Return a lower bound of a layer's cycles: those of GEMM and ALU, of its reads or of its writes.
+
+    Each input tile and each weight tile is read at least once, each byte plane stored once.
+    """
+    tiles, beat = layer.out_tiles * layer.out_pixels, config.bus_bits // 8
+    work = layer.gemm_uops() + tiles * (layer.planes - int(layer.carries))
+    weights = (layer.depth * layer.out_tiles if layer.link != "banded" else layer.in_tiles) * layer.taps
+    read = layer.in_tiles * layer.size[0] * layer.size[1] * config.inp.tile_bytes + weights * config.wgt.tile_bytes
+    return max(work, read // beat, tiles * layer.planes * config.out.tile_bytes // beat)
+
+
+def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Made]:
+    """Yield the forms in strips of a convolution with weights w (O, T, K), if it is depthwise or has few channels.
+
+    Output channel o reads K input channels from `start[o]` on.
+    """
+    outputs, _, depth = w.shape
+    alone = depth == 1 and np.array_equal(start, np.arange(outputs))
+    if not alone and start.any():
+        return
+    columns = site.output.shape[2]
+    for channels in range(1, config.block + 1) if alone else (depth,):
+        made = channels if alone else outputs
+        if channels > config.block or made > config.block or (alone and channels > outputs):
+            continue
+        if strip := _widest(site.input(0).shape[2], columns, channels, made, window, config.block):
+            yield _made(site, w, alone, strip, window, width, config)
+
+
+def _widest(width: int, columns: int, channels: int, outputs: int, window: Window, block: int) -> Strip | None:
+    """Return the layout with the fewest strips for an image of `width` columns; None if no strip fits a tile."""
+    stride, left = window.stride[1], window.padding[2]
+    if (columns - 1) * outputs + outputs <= block and width * channels <= block:
+        return Strip(width, columns, channels, outputs, 0, 0)
+    pixels = min(block // outputs, (block // channels - window.extent[1]) // stride + 1, columns)
+    if pixels < 1:
+        return None
+    pixels = -(-columns // -(-columns // pixels))  # strips of equal length
+    reads = (pixels - 1) * stride + window.extent[1]
+    return Strip(reads, pixels, channels, outputs, -left, pixels * stride)
+
+
+def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config) -> Made:
+    (height, wide), block = window.kernel, config.block
+    outputs = len(w)
+    tiles = -(-outputs // strip.outputs)
+    strips = -(-site.output.shape[2] // strip.writes)
+    by_tap = np.zeros((tiles * strip.outputs, height, wide, w.shape[2]), w.dtype)
+    by_tap[:outputs] = w.reshape(outputs, height, wide, -1)
+    by_tap = by_tap.reshape(tiles, strip.outputs, height, wide, -1)
+    lanes = np.zeros((tiles, block, height, block), w.dtype)
+    own = np.arange(strip.outputs)
+    first = -window.padding[2] - strip.first  # lane pixel of the first output's first tap
+    for pixel, tap in np.ndindex(strip.writes, wide):
+        read = first + pixel * window.stride[1] + tap * window.dilation[1]
+        if not 0 <= read < strip.reads:
+            continue
+        rows, at = pixel * strip.outputs + own, read * strip.channels
+        if alone:
+            lanes[:, rows, :, at + own] = by_tap[:, :, :, tap, 0].transpose(1, 0, 2)
+        else:
+            lanes[:, pixel * strip.outputs : (pixel + 1) * strip.outputs, :, at : at + strip.channels] = by_tap[
+                :, :, :, tap
+            ]
+    layer = Layer(
+        kind="sum",
+        matrix=False,
+        size=(site.input(0).shape[1], strips),
+        out=(site.output.shape[1], strips),
+        window=Window((height, 1), (window.stride[0], 1), (*window.padding[:2], 0, 0), (window.dilation[0], 1)),
+        in_tiles=tiles,
+        out_tiles=tiles,
+        link="diagonal" if tiles > 1 else "dense",
+        planes=width.planes,
+        carries=width.carries,
+        packing=packing(
+            f"strips of {strip.reads} pixels x {strip.channels} channels",
+            1,
+            f"1 of {config.batch} tile rows used" if config.batch > 1 else "",
+        ),
+    )
+    starts = np.repeat(np.arange(tiles) * block, block)
+    return Made(layer, tiles_of(lanes.reshape(tiles * block, height, block), starts, layer, block), strip)
