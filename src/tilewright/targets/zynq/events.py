@@ -71,7 +71,8 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
 def _pages(layer: Layer, trace: Trace) -> Array:
     """Return the transfers of pages, int64 [n, 2]. A store's blocks are loaded or written from its own rows on."""
     sizes = [layer.config.block_bytes(store) for store in STORES]
-    names = [name.split()[0] for name in map(trace.table.describe, range(len(trace.table)))]
+    texts = map(trace.table.describe, range(len(trace.table)))  # such as "load weight block 3"
+    names = [next((word for word in text.split() if word in STORES), "") for text in texts]
     moved = trace.bytes_read + trace.bytes_written
     places, bursts = dict.fromkeys(STORES, 0), list[tuple[int, int]]()
     for name, size in zip(names, moved.tolist(), strict=True):

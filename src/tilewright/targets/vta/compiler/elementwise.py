@@ -56,11 +56,11 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     if not context.codes:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     width = _width(site, context)
-    if rounding.elementwise == "pow2":
-        shifted = parameters.of_add_shift(site, op, width)
-        if shifted is None:
-            return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
+    shifted = parameters.of_add_shift(site, op, width) if rounding.elementwise == "pow2" else None
+    if shifted is not None:
         made = Parameters(None, shifted)
+    elif rounding.elementwise == "pow2" and config.alu != "float":
+        return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
     elif config.alu == "float":
         parts = proven_sum(site, op, rounding)
         if parts is None:
