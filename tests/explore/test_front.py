@@ -14,7 +14,6 @@ def test_front(objectives: int, seed: int) -> None:
     points = np.random.default_rng(seed).integers(0, 6, (40, objectives)).astype(float)
     found = front(points)
     best = {tuple(p) for p in points if not any(dominates(q, p) for q in points)}
-    assert [tuple(points[i]) for i in found].sort() == sorted(best).sort()
     assert len(found) == len(best)
     assert {tuple(points[i]) for i in found} == best
 

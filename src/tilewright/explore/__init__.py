@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tilewright import targets
 from tilewright.errors import InputError
@@ -22,6 +21,7 @@ from tilewright.explore.space import Space
 from tilewright.explore.study import BASE, Study
 from tilewright.explore.trial import PRUNED, Trial
 from tilewright.run import timing_model
+from tilewright.targets import given
 
 __all__ = ["Space", "Study", "Trial", "explore", "study_of"]
 
@@ -55,8 +55,7 @@ def study_of(
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
         raise InputError("--set", f"{twice} varies in this study", "leave it out of --set, or out of the space")
     config = chosen.config(space.config, fixed)
-    for axis in space.axes:
-        _known_key(target, config.to_dict(), axis.key, axis.values)
+    given.refuse_unknown("--space", type(config), [axis.key for axis in space.axes])
     for rule in space.rules:
         Rule(rule)
     timing = timing_model(chosen, timing)
@@ -143,10 +142,3 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))
     return Trial(point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", known)
-
-
-def _known_key(target: str, config: dict[str, Any], key: str, values: Sequence[str]) -> None:
-    """Check that a target has a configuration key. Raises ConfigError if it does not."""
-    chosen = targets.get(target)
-    if key not in config:
-        chosen.config(config, {key: values[0]})  # raises ConfigError with the closest name, unless it is a default

@@ -14,6 +14,9 @@ from tilewright.explore.rules import Value
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
 
+#: The layers that the host runs, by model.
+Hosts = Mapping[str, Sequence[str]]
+
 
 def least(subject: Subject, objectives: Sequence[str], sizes: Mapping[str, Value], host: Hosts) -> tuple[float, ...]:
     """Return what each objective of a machine is at least. `sizes` are its sizes, `host` the layers that the host runs.
@@ -22,16 +25,12 @@ def least(subject: Subject, objectives: Sequence[str], sizes: Mapping[str, Value
     products with padding are not counted. An objective that is a size is known; the others are at least 0.
     """
     products = sum(_products(model, frozenset(host.get(model.name, ()))) for model in subject.models)
-    known = {**{name: float(value) for name, value in sizes.items() if not isinstance(value, str)}}
+    known = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
     if peak := known.get("macs_per_cycle"):
         known["cycles"] = products / peak
         if clock := known.get("clock_mhz"):
             known["microseconds"] = known["cycles"] / clock
     return tuple(known.get(name, 0.0) for name in objectives)
-
-
-#: The layers that the host runs, by model.
-Hosts = Mapping[str, Sequence[str]]
 
 
 def beaten(bound: Sequence[float], front: Sequence[Sequence[float]]) -> bool:

@@ -175,13 +175,16 @@ def _launched(cluster: Any) -> Opened:
 
 
 def _connect(address: str, seconds: float) -> Opened:
-    """Connect to a scheduler. Raises InputError if it cannot be reached in time."""
+    """Connect to a scheduler. Raises InputError if it cannot be reached in time, or if TLS lacks certificates."""
     from distributed import Client
 
     until = monotonic() + seconds
     while True:
         try:
             return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
+        except TypeError:  # Dask's error for a tls:// address without certificates
+            remedy = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, __CLIENT__CERT and __CLIENT__KEY, see docs/explore.md"
+            raise InputError("--cluster", f"no certificates are configured for {address}", remedy) from None
         except (OSError, TimeoutError) as error:
             if monotonic() > until:
                 reason = f"cannot reach the scheduler {address}: {error}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,12 +55,11 @@ class Space:
 
     axes: tuple[Axis, ...]
     config: str | Mapping[str, Any] | None = None
-    fixed: Mapping[str, str] = None  # type: ignore[assignment]
+    fixed: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise InputError if the space has no key, too many, or one twice."""
-        object.__setattr__(self, "fixed", dict(self.fixed or {}))
         keys = [axis.key for axis in self.axes]
         if not 0 < len(keys) <= MOST_KEYS:
             raise InputError("--space", f"has {len(keys)} keys that vary", f"give 1 to {MOST_KEYS}")
