@@ -17,7 +17,8 @@ from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.residual import with_residual
-from tilewright.targets.vta.compiler.search import best, least, score
+from tilewright.targets.vta.compiler.scores import score
+from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
 
 
