@@ -25,7 +25,7 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 #: How many machines are measured between two runs of the garbage collector.
-UNCOLLECTED = 16
+UNCOLLECTED = 64
 _MEASURED = count()
 
 

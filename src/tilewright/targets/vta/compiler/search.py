@@ -22,7 +22,8 @@ from tilewright.targets.vta.compiler.scores import fine, overhead, score
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.timing import MODELS, Intervals
 
-CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
+CUT = ("rows", "columns", "outs", "sums")
+CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
 #: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
@@ -55,8 +56,7 @@ def least(layer: Layer, config: Config, timing: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _least(layer: Layer, config: Config, timing: str) -> float:
-    grid = _choices(layer, config)
-    return float(_bounds(layer, config, timing, grid).min(initial=np.inf))
+    return float(_bounded(layer, config, timing)[1].min(initial=np.inf))
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
@@ -82,16 +82,26 @@ def _variants(plan: Plan) -> Iterator[Plan]:
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
     """Yield (lower bound, plan) for each cut that fits, lowest bound first, with the best loop order and slots."""
-    grid = _choices(layer, config)
-    bounds = _bounds(layer, config, timing, grid)
-    seen: set[tuple[int, ...]] = set()
+    grid, bounds = _bounded(layer, config, timing)
+    if not len(bounds):
+        return
     waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * _handovers(layer, grid)
-    for i in np.argsort(bounds + waiting, kind="stable").tolist():
+    turn = np.argsort(bounds + waiting, kind="stable")
+    cuts = np.ravel_multi_index(
+        [grid[name][turn] for name in CUT] + [grid["channels"][turn] * fine(layer)],
+        [int(grid[name].max()) + 1 for name in CUT] + [2],
+    )
+    for i in turn[np.sort(np.unique(cuts, return_index=True)[1])].tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
-        if (cut := (rows, columns, outs, sums, outside * fine(layer))) not in seen:
-            seen.add(cut)
-            plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
-            yield float(bounds[i]), plan
+        plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
+        yield float(bounds[i]), plan
+
+
+@lru_cache(maxsize=64)
+def _bounded(layer: Layer, config: Config, timing: str) -> tuple[dict[str, Array], Array]:
+    """Return all candidate plans that fit the buffers (see _choices), and the lower bounds of their scores."""
+    grid = _choices(layer, config)
+    return grid, _bounds(layer, config, timing, grid)
 
 
 def _choices(layer: Layer, config: Config) -> dict[str, Array]:
@@ -106,29 +116,34 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
             tiles = {name: values[wide] for name, values in tiles.items()}
     chunks = 1 if layer.shared else -(-layer.out_tiles // outs.min()) * -(-layer.depth // sums.min())
     wgt = np.unique([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS])[::-1]
+    cuts = combinations(tile=np.arange(len(tiles["rows"])), outs=outs, sums=sums)
+    cuts = {name: values[cuts["tile"]] for name, values in tiles.items()} | {name: cuts[name] for name in CUT[2:]}
+    fits = _fits(layer, config, cuts)  # with one slot in each memory
     every = combinations(
-        tile=np.arange(len(tiles["rows"])),
-        outs=outs,
-        sums=sums,
+        cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),
         inp=np.array([n for n in MORE_SLOTS * fine(layer) + INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
         acc=np.array([n for n in _acc_slots(config, fine(layer)) if n <= config.acc.depth]),
     )
-    grid = {name: values[every["tile"]] for name, values in tiles.items()} | every
-    weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
-    carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
-    sets = 1 if layer.kind == "add" else grid["outs"]
-    lifts = int(layer.residual is not None)  # one tile of weights
-    fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum((config.wgt.depth - lifts) // grid["wgt"], LARGEST_SIZE)
-    )
-    fits &= layer.parameters * sets <= parameter_memory(config)[2]
+    grid = {name: values[every["cut"]] for name, values in cuts.items()} | {name: every[name] for name in CHOICES[4:]}
+    fits = _fits(layer, config, grid)
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else both orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most a token
     fits &= grid["acc"] <= config.token_depth  # and so does a store
     return {name: values[fits] for name, values in grid.items()}
+
+
+def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
+    """Return whether the slots of each candidate fit the memories: bool, an entry per candidate."""
+    outs, sums = grid["outs"], grid["sums"]
+    weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
+    sets = 1 if layer.kind == "add" else outs
+    lifts = int(layer.residual is not None)  # one tile of weights
+    room = (config.wgt.depth - lifts) // grid.get("wgt", np.ones(1, np.int64))
+    fits: Array = _fits_image(layer, config, grid, outs if layer.link == "diagonal" else sums, outs)
+    return fits & (weights <= np.minimum(room, LARGEST_SIZE)) & (layer.parameters * sets <= parameter_memory(config)[2])
 
 
 def _acc_slots(config: Config, fine: bool) -> tuple[int, ...]:
