@@ -236,15 +236,15 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
             continue
         if chained and chain.view(site, config.block):
             continue
-        found = placed(sites, context)
-        joined = None if isinstance(found, str) else _joined(chain, sites, found, context)
+        joined = _joined(chain, sites, context)
+        found = joined or placed(sites, context)
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
-            chain.add(sites, *(joined or found), batch=config.batch)
+            chain.add(sites, *found, batch=config.batch)
     if chain.members:
         yield chain if chained else chain.stores_first(config.batch)
 
@@ -259,22 +259,30 @@ def _faster(sites: tuple[Site, ...], context: Context) -> bool:
     return bounds[0] < sum(bounds[1:]) and not isinstance(placed(sites, context), str)
 
 
-def _joined(
-    chain: Chain, sites: tuple[Site, ...], found: tuple[Lowered, Plan], context: Context
-) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which nodes can be the chain's next member; None if they cannot."""
+def _joined(chain: Chain, sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | None:
+    """Return the layer and plan with which nodes can be the chain's next member; None if they cannot.
+
+    The form of the layer is checked before the search for its plan, and again after it, because that may change it.
+    """
+    if not chain.members:
+        return None
+    for each in (context, context._replace(single=True)):
+        lowered = lower_all(sites, each)
+        if not isinstance(lowered, str) and _follows(chain, sites, lowered.layer, context):
+            found = placed(sites, each)
+            if not isinstance(found, str) and _follows(chain, sites, found[0].layer, context):
+                return found
+    return None
+
+
+def _follows(chain: Chain, sites: tuple[Site, ...], layer: Layer, context: Context) -> bool:
+    """Return whether nodes, as the layer `layer`, can be the chain's next member."""
     own = {node.site.output.name for node in chain.nodes}
     if context.known is not None:  # the host finishes each layer
-        return None if own.intersection(name for site in sites for name in site.node.inputs) else found
+        return not own.intersection(name for site in sites for name in site.node.inputs)
     if isinstance(sites[0].node.op, MatMul) and own.intersection(sites[0].node.inputs):
-        return None  # the host lays out both operands
-    for single in (False, True):
-        candidate = placed(sites, context._replace(single=True)) if single else found
-        if isinstance(candidate, str):
-            continue
-        read = operands(sites, candidate[0].layer, context.config.batch)
-        if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
-            continue  # the host adds its residual
-        if all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own):
-            return candidate
-    return None
+        return False  # the host lays out both operands
+    read = operands(sites, layer, context.config.batch)
+    if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
+        return False  # the host adds its residual
+    return all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own)
