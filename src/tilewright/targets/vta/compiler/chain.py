@@ -204,9 +204,14 @@ def written(layer: Layer, result: Tensor, batch: int) -> Layout:
     return lies(layer, result.shape[-1], layer.out, layer.out_tiles, columns_of(result.shape), batch)
 
 
-def placed(sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | str:
-    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them."""
-    lowered = lower_all(sites, context)
+def placed(
+    sites: tuple[Site, ...], context: Context, lowered: Lowered | str | None = None
+) -> tuple[Lowered, Plan] | str:
+    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them.
+
+    `lowered`: the layer, if it is known.
+    """
+    lowered = lowered or lower_all(sites, context)
     if isinstance(lowered, str):
         return lowered
     config, timing = context.config, context.timing
@@ -269,7 +274,7 @@ def _joined(chain: Chain, sites: tuple[Site, ...], context: Context) -> tuple[Lo
     for each in (context, context._replace(single=True)):
         lowered = lower_all(sites, each)
         if not isinstance(lowered, str) and _follows(chain, sites, lowered.layer, context):
-            found = placed(sites, each)
+            found = placed(sites, each, lowered)
             if not isinstance(found, str) and _follows(chain, sites, found[0].layer, context):
                 return found
     return None

@@ -6,25 +6,29 @@ first: memories larger than the plan needs, then, for its instructions, the spee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.errors import ConfigError
+from tilewright.program.remembered import Remembered
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles
-from tilewright.targets.vta.compiler.sequence import sampled
+from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.sequence import Stage, Walk
+from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.isa.fields import REGIONS
-from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
 from tilewright.targets.vta.steps.moves import moves
@@ -68,7 +72,8 @@ class _Sample(NamedTuple):
     """The instructions of some groups of a plan, ready for the time pass.
 
     `groups` equal groups are left out. Each takes as long as one of the `turn` groups that end with steps
-    `repeated[0]`.. `repeated[1]`, and has as many instructions as these have on average (`shorter` in all).
+    `repeated[0]`.. `repeated[1]`, and has as many instructions as these have on average (`shorter` in all). Each
+    instruction counts as `overhead` cycles more.
     """
 
     program: Elaborated
@@ -78,19 +83,57 @@ class _Sample(NamedTuple):
     turn: int
     repeated: tuple[int, int]
     shorter: int
+    overhead: float
+
+
+@contextmanager
+def remembering(folder: Path) -> Iterator[None]:
+    """Keep the times of plans in a folder during a `with` block, and use those that are there."""
+    if folder not in _REMEMBERED:
+        _REMEMBERED.clear()
+        _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
+    try:
+        yield
+    finally:
+        _REMEMBERED[folder].flush()
+
+
+#: What is remembered in the folder that was last given to `remembering`.
+_REMEMBERED: dict[Path, Remembered] = {}
 
 
 @lru_cache(maxsize=1 << 16)
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
+    """Time a plan on a machine, or return what is remembered of it."""
+    key = f"{_text(plan.layer)} {plan.cut} {_text(config)} {timing}"
+    for known in _REMEMBERED.values():
+        found = known.get(key)
+        if found is None:
+            known.put(key, *(found := _timed(plan, config, timing)))
+        return found
+    return _timed(plan, config, timing)
+
+
+@lru_cache(maxsize=1024)
+def _text(key: Layer | Config) -> str:
+    """Return a text that only equal layers or machines share."""
+    return sha256(repr(key).encode()).hexdigest()
+
+
+def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     # One byte plane: the order of instructions does not depend on the DRAM.
     unclocked = replace(config, LOG_BUS_WIDTH=None, dram_latency=1) if plan.layer.planes == 1 else config
-    sample = _sample(plan, unclocked, timing)
+    return _estimate(_sample(plan, unclocked, timing), config, timing)
+
+
+def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]:
+    """Return the result of `score` for the instructions of a plan."""
     known = MODELS[timing].trace(replace(sample.program, config=config), sample.relation)
-    each = overhead(plan.layer)
-    cycles = known.cycles + each * sample.instructions
+    cycles = known.cycles + sample.overhead * sample.instructions
     if sample.groups:
         begin, end = sample.repeated
-        cycles += sample.groups * (known.end[end] - known.end[begin] + each * sample.shorter) / sample.turn
+        spent = known.end[end] - known.end[begin] + sample.overhead * sample.shorter
+        cycles += sample.groups * spent / sample.turn
     return float(cycles), len(sample.program.stream)
 
 
@@ -102,19 +145,27 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     left_out = max(0, len(groups) - first - last)
     if left_out < first + last:
         first, last, left_out = len(groups), 0, 0
-    walk = sampled(plan, groups[:first] + groups[len(groups) - last :], config, timing)
+    walk = Walk(costs_of(config, timing), (where := Places(config, alone=True).take(plan),))
+    walk.layer(Stage(plan), where, groups[:first] + groups[len(groups) - last :])
+    walk.end()
     made = alone(plan, walk, config)
     program, ends = _elaborated(made, config), np.cumsum(made.instructions)  # by item
-    if not left_out:
-        return _Sample(program, order(program.table), int(ends[-1]), 0, 1, (0, 0), 0)
-    turn = first // plan.period // 2 * plan.period
-    begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
-    steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
-    return _Sample(program, order(program.table), int(ends[-1]), left_out, turn, steps, int(ends[end] - ends[begin]))
+    turn, steps, shorter = 1, (0, 0), 0
+    if left_out:
+        turn = first // plan.period // 2 * plan.period
+        begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
+        steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
+        shorter = int(ends[end] - ends[begin])
+    relation, each = order(program.table), overhead(plan.layer)
+    return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, each)
 
 
 def smallest(plan: Plan, config: Config) -> Config:
-    """Return the machine with the smallest memories in which a plan has as many slots; its time is the same there."""
+    """Return the machine with the smallest memories in which a plan has as many slots.
+
+    A plan of one byte plane takes exactly as long there. One of several may take a few cycles more or less, because
+    lists of micro-ops that are equal by chance are loaded once.
+    """
     needs, places = plan.needs(), Places(config, alone=True).take(plan)
     residual = int(plan.layer.residual is not None)
     least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
@@ -130,6 +181,7 @@ def smallest(plan: Plan, config: Config) -> Config:
         if (
             other
             and accumulator_tiles(other, plan.layer) // plan.acc >= needs.acc
+            and parameter_memory(other)[2] >= needs.par
             and Places(other, alone=True).take(plan).par.slots == places.par.slots
         ):
             return other
@@ -159,7 +211,7 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 def _elaborated(draft: Draft, config: Config) -> Elaborated:
     """Return a draft as the steps that the time pass takes."""
-    stream, line = decode(draft.built.code, config), config.pipeline
+    stream, line = draft.built.stream, config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)
     table = StepTable(
