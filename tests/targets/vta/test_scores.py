@@ -45,10 +45,10 @@ def shared(plan: Plan, config: Config) -> tuple[float, int] | None:
 @given(layers(), machines())
 def test_a_plan_takes_as_long_on_the_smallest_machine_that_it_fits(case: Case, machine: Config) -> None:
     context = Context(machine, rounding_mode(case.rounding), DEFAULT)
-    found = placed((next(case.graph.sites()),), context)
-    if isinstance(found, str):
+    form = placed((next(case.graph.sites()),), context)
+    if isinstance(form, str):
         return
-    layer = found[0].layer.canonical
+    layer = form[0].layer.canonical
     for _, plan in islice(search._candidates(layer, machine, DEFAULT), 6):
         found, own = shared(plan, machine), alone(plan, machine)
         if layer.planes == 1 or found is None or own is None:
