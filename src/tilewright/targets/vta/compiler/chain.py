@@ -241,8 +241,9 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
             continue
         if chained and chain.view(site, config.block):
             continue
-        joined = _joined(chain, sites, context)
-        found = joined or placed(sites, context)
+        lowered = lower_all(sites, context)
+        joined = _joined(chain, sites, lowered, context) if chain.members else None
+        found = joined or placed(sites, context, lowered)
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
@@ -264,19 +265,22 @@ def _faster(sites: tuple[Site, ...], context: Context) -> bool:
     return bounds[0] < sum(bounds[1:]) and not isinstance(placed(sites, context), str)
 
 
-def _joined(chain: Chain, sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which nodes can be the chain's next member; None if they cannot.
+def _joined(
+    chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
+) -> tuple[Lowered, Plan] | None:
+    """Return the layer and plan with which nodes, lowered to `lowered`, can be the chain's next member, or None.
 
     The form of the layer is checked before the search for its plan, and again after it, because that may change it.
     """
-    if not chain.members:
-        return None
-    for each in (context, context._replace(single=True)):
-        lowered = lower_all(sites, each)
-        if not isinstance(lowered, str) and _follows(chain, sites, lowered.layer, context):
-            found = placed(sites, each, lowered)
+    for single in (False, True):
+        each = context._replace(single=single)
+        form = lower_all(sites, each) if single else lowered
+        if not isinstance(form, str) and _follows(chain, sites, form.layer, context):
+            found = placed(sites, each, form)
             if not isinstance(found, str) and _follows(chain, sites, found[0].layer, context):
                 return found
+        if context.known is not None:  # the form does not matter
+            return None
     return None
 
 

@@ -95,10 +95,10 @@ def sums_of(w: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Arr
 
     `low` and `high` are broadcast to w. `padded`: taps may lie outside the image, where they add nothing.
     """
-    ends = np.stack([w * low, w * high])
-    least, most = ends.min(axis=0), ends.max(axis=0)
+    ends = w * low, w * high
+    least, most = np.minimum(*ends), np.maximum(*ends)
     if padded:
-        least, most = np.minimum(least, 0), np.maximum(most, 0)
+        least, most = np.minimum(least, 0, out=least), np.maximum(most, 0, out=most)
     return least.sum(axis=(1, 2)), most.sum(axis=(1, 2))
 
 
