@@ -28,7 +28,7 @@ pytestmark = pytest.mark.riscv
 
 
 def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -> Program:
-    extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
+    extensions = BEYOND if variant in ("coupled", "tuned") else VARIANTS[variant].extensions
     config = Config(firmware=variant, extensions=",".join(extensions))
     return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
 
@@ -103,10 +103,11 @@ def test_every_variant_computes_the_reference(variant: str, how: firmware.Compil
     assert (result.matches_reference, result.findings) == (True, ())
 
 
+@pytest.mark.parametrize("firmware", ["coupled", "tuned"])
 @pytest.mark.parametrize("extensions", [*EXTENSIONS, *(",".join(BEYOND[: n + 1]) for n in range(1, len(BEYOND)))])
-def test_extensions_alone_and_in_sequence(extensions: str) -> None:
+def test_extensions_alone_and_in_sequence(extensions: str, firmware: str) -> None:
     codes = np.random.default_rng(4).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
-    config = get("cfu").config(None, {"extensions": extensions, "firmware": "coupled"})
+    config = get("cfu").config(None, {"extensions": extensions, "firmware": firmware})
     program = get("cfu").compile(network(4), config, "tflm")
     result = program.run(codes)
     assert (result.matches_reference, result.findings) == (True, ())
