@@ -62,7 +62,7 @@ def measure(
     codes, golden = first_sample(samples)
     kind = "aside" if asides else "step"
     names: dict[str, str | None] = {name: None for name, variant in VARIANTS.items() if variant.kind == kind}
-    names |= {name: name for name in (() if asides else BEYOND)}
+    names |= {name: name for name in (() if asides else (*BEYOND, "tuned"))}
     before: tuple[float | None, float | None] = None, None
     for name, preset in names.items():
         if only and name not in only:

@@ -176,6 +176,7 @@ class _Job:
             causes=trace.causes(result.unit)[0] if trace and not result.parts else {},
             seconds=perf_counter() - began,
             bound=result.bound,
+            optimal=result.optimal,
             trace=trace,
             events=result.events,
         )
@@ -278,6 +279,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             stalls=part.stalls,
             causes=part.causes,
             bound=part.bound,
+            optimal=part.optimal,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
             events=None if index else whole.events,

@@ -65,7 +65,8 @@ class Layer:
     cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
     `bound` is the least number of cycles that the layer's work can take on this machine, in whatever order: the cycles
     for which its busiest resource works (0: not known). It may be above `cycles`, which begin when the layer before it
-    ends: a part of the layer's work may be done by then. `whatifs` are the layer's cycles on changed machines.
+    ends: a part of the layer's work may be done by then. `optimal` is the argument that no order of the layer's
+    instructions takes fewer cycles ("": there is none). `whatifs` are the layer's cycles on changed machines.
     `trace` is the trace of a whole launch, and `events` counts its events; only its first layer has them.
     """
 
@@ -85,6 +86,7 @@ class Layer:
     reason: str = ""
     seconds: float = 0.0
     bound: int = 0
+    optimal: str = ""
     whatifs: tuple[LayerWhatIf, ...] = ()
     trace: Trace | None = None
     events: Callable[[], Events] | None = None

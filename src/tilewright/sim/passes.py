@@ -129,6 +129,7 @@ class LaunchResult:
     for which its busiest resource works (0: not known). A part has the bound of its own layer. A layer's cycles begin
     when the layer before it ends, although its work may begin earlier. So a layer of a launch may take fewer cycles
     than its bound; a whole launch may not. `events` counts the launch's events when it is called; None: not counted.
+    `optimal` is the argument that no order of the instructions of a launch of one layer takes fewer cycles ("": none).
     """
 
     values: Mapping[str, Array]
@@ -142,6 +143,7 @@ class LaunchResult:
     macs_per_cycle: int = 0
     bound: int = 0
     events: Callable[[], Events] | None = None
+    optimal: str = ""
 
     @classmethod
     def of(

@@ -192,6 +192,7 @@ class Part:
     """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
 
     `serial_cycles` is None if the launch has no serial time. `bound` is a lower bound (both: see `LaunchResult`).
+    `optimal` is the argument that no order of the layer's instructions takes fewer cycles; "" if there is none.
     """
 
     cycles: int
@@ -201,6 +202,7 @@ class Part:
     stalls: Mapping[str, int]
     causes: Mapping[str, int] = field(default_factory=dict)
     bound: int = 0
+    optimal: str = ""
 
 
 def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.targets.cfu.compiler.records import packed_rows
+from tilewright.targets.cfu.compiler.records import channel_table, packed_rows
 from tilewright.targets.cfu.config import BEYOND, BUDGET, Config, bill
 from tilewright.targets.cfu.image import BASE
 from tilewright.targets.cfu.isa import custom as isa
+from tilewright.targets.cfu.isa.coupled import overlapped_cycles
+from tilewright.targets.cfu.isa.memory import tables_at
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
 from tilewright.targets.cfu.runtime.core import seam
 
@@ -108,6 +110,117 @@ def test_fetched_weights_and_their_cycles() -> None:
     # the convolution waits; it was asked two cycles after the fetch
     assert cycles["im2col,dma"] == alone + 2304 // 16 * 15 - 2
     assert cycles["im2col,dma,burst"] == alone + 2304 // 8 + 2 * 20 - 2
+
+
+def stepped(pixels: int, channels: int, depth: int) -> int:
+    """Cycles of a convolution whose stores overlap, cycle by cycle: the array, and a store queue of tiles behind it."""
+    tiles = [
+        (min(16, pixels - top), min(16, channels - left))
+        for top in range(0, pixels, 16)
+        for left in range(0, channels, 16)
+    ]
+    waiting: list[int] = []  # cycles that the tiles in C still need
+    cycle, tile, left = 1, 0, depth + 16 + tiles[0][0]
+    while tile < len(tiles) or waiting:
+        cycle += 1
+        if waiting:
+            waiting[0] -= 1
+            if not waiting[0]:
+                waiting.pop(0)
+        if tile < len(tiles):
+            left -= 1
+            if not left:
+                rows, columns = tiles[tile]
+                waiting.append(rows * ((columns + 3) // 4))
+                tile += 1
+                left = depth + 16 + tiles[tile][0] if tile < len(tiles) else 0
+    return cycle + 3
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "depth"), [(1024, 16, 27), (1024, 16, 144), (64, 64, 32), (35, 23, 9), (17, 5, 100)]
+)
+def test_cycles_of_overlapped_stores_are_those_of_a_stepped_queue(pixels: int, channels: int, depth: int) -> None:
+    assert overlapped_cycles(pixels, channels, depth, 16) == stepped(pixels, channels, depth)
+
+
+def test_stores_overlap_with_the_next_tile_while_a_port_is_free() -> None:
+    def cycles(extensions: str, stride: int, channels: int) -> int:
+        m = Machine(extensions)
+        m.put(in_h=20, in_w=20, in_c=channels, out_h=8, out_w=8, out_c=32, kernel_h=1, kernel_w=1)
+        m.put(stride_h=stride, stride_w=stride, low=-128, high=127)
+        m(isa.START_CONV)
+        return m.wait()
+
+    assert cycles("im2col,overlap", 1, 5) == 1 + 37 + 8 * 64 + 3  # stores are slower than tiles
+    assert cycles("im2col,overlap", 2, 16) == 1 + 48 + 8 * 64 + 3
+    for stride, channels in ((1, 5), (2, 16), (2, 5)):
+        assert cycles("im2col", stride, channels) == 1 + 8 * (channels + 32) + 512 + 3
+    assert cycles("im2col,overlap", 2, 5) == cycles("im2col", 2, 5)  # the last word of a pixel has one channel
+
+
+def test_one_dma_brings_all_that_a_convolution_needs() -> None:
+    m = Machine()
+    weights, expected = convolution(m, row=100)
+    x = m.read(64, 240)
+    bias, multiplier, shift = (m.buffers[tables_at(m.regs) + 256 * i :][:20].copy() for i in range(3))
+    rows, table = packed_rows(weights).view(np.uint8), channel_table(bias, multiplier, shift).astype("<i4")
+    m.buffers[:] = 0
+    at = {0: x.view(np.uint8), 4096: rows, 8192: table.reshape(-1).view(np.uint8)}
+    for address, data in at.items():
+        m.ram[address : address + len(data)] = data
+    m.put(fetch_row=100, pointer=64, channel=250, table=250)  # the entries wrap at 256
+    began = m.cycle
+    m(isa.FETCH, BASE + 4096, len(rows))
+    m(isa.FETCH_CHANNELS, BASE + 8192, 20)
+    m(isa.FETCH_IMAGE, BASE, 240)
+    asked = m.cycle
+    m(isa.START_CONV)
+    moved = 2304 // 8 + 2 * 20 + 320 // 8 + 20 + 240 // 8 + 20
+    assert m.wait() == overlapped_cycles(30, 20, 72, 16) + moved - (asked - began)
+    np.testing.assert_array_equal(m.read(1024, 600), expected)
+    assert m.found() == [] and m.regs[Reg.FETCHED_BYTES] == 2304 + 320 + 240
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"), [((isa.GET_IMAGE,), "read_busy"), ((isa.PUSH_IMAGE, 1, 2), "write_busy"), ((isa.CHECK,), "")]
+)
+def test_an_access_to_the_image_memory_during_its_fetch_is_reported(command: tuple[int, ...], kind: str) -> None:
+    m = Machine()
+    m(isa.FETCH_IMAGE, BASE, 64)
+    m(*command)
+    assert m.found() == ([kind] if kind else [])
+    m.cycle += 64 // 8 + 20
+    m(*command)
+    assert m.found() == ([kind] if kind else [])
+
+
+def test_additions_and_means_wait_for_fetched_inputs_but_not_for_weights() -> None:
+    for command, alone in ((isa.START_ADD, 10 + 3), (isa.START_POOL, 16 * 1 + 4 * 34)):
+        for fetched, wait in ((isa.FETCH_IMAGE, 64 // 8 + 20 - 2), (isa.FETCH, 0)):
+            m = Machine()
+            m.put(in_h=4, in_w=4, in_c=4, out_h=4, out_w=5, out_c=2, output=4096, high=127)
+            m(fetched, BASE, 64)
+            m(command)
+            assert m.wait() == alone + wait, (command, fetched)
+
+
+@pytest.mark.parametrize(("entry", "kind"), [(0, "write_busy"), (19, "write_busy"), (20, ""), (250, "write_busy")])
+def test_a_fetch_of_channels_in_use_is_reported(entry: int, kind: str) -> None:
+    m = Machine()
+    convolution(m)  # entries 0 to 19
+    m(isa.START_CONV)
+    m.put(channel=entry)
+    m(isa.FETCH_CHANNELS, BASE, 10)
+    assert m.found() == ([kind] if kind else [])
+
+
+@pytest.mark.parametrize(("pixels", "rate"), [(16, 1), (15, 2)])
+def test_an_addition_of_four_elements_per_cycle_needs_all_banks(pixels: int, rate: int) -> None:
+    m = Machine("add,add4")
+    m.put(out_h=pixels, out_w=1, out_c=8, output=4096, high=127)
+    m(isa.START_ADD)
+    assert m.wait() == 2 * pixels * rate + 3
 
 
 def test_an_addition_and_its_cycles() -> None:

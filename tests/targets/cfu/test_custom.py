@@ -9,7 +9,17 @@ from tests.conftest import ROOT
 from tests.targets.cfu.interpreter import command
 from tests.targets.cfu.unit import Unit
 from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
-from tilewright.targets.cfu.isa.custom import CUSTOM, DOT, FETCH, NEEDS, PUSH_SHIFT, PUT, RDBPOT, START
+from tilewright.targets.cfu.isa.custom import (
+    CUSTOM,
+    FETCH,
+    FETCH_CHANNELS,
+    FETCH_IMAGE,
+    NEEDS,
+    PUSH_SHIFT,
+    PUT,
+    RDBPOT,
+    START,
+)
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, registers
 
 MACHINES = {
@@ -35,9 +45,11 @@ def operands(rng: np.random.Generator, funct7: int) -> tuple[int, int]:
         return int(rng.integers(-31, 31)), 0
     if funct7 == PUT:
         names = list(LAYER)
-        name = names[int(rng.integers(len(names)))] if rng.random() < 0.3 else "POINTER"
+        name = names[int(rng.integers(len(names)))] if rng.random() < 0.3 else str(rng.choice(["POINTER", "TABLE"]))
         return FIELDS[name], LAYER.get(name, 0) + int(rng.integers(0, 2))
-    if funct7 == FETCH:
+    if funct7 == FETCH_CHANNELS:
+        return 0x40000000 + 4 * int(rng.integers(0, 32)), int(rng.integers(0, 24))
+    if funct7 in (FETCH, FETCH_IMAGE):
         return 0x40000000 + 4 * int(rng.integers(0, 32)), 16 * int(rng.integers(0, 12))
     if funct7 < PUT and rng.random() < 0.8:  # a word's or an element's address, mostly there
         return int(rng.integers(0, 16)), b if funct7 < START else int(rng.integers(0, 16))
@@ -68,7 +80,7 @@ def test_the_compiled_cfu_does_what_the_table_says(name: str) -> None:
 
 def test_registers_and_numbers_are_dense() -> None:
     assert [int(reg) for reg in Reg] == list(range(len(Reg)))
-    assert list(CUSTOM) == [*range(9), *range(16, DOT + 1)]
+    assert list(CUSTOM) == [*range(9), *range(16, FETCH_CHANNELS + 1)]
     assert {key for row in CUSTOM.values() for key in row.extensions} == set(EXTENSIONS) >= set(BEYOND)
 
 

@@ -20,15 +20,17 @@ from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler
 from tilewright.targets.cfu.compiler import firmware, layout
 from tilewright.targets.cfu.compiler.compile import arena
+from tilewright.targets.cfu.compiler.records import Operator, in_place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
+from tilewright.targets.cfu.image import FirmwareImage
 
 COMPILERS = firmware.compilers()
 pytestmark = pytest.mark.riscv
 
 
 def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -> Program:
-    extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
+    extensions = BEYOND if variant in ("coupled", "tuned") else VARIANTS[variant].extensions
     config = Config(firmware=variant, extensions=",".join(extensions))
     return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
 
@@ -103,14 +105,62 @@ def test_every_variant_computes_the_reference(variant: str, how: firmware.Compil
     assert (result.matches_reference, result.findings) == (True, ())
 
 
+@pytest.mark.parametrize("firmware", ["coupled", "tuned"])
 @pytest.mark.parametrize("extensions", [*EXTENSIONS, *(",".join(BEYOND[: n + 1]) for n in range(1, len(BEYOND)))])
-def test_extensions_alone_and_in_sequence(extensions: str) -> None:
+def test_extensions_alone_and_in_sequence(extensions: str, firmware: str) -> None:
     codes = np.random.default_rng(4).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
-    config = get("cfu").config(None, {"extensions": extensions, "firmware": "coupled"})
+    config = get("cfu").config(None, {"extensions": extensions, "firmware": firmware})
     program = get("cfu").compile(network(4), config, "tflm")
     result = program.run(codes)
     assert (result.matches_reference, result.findings) == (True, ())
     assert list(get("cfu").check(program)) == []
+
+
+def convolutions(*channels: int) -> Graph:
+    """1x1 convolutions, one after the other, with these numbers of channels."""
+    rng = np.random.default_rng(7)
+    tensors = {"x": Tensor("x", (1, 3, 3, 8), "int8", Quant((0.05,), (-3,)))}
+    nodes, depth, x = [], 8, "x"
+    for index, count in enumerate(channels):
+        name, scales = f"y{index}", tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, count))
+        data = rng.integers(-127, 128, (count, 1, 1, depth)).astype(np.int8)
+        weights = Quant(scales, (0,) * count, 0)
+        tensors[f"{name}/w"] = Tensor(f"{name}/w", data.shape, "int8", weights, data)
+        bias = rng.integers(-3000, 3000, count).astype(np.int32)
+        tensors[f"{name}/b"] = Tensor(f"{name}/b", bias.shape, "int32", None, bias)
+        tensors[name] = Tensor(name, (1, 3, 3, count), "int8", Quant((0.5,), (index,)))
+        nodes.append(Node(f"node {name}", Conv2D("none", Window()), (x, f"{name}/w", f"{name}/b"), (name,)))
+        depth, x = count, name
+    return Graph("channels", tensors, tuple(nodes), ("x",), (x,)).validate()
+
+
+def test_channel_tables_alternate_and_late_ones_wait() -> None:
+    """The tables have 256 entries: the channels of two layers fit, or those of the second are fetched late."""
+    program = compiled(convolutions(200, 56, 120, 140, 256, 16, 240), "tuned")
+    records = FirmwareImage.of(program.launches[0]).records
+    late = [bool(record["coupled"] & layout.Coupled.LATE) for record in records]
+    assert late == [False, False, False, True, True, True, False]
+    assert [record["coupled"] & layout.Coupled.FETCH for record in records] == [layout.Coupled.FETCH, *[0] * 6]
+    result = program.run(np.random.default_rng(8).integers(-128, 128, (2, 1, 3, 3, 8)).astype(np.int8))
+    assert (result.matches_reference, result.findings) == (True, ())
+
+
+def test_copies_of_inner_tensors_are_left_out() -> None:
+    operators = {
+        "pool": Operator(layout.Kind.AVERAGE_POOL, {"input": "x", "output": "a"}),
+        "one": Operator(layout.Kind.COPY, {"input": "a", "output": "b"}),
+        "two": Operator(layout.Kind.COPY, {"input": "b", "output": "c"}),
+        "dense": Operator(layout.Kind.FULLY_CONNECTED, {"input": "c", "output": "y"}),
+        "last": Operator(layout.Kind.COPY, {"input": "y", "output": "z"}),
+    }
+    found = [dict(made.activations) for made in in_place(operators, {"x", "z"}).values()]
+    assert found[:4] == [
+        {"input": "x", "output": "a"},
+        {"input": "a", "output": "a"},
+        {"input": "a", "output": "a"},
+        {"input": "a", "output": "y"},
+    ]
+    assert found[4] == {"input": "y", "output": "z"}
 
 
 #: More than one choice at once, at the smallest buffers.

@@ -194,7 +194,7 @@ def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
         (layer["where"], escape(layer["where"])),
         (cycles, "" if host else f"{cycles:,}"),
         (layer["binds"], why),
-        (cycles / bound if bound else 0, f"{cycles / bound:.2f}" if bound else ""),
+        (cycles / bound if bound else 0, f"{cycles / bound:.2f}{_optimal(layer)}" if bound else ""),
         (layer["macs"], count(layer["macs"]) if layer["macs"] else ""),
         (layer["utilization"], utilised),
         (layer["dram_read_bytes"], size(layer["dram_read_bytes"]) if layer["dram_read_bytes"] else ""),
@@ -205,6 +205,12 @@ def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
         for (value, text), (_, number) in zip(cells, COLUMNS, strict=True)
     )
     return f'<tr data-layer="{index}" tabindex="0"{" class=host" if host else ""}>{inner}</tr>\n'
+
+
+def _optimal(layer: Json) -> str:
+    """Return a mark for a layer that no order of its instructions makes faster; the argument is its tooltip."""
+    why = layer.get("optimal", "")
+    return f' <abbr title="{escape(why)}">optimal</abbr>' if why else ""
 
 
 def _about(run: Json, summary: Json) -> str:

@@ -45,5 +45,5 @@ def changes(config: Config, timing: TimingModel) -> Iterator[Change]:
     if config.extension_names == BEYOND[:known]:
         for count in sorted({known + 1, len(BEYOND)} - {len(BEYOND) + 1, known}):
             names = ",".join(BEYOND[:count])
-            set_ = {"extensions": names, "firmware": "coupled"}
+            set_ = {"extensions": names, "firmware": "tuned" if config.firmware == "tuned" else "coupled"}
             yield Change(f"CFU with the extensions {names}", set_, recompile=True)

@@ -19,7 +19,7 @@ RAM_BASE = 0x4000_0000
 IMAGE_BYTES = 1 << 16
 
 #: Extensions that the document does not have: isa/coupled.py.
-EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
+EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "overlap", "add4", "stream", "dot")
 #: Extensions that build on each other. `dot` is separate: an aside of the document.
 BEYOND = EXTENSIONS[:-1]
 
@@ -72,6 +72,11 @@ class Config(MachineConfig):
         return tuple(name for name in self.extensions.split(",") if name)
 
     @property
+    def streams(self) -> bool:
+        """Whether the DMA brings all constants and inputs of a layer; without `dma`, its weights would be missing."""
+        return {"dma", "stream"} <= set(self.extension_names)
+
+    @property
     def macs_per_cycle(self) -> int:
         return self.array * self.array
 
@@ -86,6 +91,7 @@ PRESETS = {
     "counter8": Config(array=8, transfer="counter"),
     # Beyond the document: each extension includes all extensions before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
+    "tuned": Config(extensions=",".join(BEYOND), firmware="tuned"),  # the same machine, with a better program
 }
 Config.presets = PRESETS
 
@@ -94,8 +100,9 @@ BUDGET = {"bram36": 135, "dsp": 240}
 BLOCK = 4096  # bytes of a block RAM, without its parity bits
 PRODUCT = 4  # multipliers of a 32 x 32 bit product
 
-#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; dot: four 8 x 8 bit products.
-_MULTIPLIERS = {"im2col": 4 * PRODUCT, "dot": 4}
+#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; add4: a product of 9 x 32 bits
+#: for each of them; dot: four 8 x 8 bit products.
+_MULTIPLIERS = {"im2col": 4 * PRODUCT, "add4": 4 * 2, "dot": 4}
 
 
 def bill(config: Config) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -227,7 +228,8 @@ def _result(
     parts, limits = known.parts(layer, count), known.limits(layer, count)
     bound = summed(limits).bound if limits else 0
     counted = partial(events, known.elaborated, known.trace)
-    return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
+    made = LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
+    return made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1)))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.timing import DEFAULT, MODELS
 from tilewright.targets.vta.timing.limits import Limits, of_layers
 from tilewright.targets.vta.timing.model import expect
+from tilewright.targets.vta.timing.optimal import arguments
 from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 
@@ -45,6 +46,7 @@ class Prepared:
     stored_resets: Mapping[int, Array]
     options: RunOptions
     _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
+    _optimal: list[str] = field(default_factory=list)
 
     @property
     def order(self) -> Order:
@@ -99,8 +101,16 @@ class Prepared:
             return ()
         divided = self.trace.parts(layer, self.serial, self.busiest, self.macs)
         divided += (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
-        bounds = self.limits(layer, nodes)
-        return tuple(replace(part, bound=own.bound) for part, own in zip(divided, bounds, strict=True))
+        bounds, reasons = self.limits(layer, nodes), self.optimal(layer, nodes)
+        return tuple(
+            replace(part, bound=own.bound, optimal=why) for part, own, why in zip(divided, bounds, reasons, strict=True)
+        )
+
+    def optimal(self, layer: Array | None, nodes: int) -> list[str]:
+        """Return, for each node of the launch, the argument of timing/optimal.py; [] if nothing was timed."""
+        if not self._optimal and self.trace and self.options.timing is not None:
+            self._optimal.extend(arguments(self.elaborated, self.trace, layer, nodes, self.options.timing))
+        return self._optimal
 
     def limits(self, layer: Array | None, nodes: int) -> list[Limits]:
         """Return the limits of each node of the launch; [] if nothing was timed. `layer`: as in `parts`."""

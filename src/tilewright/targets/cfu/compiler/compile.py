@@ -21,8 +21,8 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import BASE, FirmwareImage
 
 from . import firmware, layout
-from .layout import LINEAR, activation_bytes, aligned, constant_bytes
-from .records import Operator, couple, operator, packed_rows
+from .layout import LINEAR, Coupled, activation_bytes, aligned, constant_bytes
+from .records import Operator, channel_table, couple, in_place, operator, packed_rows
 from .variants import VARIANTS, Variant
 
 #: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
@@ -63,25 +63,29 @@ def compile_graph(
 def _launch(
     graph: Graph, operators: dict[str, Operator], config: Config, variant: Variant, compiler: firmware.Compiler
 ) -> Launch:
-    values = lifetimes(graph, operators)
-    offsets, arena_bytes = arena(values)
     count = len(operators)
     outputs = {made.activations["output"] for made in operators.values()}
+    values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
+    if variant.tuned:
+        operators = in_place(operators, {*entering, *leaving})
+        values = lifetimes(graph, operators)
+    offsets, arena_bytes = arena(values)
     places = ({field: offsets[name] for field, name in made.activations.items()} for made in operators.values())
     records = [
         dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **at}
         for made, at in zip(operators.values(), places, strict=True)
     ]
     extensions = config.extension_names if variant.header == "coupled" else ()
-    moves = couple(records, [made.activations for made in operators.values()], leaving, extensions, config.buffer_rows)
+    activations = [made.activations for made in operators.values()]
+    moves = couple(records, activations, entering, leaving, extensions, config.buffer_rows, variant.tuned)
     constants = bytearray()
     for record, made, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
-        for field, array in made.constants.items():
+        for field, array in _stored(made.constants, record["coupled"]).items():
             record[field] = layout.constants_at(count) + len(constants)
-            constants += _bytes(packed_rows(array) if field == "weights" and record["coupled"] else array)
+            constants += _bytes(array)
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
@@ -101,6 +105,16 @@ def _launch(
     words, data = firmware.flat(program)
     arrays = {"insns": words, "data": data, "blob": blob, "elf": np.frombuffer(program.file, np.uint8)}
     return Launch(title, tuple(names), meta, arrays)
+
+
+def _stored(constants: Mapping[str, Array], coupled: int) -> dict[str, Array]:
+    """Return an operator's constants in the form in which the firmware reads them; `coupled`: flags of Coupled."""
+    made = dict(constants)
+    if coupled and made:
+        made["weights"] = packed_rows(made["weights"])
+    if coupled & Coupled.TABLE:
+        made["bias"] = channel_table(made["bias"], made.pop("multiplier"), made.pop("shift"))
+    return made
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:

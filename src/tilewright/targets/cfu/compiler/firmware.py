@@ -133,7 +133,8 @@ def firmware(
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
-    macros = {**tiles(config), **variant.macros, "DMA": int("dma" in config.extension_names)}
+    has = {"DMA": int("dma" in config.extension_names), "STREAM": int(config.streams)}
+    macros = {**tiles(config), "TUNED": 0, **variant.macros, **has}
     return elf.load(elf_of(variant.header, macros, made, config.ram_bytes, compiler))
 
 

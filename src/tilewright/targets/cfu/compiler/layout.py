@@ -14,6 +14,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES
+from tilewright.targets.cfu.isa.state import CHANNELS
 
 MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
 LANES = 16  # n of the published array
@@ -58,7 +60,10 @@ class Coupled(IntFlag):
     PUSH = 2  # its input must be pushed from main memory
     PUSH2 = 4  # its second input must be pushed
     READ = 8  # its output must be read back to main memory
-    LATE = 16  # its weights do not fit into B beside the weights of the previous convolution
+    LATE = 16  # its constants do not fit into the CFU beside those of the previous convolution
+    FETCH = 32  # its input must be fetched from main memory by DMA
+    FETCH2 = 64  # its second input must be fetched
+    TABLE = 128  # its bias, multipliers and shifts are one table of rows, for DMA
 
 
 def c_header() -> str:
@@ -68,7 +73,8 @@ def c_header() -> str:
     fields = ["".join(f"  int32_t {name};\n" for name in names) for names in (HEADER, RECORD)]
     return (
         "// Made from layout.py.\n#pragma once\n#include <stdint.h>\n\n"
-        f"#define MODEL_MAGIC 0x{MAGIC:08x}\n#define MODEL_VERSION {VERSION}\n#define MODEL_ALIGN {ALIGN}\n\n"
+        f"#define MODEL_MAGIC 0x{MAGIC:08x}\n#define MODEL_VERSION {VERSION}\n#define MODEL_ALIGN {ALIGN}\n"
+        f"#define TABLE_ENTRIES {CHANNELS}\n\n"
         f"enum {{\n{kinds}}};\n\nstruct header {{\n{fields[0]}}};\n\nstruct op {{\n{fields[1]}}};\n"
     )
 
@@ -148,6 +154,10 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
         Kind.DEPTHWISE: channels * window,
         Kind.FULLY_CONNECTED: channels * record["in_c"],
     }
+    if record["coupled"]:
+        weights[Kind.FULLY_CONNECTED] = weights[Kind.CONV]
+    if record["coupled"] & Coupled.TABLE:
+        return {"weights": weights[Kind(kind)], "bias": CHANNEL_BYTES * channels}
     return {"weights": weights[Kind(kind)], **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
 
 

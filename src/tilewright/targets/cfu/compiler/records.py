@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 DIFF_BITS, ADD_BITS = 5, 20
 MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
 Record = Mapping[str, int]
+#: The window of a fully connected layer that runs as a convolution.
+POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     words = {"input_offset": -x.zero_point, "output_offset": requant.zero_point}
     words |= {"low": requant.low, "high": requant.high}
     if isinstance(op, ops.FullyConnected):
-        kind, shape = Kind.FULLY_CONNECTED, _rows(x.size // w.shape[1], w.shape[1], channels)
+        kind = Kind.FULLY_CONNECTED
+        shape = _rows(x.size // w.shape[1], w.shape[1], channels) | {"filter_c": w.shape[1]}
     else:
         assert isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
         if x.shape[0] != 1:
@@ -104,7 +107,8 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         "input2": np.float64(b.scale) / twice_max,
         "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
     }
-    words = _rows(1, out.size, out.size) | _clamp(site, op.activation)
+    channels = out.shape[-1]
+    words = _rows(out.size // channels, channels, channels) | _clamp(site, op.activation)
     for name, factor in factors.items():
         words |= _factor(name, factor)
     if words["output_shift"] > 0:
@@ -183,18 +187,27 @@ def _window(window: ops.Window) -> dict[str, int]:
 def couple(
     records: Sequence[Record],
     activations: Sequence[Mapping[str, str]],
+    entering: Collection[str],
     leaving: Collection[str],
     extensions: Collection[str],
     buffer_rows: int,
+    tuned: bool = False,
 ) -> list[dict[str, int]]:
     """Return, for each operator, the words `coupled` (flags of Coupled) and `rows_at` (its first row of weights in B).
 
     `activations` names the tensors of each operator, by field. An activation has the same offset in the CFU's image
     memory as in the arena. With the extension `resident` it is pushed to the image memory once, before its first use
-    there, and is read back only if the CPU or the host (which reads `leaving`) needs it.
+    there, and is read back only if the CPU or the host (which reads `leaving`) needs it. With `stream`, DMA fetches the
+    tensors that the host has written (`entering`). With `tuned`, a fully connected layer is a convolution of 1 x 1
+    windows, with the words of its window; copies without effect (see `in_place`) need no tensor.
     """
-    here = [_takes(record, extensions, buffer_rows) for record in records]
-    resident = "resident" in extensions
+    if tuned:
+        records = [{**record, **POINT} if record["kind"] == Kind.FULLY_CONNECTED else record for record in records]
+    here = [
+        _takes(record, extensions, buffer_rows, tuned) or (tuned and names["input"] == names["output"])
+        for record, names in zip(records, activations, strict=True)
+    ]
+    resident, stream = "resident" in extensions, {"dma", "stream"} <= set(extensions)
     cpu = {
         name
         for mine, names in zip(here, activations, strict=True)
@@ -202,38 +215,43 @@ def couple(
         if not mine and field != "output"
     }
     there: set[str] = set()
-    found, row, rows_before = [], 0, 0
+    found: list[dict[str, int]] = []
+    row, rows_before, channels_before = 0, 0, 0
     for mine, record, names in zip(here, records, activations, strict=True):
-        if not mine:
-            found.append({"coupled": 0, "rows_at": 0})
+        if not mine or record["kind"] == Kind.COPY:
+            found.append({"coupled": int(mine), "rows_at": 0})
             continue
         flags, rows_at = Coupled.HERE, 0
-        for key, flag in (("input", Coupled.PUSH), ("input2", Coupled.PUSH2)):
+        for key, push, fetch in (("input", Coupled.PUSH, Coupled.FETCH), ("input2", Coupled.PUSH2, Coupled.FETCH2)):
             if key in names and names[key] not in there:
-                flags |= flag
+                flags |= fetch if stream and names[key] in entering else push
                 if resident:
                     there.add(names[key])
         if resident:
             there.add(names["output"])
         if not resident or names["output"] in cpu or names["output"] in leaving:
             flags |= Coupled.READ
-        if record["kind"] == Kind.CONV and "dma" in extensions:
-            # Alternate between the first and the last rows, so that the next weights load during this convolution.
-            rows = rows_of_b(record)
-            flags |= Coupled.LATE if rows + rows_before > buffer_rows else 0
-            row, rows_before = 0 if row else buffer_rows - rows, rows
+        window = record["kind"] in (Kind.CONV, Kind.FULLY_CONNECTED)
+        if window and "dma" in extensions:
+            # Alternate between the first and the last rows, so that the next weights load during this convolution. The
+            # firmware does the same with the entries of the channel tables.
+            rows, channels = rows_of_b(record), record["out_c"] if stream else 0
+            flags |= Coupled.LATE if rows + rows_before > buffer_rows or channels + channels_before > CHANNELS else 0
+            row, rows_before, channels_before = 0 if row else buffer_rows - rows, rows, channels
             rows_at = row
-        found.append({"coupled": int(flags), "rows_at": rows_at})
+        flags |= Coupled.TABLE if window and stream else 0
+        words = POINT if record["kind"] == Kind.FULLY_CONNECTED else {}
+        found.append({**words, "coupled": int(flags), "rows_at": rows_at})
     return found
 
 
-def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> bool:
+def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned: bool) -> bool:
     """Return whether these CFU extensions can compute an operator and its activations lie within the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
         return False
-    if kind == Kind.CONV:
+    if kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED):
         dense = record["filter_c"] == record["in_c"] and (record["dilation_h"], record["dilation_w"]) == (1, 1)
         depth = record["kernel_h"] * record["kernel_w"] * record["in_c"]
         fits = depth <= MAX_DEPTH and record["out_c"] <= CHANNELS and rows_of_b(record) <= buffer_rows
@@ -244,6 +262,27 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> boo
         whole = (record["kernel_h"], record["kernel_w"]) == (record["in_h"], record["in_w"])
         return "pool" in extensions and whole and record["out_h"] * record["out_w"] == 1
     return False
+
+
+def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dict[str, Operator]:
+    """Return the operators without the copies: a copy's output is then the same tensor as its input.
+
+    `outside` names the tensors that the host has written or will read; their copies remain.
+    """
+    same: dict[str, str] = {}
+    found = {}
+    for node, made in operators.items():
+        names = {field: same.get(name, name) for field, name in made.activations.items()}
+        if made.kind == Kind.COPY and not {names["input"], names["output"]} & set(outside):
+            same[names["output"]] = names["input"]
+            names["output"] = names["input"]
+        found[node] = replace(made, activations=names)
+    return found
+
+
+def channel_table(bias: Array, multiplier: Array, shift: Array) -> Array:
+    """Return int32 (channels, 4), the channel tables as the DMA reads them: bias, multiplier, shift and 0."""
+    return np.stack([bias, multiplier, shift, np.zeros_like(shift)], axis=1)
 
 
 def packed_rows(weights: Array) -> Array:

@@ -31,6 +31,11 @@ class Variant:
         return self.header == "software"
 
     @property
+    def tuned(self) -> bool:
+        """Whether the compiler moves more to the extensions, as the macro TUNED does in the firmware."""
+        return bool(self.macros.get("TUNED"))
+
+    @property
     def tile_values(self) -> int:
         """The number of values in a tile of A or B if macros fix it; 0 if the size of tiles follows the buffer size."""
         return int(self.macros.get("TILE_M", 0)) * int(self.macros.get("TILE_K", 0))
@@ -47,6 +52,7 @@ def _post(fully_connected: str) -> dict[str, int | str]:
 
 
 POST, UNROLLED, ON_ARRAY, BY_DOT = map(_post, ("REFERENCE", "UNROLLED", "ON_ARRAY", "BY_DOT"))
+TUNED = "coupled, fully connected layers on the array, softmax by instructions, no copies, records read ahead"
 DOT = "published, fully connected by four products per instruction (extension dot)"
 SMALL_TILES = {**UNROLLED, "TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
 _ALL = (
@@ -70,6 +76,7 @@ _ALL = (
     ),
     Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
     Variant("coupled", "operators that the extensions support, on the CFU's own memory", "coupled", UNROLLED),
+    Variant("tuned", TUNED, "coupled", {**UNROLLED, "TUNED": 1}),
     Variant("general", "every convolution without groups on the array, by one kernel", "array"),
 )
 VARIANTS = {variant.name: variant for variant in _ALL}

@@ -47,4 +47,6 @@ uint32_t software_cfu(int funct3, int funct7, uint32_t a, uint32_t b);
 #define start_add() ((void)cfu_op0(CFU_START_ADD, 0, 0))
 #define start_pool() ((void)cfu_op0(CFU_START_POOL, 0, 0))
 #define fetch(address, bytes) ((void)cfu_op0(CFU_FETCH, address, bytes))
+#define fetch_image(address, bytes) ((void)cfu_op0(CFU_FETCH_IMAGE, address, bytes))
+#define fetch_channels(address, channels) ((void)cfu_op0(CFU_FETCH_CHANNELS, address, channels))
 #define dot(codes, weights) cfu_op0(CFU_DOT, codes, weights)

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS
 from tilewright.targets.cfu.jit import callee
 
-from . import coupled, gemm
+from . import coupled, dma, gemm
 from .state import Misuse, Reg, note
 
 
@@ -42,7 +42,20 @@ class Custom(NamedTuple):
 
 
 SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN = range(9)
-PUT, PUSH_IMAGE, GET_IMAGE, PUSH_CHANNEL, PUSH_SHIFT, START_CONV, START_ADD, START_POOL, FETCH, DOT = range(16, 26)
+(
+    PUT,
+    PUSH_IMAGE,
+    GET_IMAGE,
+    PUSH_CHANNEL,
+    PUSH_SHIFT,
+    START_CONV,
+    START_ADD,
+    START_POOL,
+    FETCH,
+    DOT,
+    FETCH_IMAGE,
+    FETCH_CHANNELS,
+) = range(16, 28)
 TRANSFER, WAIT, POST = Role
 IM2COL = ("im2col",)
 
@@ -83,7 +96,7 @@ CUSTOM: dict[int, Custom] = {
     START_CONV: Custom("start_conv", "", WAIT, "starts a convolution on image memory", coupled.start_conv, IM2COL),
     START_ADD: Custom("start_add", "", WAIT, "starts an addition on image memory", coupled.start_add, ("add",)),
     START_POOL: Custom("start_pool", "", WAIT, "starts a pooling on image memory", coupled.start_pool, ("pool",)),
-    FETCH: Custom("fetch", "address, bytes", TRANSFER, "rows of B by DMA from RAM", coupled.fetch, ("dma",)),
+    FETCH: Custom("fetch", "address, bytes", TRANSFER, "rows of B by DMA from RAM", dma.fetch, ("dma",)),
     DOT: Custom(
         "dot",
         "codes, weights",
@@ -91,6 +104,17 @@ CUSTOM: dict[int, Custom] = {
         "adds four products of (code + 128) and weight to the register DOT, and answers with it",
         coupled.dot,
         ("dot",),
+    ),
+    FETCH_IMAGE: Custom(
+        "fetch_image", "address, bytes", TRANSFER, "image memory by DMA from RAM", dma.fetch_image, ("stream",)
+    ),
+    FETCH_CHANNELS: Custom(
+        "fetch_channels",
+        "address, channels",
+        TRANSFER,
+        "bias, multiplier and shift of channels by DMA from RAM",
+        dma.fetch_channels,
+        ("stream",),
     ),
 }
 #: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of them.
@@ -171,7 +195,11 @@ def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: in
     elif funct7 == START_POOL:
         coupled.start_pool(regs, buffers, ram, a, b, cycle)
     elif funct7 == FETCH:
-        coupled.fetch(regs, buffers, ram, a, b, cycle)
+        dma.fetch(regs, buffers, ram, a, b, cycle)
+    elif funct7 == FETCH_IMAGE:
+        dma.fetch_image(regs, buffers, ram, a, b, cycle)
+    elif funct7 == FETCH_CHANNELS:
+        dma.fetch_channels(regs, buffers, ram, a, b, cycle)
     else:
         coupled.dot(regs, buffers, ram, a, b, cycle)
     return True

@@ -43,16 +43,18 @@ class Reg(IntEnum):
     FETCH_ROW = 62  # row of B where fetched weights go
     CONVOLVED = 63  # the last cycle in which a convolution reads B
     DOT = 64  # the sum of dot
-    FETCHED = 65  # the last cycle of the running fetch; a convolution waits for it
-    NOTED = 66  # number of notes
-    LATCH = 67  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    FETCHED = 65  # the last cycle of the running fetches; a convolution waits for it
+    TABLE = 66  # the entry of the channel tables where those of a convolution begin
+    FILLED = 67  # the last cycle of the running fetches to the image memory; additions and pools wait for it
+    NOTED = 68  # number of notes
+    LATCH = 69  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
 #: Index of the notes: MAX_NOTES notes of NOTE words each.
 NOTES = Reg.LATCH + 2 * MAX_WORDS
 #: The operand of `put` for each layer register, by its name in C.
-FIELDS = {Reg(place).name: place - Reg.IN_H for place in range(Reg.IN_H, Reg.FETCHED + 1)}
+FIELDS = {Reg(place).name: place - Reg.IN_H for place in range(Reg.IN_H, Reg.TABLE + 1)}
 CHANNELS = 256  # entries of each table after the image memory: bias, multiplier, shift
 IMAGE_WORDS = IMAGE_BYTES // 4
 #: A number of cycles longer than any run, for a launch that never ends.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tilewright.array import Array
@@ -72,14 +72,37 @@ def _high_water(stream: Stream) -> dict[str, int]:
 
 
 def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
-    """Yield lines of text: the cycles of a launch under a timing model, then the cycles of each of its nodes."""
+    """Yield lines of text: the cycles of a launch under a timing model, then those of each of its nodes.
+
+    A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
+    line with an argument follows if no order of its instructions takes fewer cycles (timing/optimal.py).
+    """
     image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)
     found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
-    if found.trace:
-        yield f"{found.trace.cycles} cycles (timing model {timing})"
-        for node, part in zip(launch.nodes, found.parts(image.layer, len(launch.nodes)), strict=False):
-            yield f"  {node}: {part.cycles}"
+    if not found.trace:
+        return
+    parts = found.parts(image.layer, len(launch.nodes))
+    alone = ""
+    if not parts:  # one layer
+        bound = found.limits(None, 0)[0].bound
+        alone = _met(found.trace.cycles, bound, found.trace.causes(found.busiest)[0])
+    yield f"{found.trace.cycles} cycles (timing model {timing}){alone}"
+    if not parts:
+        yield from _proofs(found.optimal(None, 1))
+    for node, part in zip(launch.nodes, parts, strict=False):
+        yield f"  {node}: {part.cycles}{_met(part.cycles, part.bound, part.causes)}"
+        yield from _proofs([part.optimal])
+
+
+def _met(cycles: int, bound: int, causes: Mapping[str, int]) -> str:
+    """Return text on how near a layer's cycles are to their bound, and what most of them go to."""
+    most = f", {next(iter(causes))} binds" if causes else ""
+    return f", bound {bound}, ratio {cycles / bound:.3f}{most}" if bound else ""
+
+
+def _proofs(arguments: Iterable[str]) -> Iterator[str]:
+    return (f"    optimal: {text}" for text in arguments if text)
 
 
 def _launch(launch: Launch, config: Config, timing: str) -> list[str]:

@@ -1,0 +1,35 @@
+"""The memories of the extensions: where they lie among the CFU's memories, and misuse of them."""
+
+from __future__ import annotations
+
+from tilewright.array import Array
+from tilewright.targets.cfu.jit import callee
+
+from .state import IMAGE_WORDS, Reg, note
+
+
+@callee
+def command(regs: Array, misuse: int, cycle: int) -> None:
+    """Begin a command of the CFU: set the answer to 0, and note `misuse` if the array is busy."""
+    if cycle <= regs[Reg.BUSY_UNTIL]:
+        note(regs, misuse, cycle, regs[Reg.FUNCT7])
+    regs[Reg.ANSWER] = 0
+
+
+@callee
+def image_at(regs: Array) -> int:
+    """Return the index of the image memory's first word in the array of all CFU memories (`state.buffers`)."""
+    return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
+
+
+@callee
+def tables_at(regs: Array) -> int:
+    """Return the index of the channel tables' first word: biases, then multipliers, then shifts."""
+    return image_at(regs) + IMAGE_WORDS
+
+
+@callee
+def filling(regs: Array, misuse: int, cycle: int) -> None:
+    """Note `misuse` if a fetch to the image memory is running."""
+    if cycle <= regs[Reg.FILLED]:
+        note(regs, misuse, cycle, regs[Reg.FUNCT7])
