@@ -1,8 +1,4 @@
-"""The CFU's registers and memories, and notes of misuse.
-
-After a misuse the model computes the RTL's wrong values. The exception is a read of C while the array works: it returns
-the sums of the previous launch.
-"""
+"""The CFU's registers and memories, and notes of misuse. After a misuse the model computes the RTL's wrong values."""
 
 from __future__ import annotations
 
@@ -45,7 +41,8 @@ class Reg(IntEnum):
     DOT = 64  # the sum of dot
     FETCHED = 65  # the last cycle of the running fetch; a convolution waits for it
     NOTED = 66  # number of notes
-    LATCH = 67  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    COMPUTED = 67  # cycles of the pending launch whose rows of C are written
+    LATCH = 68  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
