@@ -47,10 +47,13 @@ def wires(component: Any) -> list[Wire]:
     return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
-def to_rtlil(component: Any, name: str = TOP) -> str:
-    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value."""
+def to_rtlil(component: Any, name: str = TOP, src: bool = False) -> str:
+    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value.
+
+    `src`: attributes name the Python line of each signal and operation.
+    """
     with uncollected():
-        text: str = rtlil.convert(component, name=name, emit_src=False)
+        text: str = rtlil.convert(component, name=name, emit_src=src)
     return ZEROS.sub("", text)
 
 

@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import by_logic
+from tilewright.hdl.verilog import part
 
 #: Bits of a value of A with its offset, of a value of B, and of a sum.
 LEFT_BITS, TOP_BITS, SUM_BITS = 9, 8, 32
@@ -78,7 +79,8 @@ class SystolicArray(wiring.Component):
             for column in range(lanes):
                 in_logic = row * lanes + column >= lanes * lanes - self.in_logic
                 element = ProcessingElement(in_logic)
-                m.submodules[f"{'logic_' if in_logic else ''}element_{row}_{column}"] = element
+                kind = "ProcessingElementInLogic" if in_logic else "ProcessingElement"
+                m.submodules[f"element_{row}_{column}"] = part(element, kind)
                 m.d.comb += [element.left.eq(left), element.top.eq(tops[column]), element.clear.eq(clear[row + column])]
                 left, tops[column] = element.right, element.down
                 sums.append(element.sum)
@@ -89,8 +91,8 @@ class SystolicArray(wiring.Component):
 
 def _skewed(m: Module, values: Value, lanes: int, name: str) -> list[Value]:
     """Return the lanes of `values`, lane r later by r cycles."""
-    parts = [values.word_select(lane, len(values) // lanes) for lane in range(lanes)]
-    return [[part, *_delayed(m, part, lane, f"{name}{lane}")][-1] for lane, part in enumerate(parts)]
+    entering = [values.word_select(lane, len(values) // lanes) for lane in range(lanes)]
+    return [[value, *_delayed(m, value, lane, f"{name}{lane}")][-1] for lane, value in enumerate(entering)]
 
 
 def _delayed(m: Module, value: Value, cycles: int, name: str) -> list[Signal]:

@@ -56,7 +56,7 @@ class OperandBuffer(wiring.Component):
         """Write one word of a row, at the address that the command gives."""
         words = self.config.array // 4
         address = Signal(range(self.config.buffer_rows * words))
-        value, enabled = Signal(WORD), Signal()
+        value, enabled = Signal(WORD, name="value"), Signal(name="enabled")
         m.d.sync += enabled.eq(self.set & ~self.busy)
         with m.If(self.set):
             m.d.sync += [address.eq(self.first), value.eq(_lanes(self.second))]
@@ -74,7 +74,7 @@ class OperandBuffer(wiring.Component):
         sets = words // len(operands)
         latched = Signal(WORD * words)
         row = Signal(ceil_log2(self.config.buffer_rows), init=-1)
-        enabled, part = Signal(), Signal(range(max(2, sets)))
+        enabled, part = Signal(name="enabled"), Signal(range(max(2, sets)), name="part")
         with m.If(self.set):
             m.d.sync += enabled.eq(0)
             for number in range(sets):

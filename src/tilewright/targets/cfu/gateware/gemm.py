@@ -9,6 +9,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.verilog import part
 from tilewright.targets.cfu.config import Config, bill
 
 from .array import LEFT_BITS, SUM_BITS, SystolicArray
@@ -35,7 +36,8 @@ class MatrixUnit(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
-        launch, accumulate, offset = Signal(), Signal(), Signal(signed(LEFT_BITS))
+        launch, accumulate = Signal(name="launch"), Signal(name="accumulate")
+        offset = Signal(signed(LEFT_BITS))
         sizes = [Signal(SIZE_BITS, name=name) for name in "knm"]
         m.d.sync += launch.eq(self.start)
         with m.If(self.start):
@@ -43,11 +45,12 @@ class MatrixUnit(wiring.Component):
             m.d.sync += [accumulate.eq(self.first[ACCUMULATE]), offset.eq(self.second)]
         k, n, height = sizes
 
-        m.submodules.sequencer = sequencer = Sequencer(config)
+        sequencer = Sequencer(config)
+        m.submodules.sequencer = part(sequencer, "Sequencer")
         m.d.comb += [sequencer.launch.eq(launch), sequencer.m.eq(height), sequencer.n.eq(n), sequencer.k.eq(k)]
         m.d.comb += [self.busy.eq(sequencer.busy), self.last.eq(sequencer.last)]
-        m.submodules.buffer_a = a = OperandBuffer(config, stays_enabled=True)
-        m.submodules.buffer_b = b = OperandBuffer(config, stays_enabled=False)
+        a, b = (OperandBuffer(config, stays_enabled=stays) for stays in (True, False))
+        m.submodules.buffer_a, m.submodules.buffer_b = part(a, "BufferA"), part(b, "BufferB")
         for buffer, set_, row in ((a, self.set_a, sequencer.a_row), (b, self.set_b, sequencer.b_row)):
             m.d.comb += [
                 buffer.set.eq(set_),
@@ -58,7 +61,8 @@ class MatrixUnit(wiring.Component):
                 buffer.busy.eq(sequencer.busy),
                 buffer.row.eq(row),
             ]
-        m.submodules.array = array = SystolicArray(config.array, bill(config)["products_in_logic"])
+        array = SystolicArray(config.array, bill(config)["products_in_logic"])
+        m.submodules.array = part(array, "SystolicArray")
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         m.d.comb += [
             array.left.eq(Cat(Mux(sequencer.fed, left, 0) for left in lefts)),
@@ -76,7 +80,7 @@ class MatrixUnit(wiring.Component):
         config, lanes = self.config, self.config.array
         m.submodules.buffer_c = rows = memory.Memory(shape=SUM_BITS * lanes, depth=config.buffer_rows, init=[])
         write, read = rows.write_port(), rows.read_port()
-        sums = [part.word_select(lane, SUM_BITS) for lane in range(lanes) for part in (array.sums,)]
+        sums = [array.sums.word_select(lane, SUM_BITS) for lane in range(lanes)]
         old = [Mux(accumulate, read.data.word_select(lane, SUM_BITS), 0) for lane in range(lanes)]
         m.d.comb += [
             write.addr.eq(sequencer.c_row - 1),
@@ -84,7 +88,7 @@ class MatrixUnit(wiring.Component):
             write.en.eq(sequencer.write),
         ]
         bits = ceil_log2(lanes)
-        lane, row = Signal(bits), Signal(len(read.addr))
+        lane, row = Signal(bits, name="lane"), Signal(len(read.addr), name="row")
         if config.readout == "random":
             with m.If(self.get):
                 m.d.sync += lane.eq(self.second)

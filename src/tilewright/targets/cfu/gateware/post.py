@@ -31,7 +31,7 @@ class HighProduct(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        product, overflow = Signal(signed(64)), Signal()
+        product, overflow = Signal(signed(64), name="product"), Signal(name="overflow")
         with m.If(self.set):
             m.d.sync += [product.eq(self.a * self.b), overflow.eq((self.a == INT_MIN) & (self.b == INT_MIN))]
         # gemmlowp adds 2^30 or 1 - 2^30 and truncates towards zero. That is to add 2^30 and round down.
@@ -55,7 +55,7 @@ class RoundingShift(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         amount = self.exponent[:5]
-        half, biased = Signal(31), Signal(signed(33))
+        half, biased = Signal(31, name="half"), Signal(signed(33), name="biased")
         m.d.comb += [
             half.eq((1 << amount) >> 1),
             biased.eq(self.x + half - ((self.x < 0) & (amount != 0))),

@@ -60,10 +60,10 @@ class Sequencer(wiring.Component):
         rows = ceil_log2(self.config.buffer_rows)
         step = Signal(range((1 << SIZE_BITS) + lanes))
         row = Signal(range(lanes))
-        m_left, n_left = Signal(SIZE_BITS), Signal(SIZE_BITS)
+        m_left, n_left = (Signal(SIZE_BITS, name=name) for name in ("m_left", "n_left"))
         a_base, b_base, top, c_base = (Signal(rows, name=name) for name in ("a_base", "b_base", "top", "c_base"))
         # c_base: the tile's first row of C; top: that of the first tile in this row of tiles.
-        last_m, last_n, last_row = Signal(), Signal(), Signal()
+        last_m, last_n, last_row = (Signal(name=name) for name in ("last_m", "last_n", "last_row"))
         m.d.comb += [
             last_m.eq(m_left <= lanes),
             last_n.eq(n_left <= lanes),

@@ -8,10 +8,11 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.verilog import part
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.isa.custom import (
-    CHECK, GET, GET_SRDHM, OFF_MAXMIN, RDBPOT, SET_A, SET_B, SET_SRDHM, START,
+    CHECK, CUSTOM, GET, GET_SRDHM, OFF_MAXMIN, RDBPOT, SET_A, SET_B, SET_SRDHM, START,
 )  # fmt: skip
 
 from .gemm import MatrixUnit
@@ -46,18 +47,18 @@ class Cfu(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
-        waits, taken = Signal(), Signal()
+        waits, taken = Signal(name="waits"), Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
-        names = ("set_matrix_a", "set_matrix_b", "start_gemm", "check_gemm", "get_matrix_c")
-        names += ("set_srdhm", "get_srdhm", "rdbpot", "off_maxmin")
-        commands = [Signal(name=name) for name in names]
+        numbers = (SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN)
+        commands = {number: Signal(name=f"is_{CUSTOM[number].name}") for number in numbers}
         funct7 = self.cmd_payload_function_id[3:]
-        m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in enumerate(commands)]
+        m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
-        m.submodules.gemm = gemm = MatrixUnit(config)
-        m.submodules.srdhm = srdhm = HighProduct()
-        m.submodules.rdbpot = rdbpot = RoundingShift()
-        m.submodules.off_maxmin = clamp = OffsetClamp()
+        gemm, srdhm, rdbpot, clamp = MatrixUnit(config), HighProduct(), RoundingShift(), OffsetClamp()
+        m.submodules.gemm = part(gemm, "MatrixUnit")
+        m.submodules.srdhm = part(srdhm, "HighProduct")
+        m.submodules.rdbpot = part(rdbpot, "RoundingShift", clocked=False)
+        m.submodules.off_maxmin = part(clamp, "OffsetClamp", clocked=False)
         m.d.comb += [
             gemm.set_a.eq(commands[SET_A]),
             gemm.set_b.eq(commands[SET_B]),
@@ -89,7 +90,7 @@ class Cfu(wiring.Component):
             with m.If(commands[number]):
                 m.d.sync += answer.eq(result)
         for number, result in late.items():
-            again = Signal(name=f"{names[number]}_again")
+            again = Signal(name=f"was_{CUSTOM[number].name}")
             m.d.sync += again.eq(commands[number])
             with m.If(commands[number]):
                 m.d.sync += [waits.eq(1), self.rsp_valid.eq(0)]
