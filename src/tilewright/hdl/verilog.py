@@ -50,7 +50,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
     apart = {name: component}
     token = _apart.set(apart)
     try:
-        texts, heads = [], {}
+        texts, heads = list[str](), dict[str, str]()
         while len(heads) < len(apart):  # converting one component finds its parts
             name, part_ = list(apart.items())[len(heads)]
             texts.append(to_rtlil(part_, name, src=True))

@@ -10,8 +10,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.verilog import part
-from tilewright.targets.cfu.config import Config, bill
+from tilewright.targets.cfu.config import Config
 
+from . import bill
 from .array import LEFT_BITS, SUM_BITS, SystolicArray
 from .buffers import VALUE, WORD, OperandBuffer
 from .sequencer import SIZE_BITS, Sequencer
@@ -61,7 +62,7 @@ class MatrixUnit(wiring.Component):
                 buffer.busy.eq(sequencer.busy),
                 buffer.row.eq(row),
             ]
-        array = SystolicArray(config.array, bill(config)["products_in_logic"])
+        array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]))
         m.submodules.array = part(array, "SystolicArray")
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         m.d.comb += [

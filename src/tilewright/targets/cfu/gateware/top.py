@@ -12,7 +12,16 @@ from tilewright.hdl.verilog import part
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.isa.custom import (
-    CHECK, CUSTOM, GET, GET_SRDHM, OFF_MAXMIN, RDBPOT, SET_A, SET_B, SET_SRDHM, START,
+    CHECK,
+    CUSTOM,
+    GET,
+    GET_SRDHM,
+    OFF_MAXMIN,
+    RDBPOT,
+    SET_A,
+    SET_B,
+    SET_SRDHM,
+    START,
 )  # fmt: skip
 
 from .gemm import MatrixUnit

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.gateware.top import Cfu
 
 #: Cycles that an answer may take: more than the longest launch, which is 1,023 rows, columns and products.
 LIMIT = 1 << 25
 LOW = (1 << 32) - 1
+
+
+@lru_cache
+def compiled(config: Config, engine: str) -> Compiled:
+    """Return the compiled CFU. Raises ConfigError as `Gateware` does."""
+    bill.require(config)
+    return Compiled(Cfu(config), engine)
 
 
 class Gateware:
@@ -20,7 +30,7 @@ class Gateware:
     """
 
     def __init__(self, config: Config, engine: str = "verilator") -> None:
-        self.model = Compiled(Cfu(config), engine).model()
+        self.model = compiled(config, engine).model()
         self.model["rsp_ready"] = 1
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:

@@ -202,7 +202,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 @callee
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
-    """Write what the started product adds to C until it has run for `cycles`. Rows past the buffers wrap, as in the RTL.
+    """Write what the started product adds to C until it has run for `cycles`. Rows past the buffers wrap.
 
     Return the row of C that the array reads in its last cycle, the next one to write; -1 after the last row.
     """
