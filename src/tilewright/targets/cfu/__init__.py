@@ -19,7 +19,6 @@ from tilewright.targets.base import Change, CosimCase, Execution, LaunchResult, 
 
 from .compiler.variants import check_machine, variant
 from .config import PRESETS, Config
-from .gateware import bill
 from .timing.costs import MODELS
 
 
@@ -40,8 +39,10 @@ class CfuSystem(given.Machine[Config]):
         return config
 
     def describe(self, config: base.Config) -> dict[str, Any]:
+        from .gateware.bill import bill
+
         own = self.own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
 
     def header(self, config: base.Config) -> str:
         from .compiler import firmware
@@ -71,7 +72,9 @@ class CfuSystem(given.Machine[Config]):
         return launch.run(program, launch_, values, self.config_of(program), options)
 
     def excess(self, config: base.Config) -> str:
-        return bill.excess(self.own(config))
+        from .gateware.bill import excess
+
+        return excess(self.own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with given.gateware_tools():

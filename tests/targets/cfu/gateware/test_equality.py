@@ -11,7 +11,7 @@ from tilewright.targets.cfu.config import BEYOND, PRESETS, Config
 from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
-from tilewright.targets.cfu.isa.state import Misuse, notes
+from tilewright.targets.cfu.isa.state import Misuse
 
 #: The first ones for every day: small arrays, all words of every key.
 MACHINES = {
@@ -39,7 +39,7 @@ def compared(config: Config, seed: int, cases: int = CASES, engine: str = "veril
         unit = Compared(config, engine)
         run(unit, random_commands(config, rng, COMMANDS))
         assert unit.differences == [], f"seed {seed}, case {case}"
-        kinds |= {note.kind for note in notes(unit.model.regs)}
+        kinds |= unit.misuses
     return kinds
 
 

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import by_logic
-from tilewright.hdl.verilog import part
+from tilewright.hdl.modules import part
 
 #: Bits of a value of A with its offset, of a value of B, and of a sum.
 LEFT_BITS, TOP_BITS, SUM_BITS = 9, 8, 32

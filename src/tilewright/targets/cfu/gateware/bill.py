@@ -26,6 +26,10 @@ LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
 
 
+#: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
+SMALLEST = 1 << 9
+
+
 def require(config: Config) -> None:
     """Check that gateware can be built for the CFU. Raises ConfigError if it cannot."""
     if config.extensions:
@@ -56,7 +60,7 @@ def bill(config: Config) -> dict[str, float]:
         names = (*names, "im2col")  # `add` needs the lanes of im2col
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
     beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
-    beside += config.readout == "random"  # a product of M for the row of C
+    beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
     lanes, products = config.array, config.array**2
     in_logic = max(0, products - (BUDGET["dsp"] - beside))
     moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)  # skew, and on through the array
@@ -71,6 +75,8 @@ def bill(config: Config) -> dict[str, float]:
         found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
         found["cfu_lut"] += sum(ram.luts for ram in buffers)
         found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+        # The data that a memory of LUTs reads is in flip-flops.
+        found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
     return found
 
 

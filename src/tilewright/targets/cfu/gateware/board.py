@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from tilewright.hdl.verilog import verilog_files
+from tilewright.hdl.modules import verilog_files
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.gateware.top import Cfu

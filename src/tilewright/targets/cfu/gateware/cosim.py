@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
 from tilewright.targets.cfu.isa.custom import GET, OFF_MAXMIN, RDBPOT, SET_A, SET_B, START
+from tilewright.targets.cfu.isa.state import notes
 from tilewright.targets.cfu.runtime import core
 from tilewright.targets.cfu.runtime.launch import runs
 from tilewright.targets.cfu.runtime.unit import ModelUnit
@@ -38,6 +39,11 @@ class Compared:
         self.differences: list[str] = []
         self.bits = self.late = 0
         self.first: int | None = None
+
+    @property
+    def misuses(self) -> set[str]:
+        """The kinds of misuse that the model noted."""
+        return {note.kind for note in notes(self.model.regs)}
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
         """Give both CFUs a command in `cycle`, and compare their answers."""
@@ -95,7 +101,7 @@ def random_commands(config: Config, rng: np.random.Generator, count: int) -> Ite
         yield Command(funct7, int(rng.integers(8)), a, b, wait)
 
 
-def run(unit: core.Unit, commands: Iterator[Command]) -> int:
+def run(unit: core.Unit, commands: Iterable[Command]) -> int:
     """Give a CFU commands from cycle 0 on, each when it can take it and its wait is over. Return the cycles."""
     cycle = 0
     for command in commands:

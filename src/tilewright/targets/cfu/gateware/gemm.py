@@ -9,7 +9,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.verilog import part
+from tilewright.hdl.modules import part
 from tilewright.targets.cfu.config import Config
 
 from . import bill

@@ -8,7 +8,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.verilog import part
+from tilewright.hdl.modules import part
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.isa.custom import (
