@@ -13,11 +13,10 @@ import amaranth
 from amaranth.hdl import ClockSignal, Instance, ResetSignal
 from amaranth.lib.wiring import In
 
-import tilewright
 from tilewright.hdl.build import made, to_rtlil
 
 #: Folders that hold the packages which `src` attributes name.
-FOLDERS = tuple(f"{Path(package.__file__ or '').parent.parent}/" for package in (tilewright, amaranth))
+FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1]}/")
 #: In Verilog, a module with the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
 #: While files are made: the components that are files of their own, by the name of their module.

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.targets.cfu.bill import BUDGET, bill
 from tilewright.targets.cfu.compiler.records import packed_rows
 from tilewright.targets.cfu.config import BEYOND, Config
-from tilewright.targets.cfu.gateware.bill import BUDGET, bill
 from tilewright.targets.cfu.image import BASE
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers

@@ -17,6 +17,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, CosimCase, Execution, LaunchResult, TimingModel
 
+from . import bill
 from .compiler.variants import check_machine, variant
 from .config import PRESETS, Config
 from .timing.costs import MODELS
@@ -39,10 +40,8 @@ class CfuSystem(given.Machine[Config]):
         return config
 
     def describe(self, config: base.Config) -> dict[str, Any]:
-        from .gateware.bill import bill
-
         own = self.own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
 
     def header(self, config: base.Config) -> str:
         from .compiler import firmware
@@ -72,9 +71,7 @@ class CfuSystem(given.Machine[Config]):
         return launch.run(program, launch_, values, self.config_of(program), options)
 
     def excess(self, config: base.Config) -> str:
-        from .gateware.bill import excess
-
-        return excess(self.own(config))
+        return bill.excess(self.own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with given.gateware_tools():

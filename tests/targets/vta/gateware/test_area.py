@@ -14,8 +14,8 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.hdl.memory import BankedMemory, PartedMemory, Tiles
 from tilewright.hdl.queues import StreamFifo
-from tilewright.hdl.rams import Ram
 from tilewright.targets import vta
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import area, bill, memories
 from tilewright.targets.vta.gateware.top import Vta

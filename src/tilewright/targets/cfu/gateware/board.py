@@ -6,8 +6,8 @@ from pathlib import Path
 from string import Template
 
 from tilewright.hdl.modules import verilog_files
+from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.gateware.top import Cfu
 from tilewright.targets.cfu.isa.custom import CUSTOM
 

@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.modules import part
+from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
-from . import bill
 from .array import LEFT_BITS, SUM_BITS, SystolicArray
 from .buffers import VALUE, WORD, OperandBuffer
 from .sequencer import SIZE_BITS, Sequencer

@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.modules import part
+from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.isa.custom import (
     CHECK,
     CUSTOM,

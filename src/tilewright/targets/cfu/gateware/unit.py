@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled
+from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware import bill
 from tilewright.targets.cfu.gateware.top import Cfu
 
 #: Cycles that an answer may take: more than the longest launch, which is 1,023 rows, columns and products.

@@ -1,10 +1,10 @@
-"""Count the block RAMs that the gateware takes on an FPGA of Xilinx's 7 series, without synthesis: hdl/rams.py."""
+"""Count the block RAMs that the gateware takes on an FPGA of Xilinx's 7 series, without synthesis: targets/rams.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.hdl.rams import Ram
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
 

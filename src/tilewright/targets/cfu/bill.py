@@ -7,8 +7,8 @@ structure tells, plus terms fitted to Yosys's counts. Tests and docs/gateware-cf
 from __future__ import annotations
 
 from tilewright.errors import ConfigError
-from tilewright.hdl.rams import Ram
 from tilewright.targets.cfu.config import IMAGE_BYTES, Config
+from tilewright.targets.rams import Ram
 
 #: The board of the document, Nexys4 DDR with an Artix-7 100T (DS180): block RAMs of 36 Kbit, multipliers (DSP48E1).
 BOARD = "xc7a100t of the Nexys4 DDR"
