@@ -35,7 +35,7 @@ COMMANDS = 300
 MACHINES: tuple[tuple[Config, int], ...] = (
     (Config(), 60),
     (Config(readout="random", start="blocking", srdhm="single"), 20),
-    (Config(array=8, transfer="counter", buffer_rows=64), 60),
+    (Config(array=8, transfer="counter", buffer_rows=16), 60),
     (Config(array=8, transfer="addressed", readout="random", buffer_rows=64), 40),
     (Config(array=4, transfer="addressed", buffer_rows=16), 60),
     (Config(array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single"), 40),

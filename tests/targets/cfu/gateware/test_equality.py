@@ -19,7 +19,7 @@ MACHINES = {
     "counter4, all alternatives": Config(
         array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single"
     ),
-    "counter8": Config(array=8, transfer="counter", buffer_rows=64),
+    "counter8": Config(array=8, transfer="counter", buffer_rows=16),
 }
 LARGE = {
     "addressed8, random": Config(array=8, transfer="addressed", readout="random", buffer_rows=16),
