@@ -18,8 +18,9 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.targets.cfu import TARGET
+from tilewright.targets.cfu.bill import bill
 from tilewright.targets.cfu.compiler.variants import VARIANTS
-from tilewright.targets.cfu.config import BEYOND, bill
+from tilewright.targets.cfu.config import BEYOND
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 MODEL = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"

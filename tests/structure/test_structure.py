@@ -35,7 +35,7 @@ MAY_IMPORT = {
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
-CONTRACT = {"base", "given"}
+CONTRACT = {"base", "given", "rams"}
 #: For the type of a result alone.
 TYPES = {("program", "report")}
 

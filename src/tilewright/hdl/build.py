@@ -47,10 +47,13 @@ def wires(component: Any) -> list[Wire]:
     return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
-def to_rtlil(component: Any, name: str = TOP) -> str:
-    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value."""
+def to_rtlil(component: Any, name: str = TOP, src: bool = False) -> str:
+    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value.
+
+    `src`: attributes name the Python line of each signal and operation.
+    """
     with uncollected():
-        text: str = rtlil.convert(component, name=name, emit_src=False)
+        text: str = rtlil.convert(component, name=name, emit_src=src)
     return ZEROS.sub("", text)
 
 
@@ -90,14 +93,15 @@ HERE = Path(__file__).parent
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
-def library(component: Any, engine: str) -> Path:
+def library(component: Any, engine: str, source: str = "") -> Path:
     """Return the path of the shared library that simulates a component. It is compiled if it is not in the cache.
 
-    Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    `source` is RTLIL to simulate in place of the component's, with the same ports. Raises ConfigError if the engine is
+    unknown, or if a tool is missing or fails.
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
-    source = to_rtlil(component)
+    source = source or to_rtlil(component)
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py")]
     key = hashlib.sha256("\0".join((engine, source, *fixed, *FLAGS[engine], *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"

@@ -29,12 +29,12 @@ class Written(NamedTuple):
 class Compiled:
     """A component, compiled to a shared library that is cached on disk.
 
-    `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). Raises ConfigError if the
-    engine is unknown, or if a tool is missing or fails.
+    `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). `source`: see
+    `build.library`. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
 
-    def __init__(self, component: Any, engine: str = "verilator") -> None:
-        self._library = _load(library(component, engine))
+    def __init__(self, component: Any, engine: str = "verilator", source: str = "") -> None:
+        self._library = _load(library(component, engine, source))
 
     def model(self) -> Model:
         return Model(self._library)

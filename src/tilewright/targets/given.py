@@ -294,3 +294,12 @@ def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict
     """Return the arrays `left` in memory after a launch; with several launches, names begin with the launch's."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}
+
+
+@contextmanager
+def gateware_tools() -> Iterator[None]:
+    """Import gateware inside this context. Raises ConfigError if Amaranth or another package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None

@@ -15,10 +15,11 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, Execution, LaunchResult, TimingModel
+from tilewright.targets.base import Change, CosimCase, Execution, LaunchResult, TimingModel
 
+from . import bill
 from .compiler.variants import check_machine, variant
-from .config import PRESETS, Config, bill
+from .config import PRESETS, Config
 from .timing.costs import MODELS
 
 
@@ -40,7 +41,7 @@ class CfuSystem(given.Machine[Config]):
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         own = self.own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
 
     def header(self, config: base.Config) -> str:
         from .compiler import firmware
@@ -68,6 +69,34 @@ class CfuSystem(given.Machine[Config]):
                 "give inputs",
             )
         return launch.run(program, launch_, values, self.config_of(program), options)
+
+    def excess(self, config: base.Config) -> str:
+        return bill.excess(self.own(config))
+
+    def rtl(self, config: base.Config) -> Mapping[str, str]:
+        with given.gateware_tools():
+            from .gateware.board import board_files
+
+        return board_files(self.own(config))
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        with given.gateware_tools():
+            from .gateware.cosim import compare
+
+        return compare(launch, self.config_of(program), values, engine)
+
+    def waveform(
+        self,
+        program: Program,
+        launch: Launch,
+        values: Mapping[str, Array],
+        path: Path,
+        cycles: tuple[int, int] | None,
+    ) -> None:
+        with given.gateware_tools():
+            from .gateware.cosim import waveform
+
+        waveform(launch, self.config_of(program), values, path, cycles)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from .changes import changes

@@ -94,33 +94,3 @@ PRESETS = {
     "tuned": Config(extensions=",".join(BEYOND), firmware="tuned"),  # the same machine, with a better program
 }
 Config.presets = PRESETS
-
-#: The budget of the document's board, an Artix-7 100T: block RAMs of 36 Kbit, and multipliers (DSP48E1).
-BUDGET = {"bram36": 135, "dsp": 240}
-BLOCK = 4096  # bytes of a block RAM, without its parity bits
-PRODUCT = 4  # multipliers of a 32 x 32 bit product
-
-#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; add4: a product of 9 x 32 bits
-#: for each of them; dot: four 8 x 8 bit products.
-_MULTIPLIERS = {"im2col": 4 * PRODUCT, "add4": 4 * 2, "dot": 4}
-
-
-def bill(config: Config) -> dict[str, int]:
-    """Return the FPGA resources that a configuration takes, by name. They are counted; nothing is synthesised.
-
-    `bram36`: block RAMs, without LiteX's boot ROM and SRAM. `dsp_beside_array`: multipliers outside the array.
-    `products_in_logic`: multipliers of the array that must be made of logic cells, because the board has too few.
-    """
-    rows = config.buffer_rows * config.array
-    memories = [rows, rows, 4 * rows, config.icache_bytes, config.dcache_bytes, config.l2_bytes]
-    names = config.extension_names
-    if names:
-        memories += [IMAGE_BYTES, BLOCK]  # channel tables: 256 x 70 bits
-    if "add" in names and "im2col" not in names:
-        names = (*names, "im2col")  # `add` needs the lanes of im2col
-    beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))  # CPU, SRDHM
-    return {
-        "bram36": sum(-(-size // BLOCK) for size in memories),
-        "dsp_beside_array": beside,
-        "products_in_logic": max(0, config.array**2 - (BUDGET["dsp"] - beside)),
-    }

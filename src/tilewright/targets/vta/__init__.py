@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
@@ -191,13 +190,13 @@ class Vta(given.Machine[Config]):
         return area(self.own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.vta.gateware.top import board_files
 
         return board_files(self.own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.vta.gateware.cosim import compare
 
         return compare(launch.name, image_of(launch), self.config_of(program), _packed(program, launch, values), engine)
@@ -210,7 +209,7 @@ class Vta(given.Machine[Config]):
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.vta.gateware.cosim import waveform
 
         waveform(image_of(launch), self.config_of(program), _packed(program, launch, values), path, cycles)
@@ -230,14 +229,6 @@ def _result(
     counted = partial(events, known.elaborated, known.trace)
     made = LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
     return made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1)))
-
-
-@contextmanager
-def _gateware_tools() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -15,9 +15,9 @@ from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.hdl.memory import BankedMemory, PartedMemory, Tiles
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets import vta
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import area, bill, memories
-from tilewright.targets.vta.gateware.memories import Ram
 from tilewright.targets.vta.gateware.top import Vta
 
 PYNQ = PRESETS["pynq"]

@@ -163,7 +163,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M], regs[Reg.N], regs[Reg.K] = m, n, k
     regs[Reg.OFFSET], regs[Reg.ACCUMULATE] = ((b + 256) & 511) - 256, a >> 30 & 1
-    regs[Reg.STARTED], regs[Reg.PENDING] = cycle + 1, 1
+    regs[Reg.STARTED], regs[Reg.PENDING], regs[Reg.COMPUTED] = cycle + 1, 1, 0
     regs[Reg.MACS] += m * n * k
     work(regs, cycle, busy_cycles(m, n, k, lanes))
     if regs[Reg.START] == BLOCKING:
@@ -201,20 +201,33 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 
 @callee
-def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
-    """Write the part of C that the started product computes in `cycles`. Rows past the buffers wrap, as in the RTL."""
+def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
+    """Write what the started product adds to C until it has run for `cycles`. Rows past the buffers wrap.
+
+    Return the row of C that the array reads in its last cycle, the next one to write; -1 after the last row.
+    """
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     m, n, k = regs[Reg.M], regs[Reg.N], regs[Reg.K]
     words = lanes // 4
     b_base, c_base = rows * words, 2 * rows * words
     sums = buffers.shape[0] - lanes * lanes
     left, right = sums - 2 * lanes, sums - lanes
+    before = regs[Reg.COMPUTED]
+    regs[Reg.COMPUTED] = cycles
+    if m == 0 or n == 0:
+        return 0
     for m_tile in range(-(-m // lanes)):
         height = min(lanes, m - lanes * m_tile)
         for n_tile in range(-(-n // lanes)):
+            first = n_tile * m + m_tile * lanes
             cycles -= k + lanes
+            before -= k + lanes
             if cycles <= 0:
-                return
+                return first
+            if before >= height:  # all of this tile is written
+                cycles -= height
+                before -= height
+                continue
             for j in range(lanes * lanes):
                 buffers[sums + j] = 0
             for step in range(k):
@@ -225,12 +238,16 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
                     factor = np.int32(((buffers[left + i] + regs[Reg.OFFSET] + 256) & 511) - 256)
                     for j in range(lanes):
                         buffers[sums + i * lanes + j] += factor * buffers[right + j]
-            for i in range(min(height, cycles)):
-                at = c_base + (n_tile * m + m_tile * lanes + i & rows - 1) * lanes
+            for i in range(max(before, 0), min(height, cycles)):
+                at = c_base + (first + i & rows - 1) * lanes
                 for j in range(lanes):
                     total = buffers[sums + i * lanes + j]
                     buffers[at + j] = total + (buffers[at + j] if regs[Reg.ACCUMULATE] else 0)
+            if cycles <= height:
+                return first + cycles
             cycles -= height
+            before -= height
+    return -1
 
 
 @callee
@@ -250,11 +267,16 @@ def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction get_matrixC: answer with the next sum of C or, with readout=random, that of row a, column b.
 
-    With readout=random the answer comes one cycle later, because the address is computed first.
+    With readout=random the answer comes one cycle later, because the address is computed first. While the array works,
+    C reads the row that the array writes next, and the answer is a sum of that row.
     """
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
+    written = -1
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.READ_BUSY, cycle, 0)
+        if regs[Reg.PENDING]:  # the buffer's address is that of the cycle before, or with readout=random of this cycle
+            begun = cycle - regs[Reg.STARTED] - (0 if regs[Reg.READOUT] == RANDOM else 1)
+            written = _multiply(regs, buffers, begun)
     if regs[Reg.READOUT] == RANDOM:
         row, lane = (b // lanes) * regs[Reg.M] + a, b % lanes
         regs[Reg.READY] = cycle + 2
@@ -265,4 +287,6 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
             regs[Reg.C_ROW] = row + 1
     if not 0 <= row < rows:
         note(regs, Misuse.ROWS, cycle, row)
+    if written >= 0:
+        row = written
     regs[Reg.ANSWER] = buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]

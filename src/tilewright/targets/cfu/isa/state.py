@@ -1,8 +1,4 @@
-"""The CFU's registers and memories, and notes of misuse.
-
-After a misuse the model computes the RTL's wrong values. The exception is a read of C while the array works: it returns
-the sums of the previous launch.
-"""
+"""The CFU's registers and memories, and notes of misuse. After a misuse the model computes the RTL's wrong values."""
 
 from __future__ import annotations
 
@@ -47,7 +43,8 @@ class Reg(IntEnum):
     TABLE = 66  # the entry of the channel tables where those of a convolution begin
     FILLED = 67  # the last cycle of the running fetches to the image memory; additions and pools wait for it
     NOTED = 68  # number of notes
-    LATCH = 69  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    COMPUTED = 69  # cycles of the pending launch whose rows of C are written
+    LATCH = 70  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8

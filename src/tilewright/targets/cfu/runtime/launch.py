@@ -46,9 +46,17 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
 
 
 def runs(
-    name: str, image: FirmwareImage, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
+    name: str,
+    image: FirmwareImage,
+    config: Config,
+    inputs: Mapping[str, Array],
+    samples: int,
+    timing: str,
+    cfu: core.Cfu | None = None,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
+
+    `cfu` replaces the model of the CFU.
 
     Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails.
     """
@@ -63,7 +71,7 @@ def runs(
             for place in image.inputs
             if place.name in inputs
         }
-        run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=index == 0)
+        run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=index == 0, cfu=cfu)
         if run.trap is not None:
             raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
         if run.exit_code:

@@ -1,57 +1,12 @@
-"""Count the block RAMs that the gateware takes on an FPGA of Xilinx's 7 series, without synthesis.
-
-Yosys (synth_xilinx) makes each memory of one kind of block, in the aspect ratio that takes the fewest blocks, or else
-of LUTs if they cost less. A memory whose parts are written one by one keeps each part in whole bytes of 9 bits. Costs
-and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's.
-"""
+"""Count the block RAMs that the gateware takes on an FPGA of Xilinx's 7 series, without synthesis: targets/rams.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
-
-#: Data widths, parity bits included, and log2 of the bits without parity: RAMB18E1 and RAMB36E1.
-HALF, FULL = ((1, 2, 4, 9, 18, 36), 14), ((1, 2, 4, 9, 18, 36, 72), 15)
-#: Yosys's costs of one RAMB18E1, one RAMB36E1, and one group of LUTs that holds 6 bits x 32 or 3 bits x 64.
-HALF_COST, FULL_COST, LUT_COST = 129, 257, 8
-LUT_RAMS = ((6, 32), (3, 64))
-BYTE = 9
-
-
-class Ram(NamedTuple):
-    """`number` memories of `depth` words of `parts` parts; each part has `bits` bits and is written by itself."""
-
-    name: str
-    number: int
-    depth: int
-    parts: int
-    bits: int
-
-    @property
-    def halves(self) -> int:
-        """The number of halves of a RAMB36E1 that all these memories take; 0 if they are made of LUTs."""
-        return self.number * min(self._choices())[1]
-
-    def _choices(self) -> Iterator[tuple[float, int]]:
-        """Yield the cost and the number of halves for each way to make one memory."""
-        for (widths, log), cost, halves in ((HALF, HALF_COST, 1), (FULL, FULL_COST, 2)):
-            for width in widths:
-                deep = -(-self.depth // ((1 << log) // (width - width // BYTE)))
-                blocks = deep * self._across(width)
-                yield blocks * cost, blocks * halves
-        for width, rows in LUT_RAMS:
-            yield LUT_COST * -(-self.depth // rows) * -(-self.parts * self.bits // width), 0
-
-    def _across(self, width: int) -> int:
-        """Return how many blocks of this width lie side by side."""
-        if width < BYTE:
-            return self.parts * -(-self.bits // width)
-        if self.parts == 1:
-            return -(-self.bits // width)
-        return -(-self.parts * -(-self.bits // BYTE) // (width // BYTE))
 
 
 def bram36(config: Config) -> float:

@@ -1,0 +1,92 @@
+"""The CFU's gateware beside the simulator's model: random sequences of commands, misuse of each kind included.
+
+    python bench/rtl_vs_machine.py --target cfu [--full] [--json]
+
+Most cases run on small arrays. `--full` adds an array of 32, and ResNet-8 whole if its model is in the folder that
+$TILEWRIGHT_SHARED names: firmware on the simulated CPU, with the gateware behind it.
+
+rtl:      all commands of a case, as fast as the CFU takes them. The gateware is compiled beforehand.
+machine:  the same commands on the compiled model. It computes a launch when its values are first needed, and no cycle
+          between two commands.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright.array import one_thread
+from tilewright.model import inputs
+from tilewright.targets.base import CosimCase
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.gateware.cosim import Command, Compared, compare, random_commands, run
+from tilewright.targets.cfu.gateware.unit import Gateware
+from tilewright.targets.cfu.runtime.core import Unit
+from tilewright.targets.cfu.runtime.unit import ModelUnit
+
+RESNET = "mlperf_tiny/models/pretrainedResnet_quant.tflite"
+COMMANDS = 300
+#: Machines, each with its number of cases.
+MACHINES: tuple[tuple[Config, int], ...] = (
+    (Config(), 60),
+    (Config(readout="random", start="blocking", srdhm="single"), 20),
+    (Config(array=8, transfer="counter", buffer_rows=16), 60),
+    (Config(array=8, transfer="addressed", readout="random", buffer_rows=64), 40),
+    (Config(array=4, transfer="addressed", buffer_rows=16), 60),
+    (Config(array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single"), 40),
+    (Config(array=4, transfer="counter", buffer_rows=64, start="blocking"), 20),
+)
+FULL = ((Config(array=32, buffer_rows=64), 4), (Config(array=32, transfer="addressed", buffer_rows=64), 4))
+
+
+def measure(full: bool) -> dict[str, Any]:
+    """Return the row of cfu."""
+    cases = cycles = bits = late = 0
+    seconds = {"rtl": 0.0, "machine": 0.0}
+    kinds: set[str] = set()
+    for config, count in MACHINES + FULL * full:
+        for case in range(count):
+            commands = list(random_commands(config, np.random.default_rng([8, case]), COMMANDS))
+            both = Compared(config)
+            cycles += run(both, commands)
+            cases, bits, late = cases + 1, bits + both.bits, late + both.late
+            kinds |= both.misuses
+            for name, unit in (("rtl", Gateware(config)), ("machine", ModelUnit(config))):
+                seconds[name] += _seconds(unit, commands)
+    row: dict[str, Any] = {
+        "target": "cfu",
+        "cases": cases,
+        "commands": cases * COMMANDS,
+        "misuses": sorted(kinds),
+        "cycles": cycles,
+        "mismatched_bits": bits,
+        "cycle_differences": late,
+        **{f"{name}_cycles_per_second": round(cycles / spent) for name, spent in seconds.items()},
+    }
+    if full and (model := Path(os.environ.get("TILEWRIGHT_SHARED", "../shared")) / RESNET).exists():
+        network = resnet(model)
+        row["resnet8_cycles"] = network.rtl_cycles
+        row["mismatched_bits"] += 8 * network.mismatched_bytes + bool(network.differences)
+        row["cycle_differences"] += network.cycles != network.rtl_cycles
+    return row
+
+
+def _seconds(unit: Unit, commands: list[Command]) -> float:
+    with one_thread():
+        began = process_time()
+        run(unit, commands)
+        return process_time() - began
+
+
+def resnet(model: Path) -> CosimCase:
+    """Compare ResNet-8 on one random sample."""
+    program = tw.compile(model, "cfu", rounding="tflm")
+    assert program.graph is not None
+    values = dict(inputs.random(program.graph).values)
+    (launch,) = program.launches
+    return compare(launch, Config.read(program.config, {}), values, "verilator")

@@ -1,0 +1,97 @@
+"""Count the FPGA resources of a CFU system from its configuration; say whether it fits the document's board.
+
+Block RAMs and multipliers of the CFU follow Yosys's rules (synth_xilinx). LUTs and flip-flops are formulas: what the
+structure tells, plus terms fitted to Yosys's counts. Tests and docs/gateware-cfu.md compare them.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import ConfigError
+from tilewright.targets.cfu.config import IMAGE_BYTES, Config
+from tilewright.targets.rams import Ram
+
+#: The board of the document, Nexys4 DDR with an Artix-7 100T (DS180): block RAMs of 36 Kbit, multipliers (DSP48E1).
+BOARD = "xc7a100t of the Nexys4 DDR"
+BUDGET = {"bram36": 135, "dsp": 240, "lut": 63_400, "ff": 126_800}
+BLOCK = 4096  # bytes of a block RAM, without its parity bits
+PRODUCT = 4  # multipliers of a 32 x 32 bit product: the CPU has one, SRDHM another
+#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; add4: a product of 9 x 32 bits
+#: for each of them; dot: four 8 x 8 bit products.
+_MULTIPLIERS = {"im2col": 4 * PRODUCT, "add4": 4 * 2, "dot": 4}
+
+#: LUTs of a CFU without its array; per lane; per element (a part of the multiplexer that reads a row of sums); and of
+#: a product in logic. The last is Yosys's count; the others are fitted.
+LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
+#: Flip-flops of a CFU without its array (fitted), and of a sum beside its multiplier block. A value of A has 9 bits on
+#: its way through the array, a value of B 8. Those at the array's edges are in the multiplier blocks.
+FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
+
+
+#: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
+SMALLEST = 1 << 9
+
+
+def require(config: Config) -> None:
+    """Check that gateware can be built for the CFU. Raises ConfigError if it cannot."""
+    if config.extensions:
+        reason = f"there is no gateware of the extensions ({config.extensions}); only the simulator has them"
+        raise ConfigError("CFU gateware", reason, "set extensions= to leave them out, or choose the preset published")
+
+
+def rams(config: Config) -> tuple[Ram, ...]:
+    """Return the memories of the CFU's gateware."""
+    words = config.array // 4 if config.transfer == "addressed" else 1
+    operands = Ram("A and B", 2, config.buffer_rows, words, 8 * config.array // words)
+    return operands, Ram("C", 1, config.buffer_rows, 1, 32 * config.array)
+
+
+def bill(config: Config) -> dict[str, float]:
+    """Return the FPGA resources that a configuration takes, by name. Nothing is synthesised.
+
+    `bram36`: block RAMs of the system, without LiteX's boot ROM and SRAM; half a block has 18 Kbit.
+    `dsp_beside_array`: multipliers outside the array, those of the CPU included. `products_in_logic`: products of the
+    array that must be made of logic cells, because the board has too few multipliers. `cfu_bram36`, `cfu_dsp`,
+    `cfu_lut`, `cfu_ff`: what the CFU takes of the system; without extensions, LUTs and flip-flops are estimates.
+    """
+    names, buffers = config.extension_names, rams(config)
+    cfu_bram = sum(ram.halves for ram in buffers) / 2
+    if names:  # image memory, and channel tables of 256 x 70 bits
+        cfu_bram += IMAGE_BYTES // BLOCK + 1
+    if "add" in names and "im2col" not in names:
+        names = (*names, "im2col")  # `add` needs the lanes of im2col
+    caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
+    beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
+    beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
+    lanes, products = config.array, config.array**2
+    in_logic = max(0, products - (BUDGET["dsp"] - beside))
+    moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)  # skew, and on through the array
+    found = {
+        "bram36": cfu_bram + sum(-(-size // BLOCK) for size in caches),
+        "dsp_beside_array": beside,
+        "products_in_logic": in_logic,
+        "cfu_bram36": cfu_bram,
+        "cfu_dsp": products - in_logic + beside - PRODUCT,
+    }
+    if not config.extensions:
+        found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
+        found["cfu_lut"] += sum(ram.luts for ram in buffers)
+        found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+        # The data that a memory of LUTs reads is in flip-flops.
+        found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
+    return found
+
+
+def excess(config: Config) -> str:
+    """Return why the CFU does not fit the document's board, and what to set; empty if it fits.
+
+    Only the CFU's LUTs and flip-flops count: those of CPU and SoC come in addition.
+    """
+    counts = bill(config)
+    takes = {"bram36": counts["bram36"], "lut": counts.get("cfu_lut", 0), "ff": counts.get("cfu_ff", 0)}
+    names = {"bram36": "RAMB36", "lut": "LUT", "ff": "flip-flops"}
+    over = [f"{count:,.10g} {names[key]} of {BUDGET[key]:,}" for key, count in takes.items() if count > BUDGET[key]]
+    if not over:
+        return ""
+    all_ = f"{counts['cfu_dsp']:g} DSP48, {counts['products_in_logic']:g} products in logic"
+    remedy = "array=16" if config.array > 16 else "a smaller buffer_rows"
+    return f"takes {', '.join(over)} ({all_}): too many for the {BOARD}; set {remedy}"

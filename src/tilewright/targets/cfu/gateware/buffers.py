@@ -1,0 +1,97 @@
+"""The buffers A and B, as the CPU writes them and the array reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.targets.cfu.config import Config
+
+WORD = 32
+VALUE = 8
+
+
+class OperandBuffer(wiring.Component):
+    """Buffer A or B: rows of n values. The CPU sends words of four values, the first in the most significant byte.
+
+    `set` is high in the cycle of a command set_matrixA or set_matrixB with the operands `first` and `second`. A row is
+    written in the cycle after its last word, or, while the array is `busy`, in the first cycle in which it is not.
+    transfer=addressed: word number `first` becomes `second`, unless the array is busy in the cycle of the command.
+    `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after it: buffer A
+    (`stays_enabled`) then writes its last row again, to the row before the first.
+    `data` is row number `row` of the cycle before, lane 0 in the low bits.
+    """
+
+    def __init__(self, config: Config, stays_enabled: bool) -> None:
+        self.config, self.stays_enabled = config, stays_enabled
+        super().__init__(
+            {
+                "set": In(1),
+                "first": In(WORD),
+                "second": In(WORD),
+                "start": In(1),
+                "launch": In(1),
+                "busy": In(1),
+                "row": In(ceil_log2(config.buffer_rows)),
+                "data": Out(VALUE * config.array),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        rows = memory.Memory(shape=VALUE * config.array, depth=config.buffer_rows, init=[])
+        m.submodules.rows = rows
+        read = rows.read_port()
+        m.d.comb += [read.addr.eq(self.row), self.data.eq(read.data)]
+        addressed = config.transfer == "addressed"
+        write = rows.write_port(granularity=WORD if addressed else None)
+        (self._addressed if addressed else self._counted)(m, write)
+        return m
+
+    def _addressed(self, m: Module, write: Any) -> None:
+        """Write one word of a row, at the address that the command gives."""
+        words = self.config.array // 4
+        address = Signal(range(self.config.buffer_rows * words))
+        value, enabled = Signal(WORD, name="value"), Signal(name="enabled")
+        m.d.sync += enabled.eq(self.set & ~self.busy)
+        with m.If(self.set):
+            m.d.sync += [address.eq(self.first), value.eq(_lanes(self.second))]
+        place = address[: ceil_log2(words)]
+        m.d.comb += [
+            write.addr.eq(address[ceil_log2(words) :]),
+            write.data.eq(value.replicate(words)),
+            write.en.eq(enabled << place if words > 1 else enabled),
+        ]
+
+    def _counted(self, m: Module, write: Any) -> None:
+        """Collect the words of a row, and write it to the next row."""
+        words = self.config.array // 4
+        operands = [self.second] if words == 1 else [self.first, self.second]
+        sets = words // len(operands)
+        latched = Signal(WORD * words)
+        row = Signal(ceil_log2(self.config.buffer_rows), init=-1)
+        enabled, part = Signal(name="enabled"), Signal(range(max(2, sets)), name="part")
+        with m.If(self.set):
+            m.d.sync += enabled.eq(0)
+            for number in range(sets):
+                with m.If(part == number):
+                    size = WORD * len(operands)
+                    m.d.sync += latched[number * size : (number + 1) * size].eq(Cat(map(_lanes, operands)))
+            with m.If(part == sets - 1):
+                m.d.sync += [part.eq(0), enabled.eq(1), row.eq(row + 1)]
+            with m.Else():
+                m.d.sync += part.eq(part + 1)
+        with m.If(self.start):
+            m.d.sync += row.eq(-1)
+            if not self.stays_enabled:
+                m.d.sync += enabled.eq(0)
+        m.d.comb += [write.addr.eq(row), write.data.eq(latched), write.en.eq(enabled & (~self.busy | self.launch))]
+
+
+def _lanes(word: Value) -> Value:
+    """Return the four values of a word with the first in the low bits."""
+    return Cat(word.word_select(3 - lane, VALUE) for lane in range(4))

@@ -1,0 +1,123 @@
+"""The compiled gateware and the simulator's model: random commands, misuse included, answer by answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.targets.cfu.unit import Unit
+from tilewright.errors import ConfigError, MachineError
+from tilewright.targets.cfu.config import BEYOND, PRESETS, Config
+from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
+from tilewright.targets.cfu.gateware.unit import Gateware
+from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
+from tilewright.targets.cfu.isa.state import Misuse
+
+#: The first ones for every day: small arrays, all words of every key.
+MACHINES = {
+    "addressed4": Config(array=4, transfer="addressed", buffer_rows=16),
+    "counter4, all alternatives": Config(
+        array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single"
+    ),
+    "counter8": Config(array=8, transfer="counter", buffer_rows=16),
+}
+LARGE = {
+    "addressed8, random": Config(array=8, transfer="addressed", readout="random", buffer_rows=16),
+    "counter8, blocking": Config(array=8, transfer="counter", start="blocking", buffer_rows=32),
+    "published": Config(),
+    "published, wrapping": Config(buffer_rows=16),
+    "addressed16, random": Config(transfer="addressed", readout="random", buffer_rows=64),
+}
+CASES, COMMANDS = 12, 200
+
+
+def compared(config: Config, seed: int, cases: int = CASES, engine: str = "verilator") -> set[str]:
+    """Compare `cases` sequences. Return the kinds of misuse that occurred."""
+    kinds = set()
+    for case in range(cases):
+        rng = np.random.default_rng([seed, case])
+        unit = Compared(config, engine)
+        run(unit, random_commands(config, rng, COMMANDS))
+        assert unit.differences == [], f"seed {seed}, case {case}"
+        kinds |= unit.misuses
+    return kinds
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_answers_and_cycles_are_the_models(name: str) -> None:
+    compared(MACHINES[name], 1)
+
+
+def test_random_commands_have_every_misuse() -> None:
+    kinds = compared(MACHINES["counter8"], 2)
+    # Rows of 8 values are transferred whole: half a row is for the larger arrays.
+    assert kinds == {kind.name.lower() for kind in Misuse} - {"half_row"}
+
+
+def test_cxxrtl_agrees() -> None:
+    compared(MACHINES["counter8"], 3, 3, "cxxrtl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_answers_and_cycles_of_larger_arrays_are_the_models(name: str) -> None:
+    kinds = compared(LARGE[name], 4)
+    assert ("half_row" in kinds) == (LARGE[name].transfer == "paired")
+
+
+@pytest.mark.slow
+def test_an_array_of_32_is_the_models() -> None:
+    compared(Config(array=32, buffer_rows=64), 5, 3)
+
+
+def test_a_read_while_the_array_works_returns_the_row_that_it_writes_next() -> None:
+    """In every cycle of two launches, the second of which adds to the first: model and gateware, read for read."""
+    config = MACHINES["counter8"]
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-128, 128, (9, 3)), rng.integers(-128, 128, (3, 10))
+    loaded = Unit(config)
+    loaded.load(a, b)
+    for first in range(2, 90):
+        unit, cycle = Compared(config), 0
+        for which, matrix in ((SET_A, a), (SET_A + 1, b.T)):
+            for at in range(0, len(matrix), 8):
+                for k in range(3):
+                    values = np.resize(matrix[at : at + 8, k], 8).astype(np.int8)
+                    upper, lower = values.view(">i4").tolist()
+                    cycle = unit.execute(which, 0, upper, lower, cycle)[1] + 1
+        for accumulate in (0, 1 << 30):
+            unit.execute(START, 0, accumulate | 9 << 20 | 10 << 10 | 3, 5, cycle)
+            for wait in range(first, first + 8, 2):
+                unit.execute(GET, 0, 0, 0, cycle + wait)
+            cycle += 120
+        assert unit.differences == [], first
+
+
+def test_the_answer_waits_for_the_cpu_and_no_command_is_taken_before() -> None:
+    model = Gateware(MACHINES["counter8"]).model
+    model["rsp_ready"] = 0
+    model["cmd_valid"], model["cmd_payload_function_id"], model["cmd_payload_inputs_0"] = 1, 7 << 3, 9
+    model["cmd_payload_inputs_1"] = 1
+    model.step()
+    model["cmd_payload_inputs_0"] = 77
+    for _ in range(3):
+        assert (model["rsp_valid"], model["cmd_ready"], model["rsp_payload_outputs_0"]) == (1, 0, 5)
+        model.step()
+    model["rsp_ready"] = 1
+    model.step()
+    assert (model["rsp_valid"], model["cmd_ready"]) == (0, 1)
+    model.step()
+    assert model["rsp_payload_outputs_0"] == 39
+
+
+def test_a_command_before_the_cfu_can_take_it_is_an_error() -> None:
+    unit = Gateware(MACHINES["counter8"])
+    assert unit.execute(CHECK, 0, 0, 0, 4) == (0, 5)
+    with pytest.raises(MachineError, match="cycle 5"):
+        unit.execute(CHECK, 0, 0, 0, 5)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_extensions_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="no gateware of the extensions"):
+        Gateware(PRESETS[name])

@@ -1,0 +1,116 @@
+"""The files that `tilewright rtl cfu` writes; the written Verilog simulated; the bill against Yosys's counts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.hdl.cells import resources
+from tilewright.cli import main
+from tilewright.hdl.build import TOP, to_rtlil, yosys
+from tilewright.hdl.model import Compiled
+from tilewright.hdl.modules import verilog_files
+from tilewright.targets import get
+from tilewright.targets.cfu.bill import bill, excess
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.gateware import unit
+from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
+from tilewright.targets.cfu.gateware.top import Cfu
+
+SMALL = Config(array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single")
+#: CFU-Playground's CPU-CFU interface, with clock and reset.
+PORTS = {
+    "cmd_valid", "cmd_ready", "cmd_payload_function_id", "cmd_payload_inputs_0", "cmd_payload_inputs_1",
+    "rsp_valid", "rsp_ready", "rsp_payload_outputs_0", "clk", "reset",
+}  # fmt: skip
+
+
+def test_each_module_is_a_file_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rtl", "cfu", "-c", "addressed4", "-o", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+    files = {path.stem: path.read_text() for path in tmp_path.glob("*.v")}
+    assert {"Cfu", "MatrixUnit", "Sequencer", "BufferA", "SystolicArray", "ProcessingElement"} <= files.keys()
+    for name, text in files.items():
+        assert text.startswith("// "), name
+        assert re.findall(r"^module (\w+)", text, re.MULTILINE) == [name]
+        places = set(re.findall(r'src = "([^"]+):\d+"', text))
+        assert places and all(place.startswith(("tilewright/", "amaranth/")) for place in places), name
+    ports = re.search(r"^module Cfu\((.*?)\);", files["Cfu"], re.MULTILINE)
+    assert ports and set(ports[1].split(", ")) == PORTS
+    assert (tmp_path / "README.md").read_text().count("| `") == 9  # the document's instructions
+
+
+def test_the_synthesis_script_reads_all_files(tmp_path: Path) -> None:
+    main(["rtl", "cfu", "-c", "addressed4", "-o", str(tmp_path)])
+    script = (tmp_path / "synth.ys").read_text().splitlines()
+    read = next(line for line in script if line.startswith("read_verilog"))
+    assert set(read.split()[1:]) == {path.name for path in tmp_path.glob("*.v")}
+    yosys(f"{read}; hierarchy -check -top Cfu; check -assert", tmp_path)
+
+
+def test_a_machine_that_does_not_fit_its_board_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "91" not in excess(Config()) and excess(Config()) == ""
+    assert "178 RAMB36 of 135" in excess(Config(buffer_rows=8192))
+    assert "211,350 LUT of 63,400" in excess(Config(array=32))
+    assert main(["rtl", "cfu", "--set", "array=4", "--set", "transfer=counter", "--set", "buffer_rows=32768",
+                 "-o", str(tmp_path)]) == 0  # fmt: skip
+    assert "too many for the xc7a100t" in capsys.readouterr().err
+    assert "**This design does not fit its board.**" in (tmp_path / "README.md").read_text()
+
+
+def test_extensions_are_refused_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rtl", "cfu", "-c", "burst", "-o", str(tmp_path)]) != 0
+    assert "no gateware of the extensions (im2col," in capsys.readouterr().err
+
+
+def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    component = Cfu(SMALL)
+    files = verilog_files(component, TOP)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    yosys(f"read_verilog {' '.join(files)}; hierarchy -top {TOP}; proc; write_rtlil result.il", tmp_path)
+    written = Compiled(component, source=(tmp_path / "result.il").read_text())
+    monkeypatch.setattr(unit, "compiled", lambda config, engine: written)
+    for case in range(5):
+        both = Compared(SMALL)
+        run(both, random_commands(SMALL, np.random.default_rng([7, case]), 200))
+        assert both.differences == [], case
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(array=4, transfer="addressed"),
+        Config(array=8, transfer="counter"),
+        Config(array=8, transfer="addressed", readout="random", srdhm="single", start="blocking", buffer_rows=64),
+        Config(array=4, transfer="counter", readout="random", buffer_rows=512),
+    ],
+    ids=str,
+)
+def test_the_bill_is_what_yosys_counts(config: Config) -> None:
+    """The published array takes minutes: docs/gateware-cfu.md has its counts."""
+    found, counted = bill(config), resources(to_rtlil(Cfu(config)), "xc7")
+    assert (found["cfu_dsp"], found["cfu_bram36"]) == (counted["DSP"], counted["BRAM"])
+    for key in ("LUT", "FF"):
+        assert found[f"cfu_{key.lower()}"] == pytest.approx(counted[key], rel=0.1), key
+
+
+def test_the_bills_are_those_of_the_page() -> None:
+    """Yosys's counts of the published design and of an alternative, as in docs/gateware-cfu.md."""
+    for config, dsp, bram, lut, ff in (
+        (Config(), 236, 87, 10_130, 7_030),
+        (Config(transfer="addressed", readout="random", buffer_rows=1024), 236, 22.5, 10_389, 6_850),
+    ):
+        found = bill(config)
+        assert (found["cfu_dsp"], found["cfu_bram36"]) == (dsp, bram)
+        assert found["cfu_lut"] == pytest.approx(lut, rel=0.05)
+        assert found["cfu_ff"] == pytest.approx(ff, rel=0.05)
+
+
+def test_targets_tells_the_bill() -> None:
+    told = get("cfu").describe(Config())
+    assert (told["bram36"], told["cfu_dsp"], told["products_in_logic"]) == (91, 236, 24)

@@ -1,0 +1,47 @@
+"""A whole network: its firmware on the simulated CPU, with the gateware behind it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tests import mlperf
+from tests.conftest import ROOT
+from tilewright.cli import main
+from tilewright.program import file
+from tilewright.targets.cfu.compiler import firmware
+
+pytestmark = pytest.mark.skipif(not firmware.compilers(), reason="needs a RISC-V compiler")
+
+
+def cosim(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, object]]]:
+    status = main(["cosim", str(path), "--json"])
+    return status, json.loads(capsys.readouterr().out)["launches"]
+
+
+def test_a_network_takes_the_same_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "cfu", config="counter8")
+    file.save(program, tmp_path / "digits.twp")
+    status, (case,) = cosim(tmp_path / "digits.twp", capsys)
+    assert (status, case["differences"], case["mismatched_bytes"]) == (0, [], 0)
+    assert case["cycles"] == case["rtl_cycles"]
+
+
+@pytest.mark.slow
+def test_resnet_8_takes_the_same_cycles(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tw.compile(mlperf.model_path(shared, "ic"), "cfu", rounding="tflm")
+    file.save(program, tmp_path / "ic.twp")
+    status, (case,) = cosim(tmp_path / "ic.twp", capsys)
+    assert (status, case["differences"], case["mismatched_bytes"]) == (0, [], 0)
+    assert case["cycles"] == case["rtl_cycles"]
+
+
+@pytest.mark.slow
+def test_a_waveform_shows_the_cfu(tmp_path: Path) -> None:
+    program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "cfu", config="addressed4")
+    file.save(program, tmp_path / "digits.twp")
+    assert main(["cosim", str(tmp_path / "digits.twp"), "--wave", str(tmp_path / "a.vcd"), "--whole"]) == 0
+    assert "cmd_payload_function_id" in (tmp_path / "a.vcd").read_text()[:100_000]
