@@ -1,9 +1,10 @@
 """Compiled gateware beside the simulator, on the same launches: bits, cycles, and how fast each is.
 
-    python bench/rtl_vs_machine.py [FILE.twp ...] [--rounds N] [--json]
+    python bench/rtl_vs_machine.py [FILE.twp ...] [--target vta|zynq] [--rounds N] [--full] [--json]
 
-Without a file: the digits on pynq. Cycles a second are those of all launches over processor time, each launch's best
-of a few rounds, in turn, as the machine is shared. Host steps are run in between and not measured.
+vta (for zynq see rtl_zynq.py): without a file, the digits on pynq. Cycles a second are those of all launches over
+processor time, each launch's best of a few rounds, in turn, as the machine is shared. Host steps are run in between and
+not measured.
 
 rtl:        one sample through a launch: a new instance, its DRAM, the run. The gateware is compiled beforehand.
 machine:    one sample through a launch of a loaded program: every instruction's cycles and all values. What Tilewright
@@ -12,12 +13,13 @@ machine:    one sample through a launch of a loaded program: every instruction's
 time_only:  the same without values.
 first:      the first sample: all of that from the bytes of the instructions on. first_time_only: without values.
 
---json: a list, one object.
+--target: one of them [all, or vta with files]. --json: a list, one object per target.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -25,7 +27,10 @@ from typing import Any
 import click
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import tilewright as tw
+from bench import rtl_zynq
 from tilewright.array import Array, one_thread, uncollected
 from tilewright.graph import reference
 from tilewright.model import inputs
@@ -102,30 +107,48 @@ def measure(program: Program, rounds: int) -> dict[str, Any]:
     return {"launches": len(given), "cycles": cycles, "bits": bits, "differences": differences, "seconds": seconds}
 
 
-@click.command()
-@click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
-@click.option("--rounds", default=5, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
-def main(files: tuple[str, ...], rounds: int, as_json: bool) -> None:
+def vta(files: tuple[str, ...], rounds: int) -> dict[str, Any]:
+    """The row of vta."""
     programs = [file.load(path) for path in files] or [tw.compile(DIGITS, "vta")]
     parts = [measure(program, rounds) for program in programs]
-    cycles = sum(part["cycles"] for part in parts)
+    cycles, cases = sum(part["cycles"] for part in parts), sum(part["launches"] for part in parts)
     speed = {name: cycles / sum(part["seconds"][name] for part in parts) for name in WAYS}
-    row = {
+    return {
         "target": "vta",
         "programs": len(programs),
-        "launches": sum(part["launches"] for part in parts),
+        "launches": cases,
+        "cases": cases,
         "cycles": cycles,
         "mismatched_bits": sum(part["bits"] for part in parts),
         "cycle_differences": sum(part["differences"] for part in parts),
         **{f"{name}_cycles_per_second": round(value) for name, value in speed.items()},
     }
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
+@click.option("--target", "targets", multiple=True, type=click.Choice(("vta", "zynq")))
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--full", is_flag=True, help="Layers of VGG16 at full size as well (zynq).")
+@click.option("--json", "as_json", is_flag=True)
+def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bool, as_json: bool) -> None:
+    rows = []
+    chosen = targets or (("vta",) if files else ("vta", "zynq"))
+    if "vta" in chosen:
+        rows.append(vta(files, rounds))
+    if "zynq" in chosen:
+        rows.append(rtl_zynq.measure(rounds, full))
     if as_json:
-        click.echo(json.dumps([row]))
-    else:
+        click.echo(json.dumps(rows))
+        return
+    for row in rows:
         for key, value in row.items():
             click.echo(f"{key:32} {value:,}" if isinstance(value, int) else f"{key:32} {value}")
-        click.echo("times rtl: " + ", ".join(f"{name} {speed[name] / speed['rtl']:.1f}" for name in WAYS[1:]))
+        rtl_speed = row["rtl_cycles_per_second"]
+        ways = {key: value / rtl_speed for key, value in row.items() if key.endswith("_per_second")}
+        ways.pop("rtl_cycles_per_second")
+        named = (f"{key.removesuffix('_cycles_per_second')} {value:.1f}" for key, value in ways.items())
+        click.echo(f"times rtl: {', '.join(named)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,11 @@ from tilewright import targets
 
 #: Rooms of all targets, then rooms inside a target.
 SATELLITES = {"quantize", "hdl", "template", "conform", "contract", "explore"}
-INSIDE = {"vta": {"runtime", "gateware"}, "bm1684x": {"capi", "host", "runtime", "conformance"}, "zynq": {"runtime", "gateware"}}
+INSIDE = {
+    "vta": {"runtime", "gateware"},
+    "bm1684x": {"capi", "host", "runtime", "conformance"},
+    "zynq": {"runtime", "gateware"},
+}
 RUN = """
 import json, sys
 from tilewright.cli import main

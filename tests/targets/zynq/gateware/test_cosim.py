@@ -26,6 +26,7 @@ from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware import cosim, support
 from tilewright.targets.zynq.isa.layer import RULES, Kind
 from tilewright.targets.zynq.timing import service
+from tilewright.targets.zynq.values import machine as values
 
 pytestmark = pytest.mark.gxx
 LAYERS = CASES | SHAPES
@@ -75,24 +76,25 @@ def test_both_simulators_of_the_rtl_agree() -> None:
 
 
 def test_a_wrong_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, right = of("pool"), cosim.machine.run
+    given, right = of("pool"), values.run
+    place = 4 * given.layer.positions // 4 + 1  # results are written plane by plane
 
     def wrong(*arguments: Any) -> Array:
         codes = right(*arguments).copy()
-        codes.reshape(-1)[9] ^= 4
+        codes.reshape(-1, given.layer["ic"])[1, 4] ^= 4
         return codes
 
-    monkeypatch.setattr(cosim.machine, "run", wrong)
+    monkeypatch.setattr(values, "run", wrong)
     found = cosim.compare("pool", image_of(given), given.data, "verilator")
     assert found.mismatched_bytes == 1
-    assert found.differences[0].startswith("result 49 is")  # element 9 of the first pixels' 9 channels
+    assert found.differences[0].startswith(f"result {place} is")
     assert found.first_cycle is not None
 
 
 def test_a_wrong_cycle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     given, right = of("conv"), service.schedule
     monkeypatch.setattr(
-        cosim.service,
+        service,
         "schedule",
         lambda layer, paged=True: right(replace(layer, config=replace(layer.config, control="direct")), paged),
     )

@@ -69,7 +69,7 @@ def compiled(config: Config, engine: str) -> Compiled:
 def run(
     image: LayerImage, data: Array, engine: str = "verilator", disturb: int = 0, wave: Wave | None = None
 ) -> RtlRun:
-    """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (1, r).
+    """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (r).
 
     `disturb`: a seed; the PS then takes random additional cycles per page, and holds the engine at random cycles. Both
     are in `cycles`, but not in `engine`.
@@ -171,32 +171,41 @@ def _read(model: Model, config: Config) -> Array:
 
 
 def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int = 0) -> CosimCase:
-    """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison."""
+    """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
+
+    Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (support.py).
+    """
     support.require(image.layer.config)
     support.require_layer(name, image)
     layer = image.layer
-    ran, found = run(image, data, engine, disturb), service.schedule(layer)
-    later = layer.config.relayout * layer.outputs  # the PS's, after the layer
-    expected = in_order(
-        layer, machine.run(layer, data if layer.kind == Kind.FC else data[None], image.weight, image.bias, image.factor)
-    )
-    wrong = np.flatnonzero(ran.results != expected) if len(ran.results) == len(expected) else np.arange(len(expected))
-    told: list[tuple[int, str]] = []
+    ran = run(image, data, engine, disturb)
+    codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
+    expected = in_order(layer, codes)
+    told, wrong = times(layer, ran, disturb), np.arange(len(expected))
     if len(ran.results) != len(expected):
         told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
-    elif wrong.size:
+    else:
+        wrong = np.flatnonzero(ran.results != expected)
+    if len(ran.results) == len(expected) and wrong.size:
         place = int(wrong[0])
         ours, theirs = expected[place], ran.results[place]
         told.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
-    told += _services(layer, found, ran)
-    if ran.engine != found.engine:
-        told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
-    if not disturb and ran.cycles + later != found.cycles:
-        told.append((ran.cycles, f"{ran.cycles + later} cycles on the RTL, {found.cycles} in the simulator"))
     told.sort(key=lambda item: item[0])
     messages = tuple(message for _, message in told[:TOLD])
+    cycles = ran.cycles + layer.config.relayout * layer.outputs  # the PS rearranges results after the layer
     at = told[0][0] if told else None
-    return CosimCase(name, 1, found.cycles, ran.cycles + later, int(wrong.size), messages, at)
+    return CosimCase(name, 1, service.schedule(layer).cycles, cycles, int(wrong.size), messages, at)
+
+
+def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
+    """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
+    found = service.schedule(layer)
+    told, cycles = _services(layer, found, ran), ran.cycles + layer.config.relayout * layer.outputs
+    if ran.engine != found.engine:
+        told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
+    if not disturb and cycles != found.cycles:
+        told.append((ran.cycles, f"{cycles} cycles on the RTL, {found.cycles} in the simulator"))
+    return told
 
 
 def in_order(layer: Layer, codes: Array) -> Array:

@@ -96,11 +96,13 @@ class Engine(wiring.Component):
         m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
-            read, chosen = stores[name].read, {}
-            for part in ("block", "offset", "used", "needed"):
-                chosen[part] = Mux(states.is_fc, getattr(getattr(fc, name), part), getattr(getattr(conv, name), part))
+            read, chosen = stores[name].read, dict[str, Any]()
+            for place in ("block", "offset", "used", "needed"):
+                chosen[place] = Mux(
+                    states.is_fc, getattr(getattr(fc, name), place), getattr(getattr(conv, name), place)
+                )
                 if name == "data":
-                    chosen[part] = Mux(states.elements, getattr(pool.data, part), chosen[part])
+                    chosen[place] = Mux(states.elements, getattr(pool.data, place), chosen[place])
             asks = states.requests | states.elements if name == "data" else states.requests
             m.d.comb += [read.block.eq(chosen["block"]), read.offset.eq(chosen["offset"])]
             m.d.comb += read.en.eq(asks & chosen["needed"])

@@ -22,7 +22,8 @@ ORDER = ("result", "data", "weight", "bias")
 class Paging(wiring.Component):
     """Requests pages. STORE_miss and STORE_block: a store's access misses this block, or the result block is complete.
 
-    `stalls`: the engine must not move. With `hold`, no new request begins. STORE_done is high in the cycle in which the PS has moved the store's block.
+    `stalls`: the engine must not move. With `hold`, no new request begins. STORE_done is high in the cycle in which the
+    PS has moved the store's block.
     """
 
     def __init__(self, config: Config) -> None:
