@@ -72,7 +72,7 @@ class MacArray(wiring.Component):
         bits, first = self.product_bits, others[0]
         if len(others) == 1:
             product = Signal(signed(bits), name=name)
-            m.d.sync += product.eq(_by_logic(shared, first) if self.multipliers == "logic" else shared * first)
+            m.d.sync += product.eq(by_logic(shared, first) if self.multipliers == "logic" else shared * first)
             return [product]
         both = Signal(signed(bits + self.wgt_bits + 1), name=f"{name}_both")
         product = Signal(signed(len(both) + self.inp_bits), name=name)
@@ -82,7 +82,7 @@ class MacArray(wiring.Component):
         return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
-def _by_logic(a: Value, b: Value) -> Value:
+def by_logic(a: Value, b: Value) -> Value:
     """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block."""
     *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
     rows = [row << place for place, row in enumerate(low)]

@@ -15,6 +15,7 @@ MACHINES: dict[str, dict[str, str | int]] = {
     "fc by 16": {"layout": "chw", "fc_lanes": 16},
     "no wait": {"lat_use": 0},
     "wide port": {"axi_bytes": 16, "bias_bits": 3},
+    "few DSP48": {"dsp_budget": 150},
 }
 
 

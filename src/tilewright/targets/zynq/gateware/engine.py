@@ -12,7 +12,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.targets.zynq.config import LANES, STORES, Config
+from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import ConvLoader, FcLoader, field
 from tilewright.targets.zynq.gateware.paging import Paging
@@ -52,7 +52,7 @@ class Engine(wiring.Component):
                 "page_address": In(range(max(2, lines))),
                 "page_data": In(self.beat),
                 "page_result": Out(self.beat),
-                "factor_address": In(range(2 * support.FACTORS)),
+                "factor_address": In(range(2 * FACTORS)),
                 "factor_data": In(32),
                 "stage": Out(Stage),
                 "step": Out(Step),

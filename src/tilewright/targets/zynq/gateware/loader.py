@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.targets.zynq.config import GROUP, LANES, Config
+from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
 #: Bits of the address of a word in an operand's address space (image.MAX_WORDS), and a sign.
@@ -108,8 +109,8 @@ class ConvLoader(Walker):
         # Sizes of the layer, complete a few cycles after its descriptor.
         row, image, kernel = Signal(28), Signal(28), Signal(20)
         m.d.sync += [
-            row.eq(self.cols if planes else self.cols * self.ic),
-            image.eq(self.rows * row),  # chw: the words of a plane
+            row.eq(self.cols if planes else product(self.cols, self.ic, config.logic)),
+            image.eq(product(self.rows, row, config.logic)),  # chw: the words of a plane
             kernel.eq((self.ic << 3) + self.ic),
         ]
         x, y = Signal(12), Signal(12)

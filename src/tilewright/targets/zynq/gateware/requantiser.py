@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.rescale import after, normalised, rounded
+from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
 
 #: Cycles from `sum` to `result`.
@@ -29,10 +30,12 @@ CODE = LAYOUT.by_name["low"].width
 class Requantiser(wiring.Component):
     """Computes a code from a sum in LATENCY cycles, one per cycle. `factor` belongs to `sum`; it is not negative.
 
-    The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
+    The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits. With
+    `logic`, the multiplier takes no multiplier blocks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, logic: bool = False) -> None:
+        self.logic = logic
         super().__init__(
             {
                 "sum": In(signed(BITS)),
@@ -92,24 +95,24 @@ class Requantiser(wiring.Component):
         # Cycles 5, 6: the product.
         second = after(m, mantissa, 3)
         half = MANTISSA // 2
-        lower, upper, product = Signal(BITS + half), Signal(BITS + MANTISSA - half), Signal(BITS + MANTISSA)
+        lower, upper, exact = Signal(BITS + half), Signal(BITS + MANTISSA - half), Signal(BITS + MANTISSA)
         m.d.sync += [
-            lower.eq(first * second[:half]),
-            upper.eq(first * second[half:]),
-            product.eq(lower + (upper << half)),
+            lower.eq(product(first, second[:half], self.logic)),
+            upper.eq(product(first, second[half:], self.logic)),
+            exact.eq(lower + (upper << half)),
         ]
         # Cycle 7: the first rounding, to float32, to double, or of the high half of the product with the multiplier.
         sign = after(m, negative, 4)
         front = Signal(BITS + MANTISSA)
-        m.d.comb += front.eq(Mux(product[-1], product, product << 1))
+        m.d.comb += front.eq(Mux(exact[-1], exact, exact << 1))
         short, short_carry = rounded(m, front, "float32")
         long, long_carry = rounded(m, front, "float64", MANTISSA)
         word, level, high = Signal(MANTISSA), Signal(signed(14)), Signal(BITS + 1)
         grown = Mux(is_float, short_carry, is_away & long_carry)
         m.d.sync += [
             word.eq(Mux(is_float, short << (MANTISSA - 24), Mux(is_away, long, front[BITS:]))),
-            level.eq(after(m, place, 2) + product[-1] + grown),
-            high.eq((product + ((1 << (MANTISSA - 1)) - sign)) >> MANTISSA),
+            level.eq(after(m, place, 2) + exact[-1] + grown),
+            high.eq((exact + ((1 << (MANTISSA - 1)) - sign)) >> MANTISSA),
         ]
         # Cycle 8: the second rounding, to an integer. The point of `fixed` lies below its highest WHOLE bits.
         minus, zero = after(m, sign, 1), after(m, nothing, 6) | after(m, size == 0, 5)

@@ -14,8 +14,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.rescale import after
-from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.gateware import requantiser, support
+from tilewright.targets.zynq.config import FACTORS, Config
+from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
 from tilewright.targets.zynq.gateware.requantiser import Requantiser
 from tilewright.targets.zynq.gateware.stores import ResultStore
@@ -41,7 +41,7 @@ class Results(wiring.Component):
                 "sum": In(signed(requantiser.BITS)),
                 "column": In(16),
                 "pool_result": In(8),
-                "factor_address": In(range(2 * support.FACTORS)),
+                "factor_address": In(range(2 * FACTORS)),
                 "factor_data": In(32),
                 "page_address": In(range(max(2, self.store.lines))),
                 "page_result": Out(beat),
@@ -53,9 +53,9 @@ class Results(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         m.submodules.result_store = store = self.store
-        m.submodules.requantiser = requant = Requantiser()
+        m.submodules.requantiser = requant = Requantiser(self.config.logic)
         m.d.comb += [getattr(requant, name).eq(getattr(self, name)) for name in FIELDS]
-        m.submodules.factors = factors = Memory(shape=64, depth=support.FACTORS, init=[])
+        m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
         reads, writes = factors.read_port(), factors.write_port(granularity=32)
         m.d.comb += [
             writes.addr.eq(self.factor_address >> 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.errors import ConfigError, MachineError
-from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.config import FACTORS, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.isa.image import LayerImage
 
@@ -11,8 +11,6 @@ from tilewright.targets.zynq.isa.image import LayerImage
 DRAIN = requantiser.LATENCY + 1
 #: Shortest handshake: DRAIN, and the cycles of the request, the last beat and `done`.
 HANDSHAKE = DRAIN + 3
-#: Output channels whose requantisation factors the engine holds: the register map has room for 4,096 doubles.
-FACTORS = 1 << 12
 #: Keys that need another engine, with the value that the gateware has.
 DOCUMENTED = {
     "control": "states",
