@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.targets.zynq.cases import LAYERS as CASES
-from tests.targets.zynq.cases import case
+from tests.targets.zynq.cases import SHAPES, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
-from tests.targets.zynq.test_engine import LAYERS as SHAPES
-from tests.targets.zynq.test_engine import hash_of
 from tilewright.array import Array, one_thread
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware import cosim

@@ -20,7 +20,7 @@ STORES = ("data", "weight", "bias", "result")
 #: Channels whose requantisation factors the engine holds, and the BRAM36 that they take: doubles in 512 x 72 bits [I].
 FACTORS, FACTOR_BRAM = 1 << 12, 8
 #: DSP48 of the requantisation's multiplier, and of addresses: counted by Yosys in the gateware (docs/gateware-zynq.md).
-REQUANTISATION, ADDRESSES = 8, {"rows": 3, "hwc": 3, "chw": 2}
+REQUANTISATION, ADDRESSES = 8, {"rows": 3, "hwc": 1, "chw": 1}
 #: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
 BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 

@@ -16,6 +16,12 @@ MACHINES: dict[str, dict[str, str | int]] = {
     "no wait": {"lat_use": 0},
     "wide port": {"axi_bytes": 16, "bias_bits": 3},
     "few DSP48": {"dsp_budget": 150},
+    "direct": {"control": "direct"},
+    "direct, no wait": {"control": "direct", "lat_use": 0, "layout": "hwc"},
+    "pruned, behind": {"control": "pruned", "write_behind": 1},
+    "pipelined": {"control": "pipelined", "layout": "chw"},
+    "pipelined, behind": {"control": "pipelined", "write_behind": 1},
+    "pipelined, behind, by 16": {"control": "pipelined", "write_behind": 1, "layout": "chw", "fc_lanes": 16},
 }
 
 

@@ -12,11 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.targets.zynq.cases import LAYERS as CASES
-from tests.targets.zynq.cases import Case, case
+from tests.targets.zynq.cases import SHAPES, Case, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
 from tests.targets.zynq.networks import Chain
-from tests.targets.zynq.test_engine import LAYERS as SHAPES
-from tests.targets.zynq.test_engine import hash_of
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.cli import cli, main
@@ -29,8 +27,13 @@ from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.values import machine as values
 
 pytestmark = pytest.mark.gxx
-LAYERS = CASES | SHAPES
-ALWAYS = ("rows",)
+#: Layers whose results end with a block.
+WHOLE: dict[str, dict[str, int]] = {
+    "pool of whole blocks": {"kind": int(Kind.POOL), "ic": 8, "rows": 16, "cols": 16},
+    "conv of whole blocks": {"kind": int(Kind.CONV_1_1), "ic": 2, "oc": 8, "rows": 8, "cols": 8},
+}
+LAYERS = CASES | SHAPES | WHOLE
+ALWAYS = ("rows", "pipelined, behind")
 EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in MACHINES]
 
 
@@ -121,7 +124,7 @@ def test_a_program_from_the_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({key: value}, f"{key}={value}") for key, value in (("control", "direct"), ("frames", 2), ("oc_blocking", 1))]
+    [({key: value}, f"{key}={value}") for key, value in (("banked", 1), ("frames", 2), ("oc_blocking", 1))]
     + [({"handshake": 3}, "handshake=3 is too short"), ({"axi_bytes": 64}, "a bias block has 16 bytes")],
 )
 def test_what_has_no_gateware_says_so(changes: dict[str, str | int], reason: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, constant
 from tests.targets.zynq.gateware.machines import BLOCKS
 from tests.targets.zynq.networks import Chain
-from tests.targets.zynq.test_driver import MOVE, READ, WRITE, Port, build, compiled, constant
 from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.hdl.model import Compiled
@@ -58,7 +58,7 @@ class Board:
         place = (store << self.lines) + np.arange(size // beat)
         self.served[STORES[store]] += 1
         if writes:
-            model.step(support.DRAIN)
+            model.step(support.drain(self.config))
             moved: Array = model.play({"bram_address": place}, "bram_read_data").ravel()
             ctypes.memmove(ddr, np.ascontiguousarray(moved).ctypes.data, size)
         else:

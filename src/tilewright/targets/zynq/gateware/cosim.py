@@ -162,7 +162,7 @@ def _write(model: Model, config: Config, store: int, block: Array) -> None:
 
 def _read(model: Model, config: Config) -> Array:
     """Read the result block, one beat per cycle, when its last result has arrived."""
-    model.step(support.DRAIN)
+    model.step(support.drain(config))
     count = config.block_bytes("result") // support.beat_bytes(config)
     return model.play({"page_address": np.arange(count)}, "page_result").ravel()
 
@@ -249,8 +249,9 @@ def _begin(layer: Layer, served: Served) -> int:
     if layer.kind != Kind.FC or served.store == RESULT:
         return served.at
     step = layer.config.iteration(fc=True)
-    group, inside = divmod(served.at, layer.depth * step + 1)
-    return group * (layer.depth * step + 1) + inside // step * step
+    column = layer.depth * step + (0 if layer.config.write_behind else 1)
+    before, inside = divmod(served.at, column)
+    return before * column + inside // step * step
 
 
 def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:

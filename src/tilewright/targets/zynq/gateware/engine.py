@@ -1,7 +1,8 @@
 """The engine: state machines, loaders, paged stores, compute unit and the way of results, connected.
 
 In every cycle in which no access misses, `waiting` is not set and the PS does not hold the engine, the current state
-makes a step. What was read or summed before goes on to its register; it is at most DRAIN cycles away (support.py).
+makes a step. What was read or summed before goes on to its register; a complete block is in its store after
+support.drain() cycles.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.rescale import after
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import ConvLoader, FcLoader, field
@@ -122,18 +124,20 @@ class Engine(wiring.Component):
         m.d.comb += [unit.take.eq(states.take), unit.clear.eq(self.start)]
         m.d.comb += [pool.next.eq(self.moves & states.elements), pool.word.eq(stores["data"].read.data)]
         # The accumulator begins with the bias.
-        acc, loads = Signal(signed(requantiser.BITS)), Signal()
+        acc, base, loads = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS)), Signal()
         m.d.sync += loads.eq(self.moves & bias.en)
         with m.If(loads):
-            m.d.sync += acc.eq(bias.data)
-        with m.Elif(states.accumulates):
-            m.d.sync += acc.eq(acc + unit.sum)
+            m.d.sync += base.eq(bias.data)
+        begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
+        with m.If(states.accumulates):
+            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
         m.d.comb += [
             results.sum.eq(acc),
             results.column.eq(column),
             results.writes.eq(states.writes),
             results.pools.eq(pool.next & pool.gives),
             results.pool_result.eq(pool.result),
+            results.last.eq(Mux(states.elements, pool.last, states.last)),
             results.ends.eq(states.ends),
             results.done.eq(paging.result_done),
             results.page_address.eq(self.page_address),

@@ -1,7 +1,7 @@
 """The loader's addresses: which data word and which weight each lane takes, for convolutions and for FC layers.
 
-A walker has the registers of a state machine's loops. It moves when the engine tells it: to the next lane, to the next
-iteration of the same sum, or to the next sum. Addresses are sums of the loops' registers; nothing is divided.
+A walker has the registers of a state machine's loops. It moves when the engine tells it: to the next lane, and then to
+the next iteration of the same sum or to the next sum. Addresses are sums of the loops' registers; nothing is divided.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def field(name: str) -> Any:
 
 
 class Walker(wiring.Component):
-    """What both walkers have in common. `start` begins a layer; the other steps are never in the same cycle.
+    """What both walkers have in common. `start` begins a layer.
 
-    `complete`: the lanes so far complete the sum. `last`: this sum is the layer's last. `column` is the output channel
-    or the FC output. `short`: fewer than all lanes' products of an FC sum are left.
+    The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`. `complete`: the lanes so far, with
+    that of this cycle, complete the sum. `last`: this sum is the layer's last. `column` is the output channel or the FC
+    output. `short`: fewer than all lanes' products of an FC sum are left.
     """
 
     def __init__(self, config: Config, *fields: str) -> None:
@@ -73,10 +74,13 @@ class FcLoader(Walker):
         m, config = Module(), self.config
         k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
         used = Signal()
+        following, word = Signal.like(k), Signal.like(weight)
         m.d.comb += [
+            following.eq(k + (used & self.next_lane)),
+            word.eq(weight + (used & self.next_lane)),
             used.eq((k < self.r) & (lane < config.fc_lanes)),
             *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
-            self.complete.eq(k == self.r),
+            self.complete.eq(following == self.r),
             self.last.eq(self.column == self.l - 1),
             self.short.eq(self.r - k < config.fc_lanes),
         ]
@@ -84,12 +88,14 @@ class FcLoader(Walker):
         self.places(m, self.weight, weight, config.weight_bits)
         with m.If(self.start):
             m.d.sync += [k.eq(0), lane.eq(0), weight.eq(0), self.column.eq(0)]
-        with m.Elif(self.next_lane):
-            m.d.sync += [lane.eq(lane + 1), k.eq(k + used), weight.eq(weight + used)]
-        with m.Elif(self.next_iteration):
-            m.d.sync += lane.eq(0)
-        with m.Elif(self.next_sum):
-            m.d.sync += [lane.eq(0), k.eq(0), self.column.eq(self.column + 1)]
+        with m.Else():
+            m.d.sync += [k.eq(following), weight.eq(word)]
+            with m.If(self.next_lane):
+                m.d.sync += lane.eq(lane + 1)
+            with m.If(self.next_iteration | self.next_sum):
+                m.d.sync += lane.eq(0)
+            with m.If(self.next_sum):
+                m.d.sync += [k.eq(0), self.column.eq(self.column + 1)]
         return m
 
 
@@ -110,7 +116,7 @@ class ConvLoader(Walker):
         row, image, kernel = Signal(28), Signal(28), Signal(20)
         m.d.sync += [
             row.eq(self.cols if planes else product(self.cols, self.ic, config.logic)),
-            image.eq(product(self.rows, row, config.logic)),  # chw: the words of a plane
+            image.eq(product(self.rows, self.cols if planes else row, config.logic)),  # chw: the words of a plane
             kernel.eq((self.ic << 3) + self.ic),
         ]
         x, y = Signal(12), Signal(12)
@@ -132,6 +138,8 @@ class ConvLoader(Walker):
             self.complete.eq(first + groups >= self.ic),
         ]
         # Lanes.
+        plane = Signal.like(begin)  # where the group's first channel begins, with the lane of this cycle taken
+        m.d.comb += plane.eq(begin)
         steps = (dx == 2, dy == 2, channel == groups - 1)
         with m.If(self.next_lane & ~is_over):
             if planes:
@@ -141,7 +149,8 @@ class ConvLoader(Walker):
                     m.d.sync += [dx.eq(0), dy.eq(dy + 1), line.eq(line + row)]
                 with m.Else():
                     m.d.sync += [dx.eq(0), dy.eq(0), channel.eq(channel + 1)]
-                    m.d.sync += [begin.eq(begin + image), line.eq(begin + image), is_over.eq(steps[2])]
+                    m.d.comb += plane.eq(begin + image)
+                    m.d.sync += [begin.eq(plane), line.eq(plane), is_over.eq(steps[2])]
             else:
                 with m.If(~steps[2]):
                     m.d.sync += channel.eq(channel + 1)
@@ -152,7 +161,7 @@ class ConvLoader(Walker):
                     m.d.sync += [line.eq(line + row), tap.eq(line + row)]
         again = [dx.eq(0), dy.eq(0), channel.eq(0), is_over.eq(0)]
         with m.If(self.next_iteration):
-            following = begin if planes else begin + GROUP
+            following = plane if planes else begin + GROUP
             m.d.sync += [*again, first.eq(first + GROUP), *(each.eq(following) for each in (begin, line, tap))]
         # Sums: positions, then output channels.
         is_row_end, is_end = x == self.cols - 1, y == self.rows - 1

@@ -18,6 +18,7 @@ from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
 from tilewright.targets.zynq.gateware.requantiser import Requantiser
+from tilewright.targets.zynq.gateware.states import late
 from tilewright.targets.zynq.gateware.stores import ResultStore
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
@@ -25,8 +26,10 @@ FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Results(wiring.Component):
-    """Writes results. `writes`: `sum` is a result of channel `column`. `pools`: the pool's result is complete in two
-    cycles. `start` begins a layer, `ends` ends it, and `done`: block `block` has left.
+    """Writes results. `writes` takes a place for a result of channel `column`; its sum is at `sum` late() cycles later.
+
+    `pools`: the pool's result is complete in two cycles. `last`: it is the layer's last result. `start` begins a layer,
+    `ends` ends it. `done`: block `block` has left.
 
     `factor_write` sets word `factor_address` of the requantisation factors, two words (low, high) per channel.
     """
@@ -37,7 +40,7 @@ class Results(wiring.Component):
         super().__init__(
             {
                 **{name: In(field(name)) for name in FIELDS},
-                **{name: In(1) for name in ("start", "writes", "pools", "ends", "done", "factor_write")},
+                **{name: In(1) for name in ("start", "writes", "pools", "last", "ends", "done", "factor_write")},
                 "sum": In(signed(requantiser.BITS)),
                 "column": In(16),
                 "pool_result": In(8),
@@ -61,16 +64,16 @@ class Results(wiring.Component):
             writes.addr.eq(self.factor_address >> 1),
             writes.data.eq(self.factor_data.replicate(2)),
             writes.en.eq(self.factor_write << self.factor_address[0]),
-            reads.addr.eq(self.column),
+            reads.addr.eq(after(m, self.column, max(0, late(self.config) - 1))),
             requant.factor.eq(reads.data),
             requant.sum.eq(self.sum),
         ]
-        offset = Signal(self.config.result_bits)
+        offset, later = Signal(self.config.result_bits), late(self.config) + requantiser.LATENCY
         pooled = after(m, self.pools, POOL_TAIL)
         m.d.comb += [
-            store.en.eq(after(m, self.writes, requantiser.LATENCY) | pooled),
+            store.en.eq(after(m, self.writes, later) | pooled),
             store.code.eq(Mux(pooled, self.pool_result, requant.result)),
-            store.offset.eq(Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, requantiser.LATENCY))),
+            store.offset.eq(Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, later))),
             store.address.eq(self.page_address),
             self.page_result.eq(store.data),
         ]
@@ -79,7 +82,7 @@ class Results(wiring.Component):
         with m.Else():
             with m.If(self.writes | self.pools):
                 m.d.sync += offset.eq(offset + 1)
-                with m.If(offset == self.config.block_words("result") - 1):
+                with m.If(~self.last & (offset == self.config.block_words("result") - 1)):
                     m.d.sync += self.full.eq(1)
             with m.If(self.ends):
                 m.d.sync += self.full.eq(1)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from tilewright.errors import ConfigError, MachineError
 from tilewright.targets.zynq.config import FACTORS, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser
+from tilewright.targets.zynq.gateware.states import late
 from tilewright.targets.zynq.isa.image import LayerImage
 
-#: Cycles from the one in which a result block is complete until its last result can be read from the store.
-DRAIN = requantiser.LATENCY + 1
-#: Shortest handshake: DRAIN, and the cycles of the request, the last beat and `done`.
-HANDSHAKE = DRAIN + 3
-#: Keys that need another engine, with the value that the gateware has.
+#: Keys that need another engine, each with the value that the gateware has, and what the other values need.
 DOCUMENTED = {
-    "control": "states",
-    "banked": 0,
-    "outputs": 1,
-    "macs_per_dsp": 1,
-    "frames": 1,
-    "oc_blocking": 0,
-    "write_behind": 0,
-    "fc_batch": 1,
+    "banked": (0, "a loader that reads all BRAM36 of a store at once, while the PS writes to them"),
+    "outputs": (1, "a compute unit and a loader for several sums"),
+    "macs_per_dsp": (1, "a compute unit for several sums"),
+    "frames": (1, "a PS that loads blocks ahead, instead of the document's `waiting` and `done`"),
+    "oc_blocking": (0, "another order of the loops, and of the results in DDR"),
+    "fc_batch": (1, "an accumulator for each sample"),
 }
+
+
+def drain(config: Config) -> int:
+    """Return after how many cycles a complete result block can be read: its last result is then in the store."""
+    return requantiser.LATENCY + late(config) + 1
 
 
 def beat_bytes(config: Config) -> int:
@@ -31,17 +31,21 @@ def beat_bytes(config: Config) -> int:
 
 def require(config: Config) -> None:
     """Check that there is gateware of a configuration. Raises ConfigError that names the first key without gateware."""
-    for key, value in DOCUMENTED.items():
+    for key, (value, needed) in DOCUMENTED.items():
         if (other := getattr(config, key)) != value:
-            reason = f"there is no gateware for {key}={other}: it needs loaders and stores other than the document's"
-            raise ConfigError("zynq gateware", reason, f"set {key}={value}, or use the simulator")
+            raise ConfigError(
+                "zynq gateware",
+                f"{key}={other} has no gateware: it needs {needed}",
+                f"set {key}={value}, or use the simulator (docs/gateware-zynq.md says why)",
+            )
     for store in STORES:
         if config.block_bytes(store) < beat_bytes(config):
             reason = f"a {store} block has {config.block_bytes(store)} bytes, less than one transfer of the PS"
             raise ConfigError("zynq gateware", reason, f"set {store}_bits higher, or axi_bytes lower")
-    if config.handshake < HANDSHAKE:
-        reason = f"handshake={config.handshake} is too short: results reach their store up to {DRAIN} cycles later"
-        raise ConfigError("zynq gateware", reason, f"set handshake={HANDSHAKE} or more")
+    least = drain(config) + 3  # and the cycles of the request, the last beat and `done`
+    if config.handshake < least:
+        reason = f"handshake={config.handshake} is too short: results reach their store up to {least} cycles later"
+        raise ConfigError("zynq gateware", reason, f"set handshake={least} or more")
 
 
 def require_layer(name: str, image: LayerImage) -> None:

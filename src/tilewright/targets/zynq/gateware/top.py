@@ -101,7 +101,7 @@ def board_files(config: Config) -> dict[str, str]:
     names |= {"byte": byte, "address": byte + lines + 1, "window": 1 << (byte + lines), "beat": beat}
     names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "digest": config.digest()[:12]}
     names |= {"settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items())}
-    names |= {"handshake": support.DRAIN}
+    names |= {"handshake": support.drain(config)}
     names["modules"] = "\n".join(f"    {name}" for name in [f"{TOP}.v", *verilog])
     names["sources"] = " ".join([*verilog, f"{TOP}.v"])
     names["stores"] = "\n".join(
