@@ -2,8 +2,8 @@
 
     python bench/rtl_vs_machine.py --target zynq [--rounds N] [--full] [--json]
 
-Layers are small, with blocks of 512 words, so that all pages of the document's engine are served many times. In the
-last cases pages take random additional cycles, and the engine is held at random cycles. `--full` adds pools and FC3 of
+Layers are small, with blocks of 512 words, so that all pages of the document's engine are served many times; some are
+random. In some cases pages take random additional cycles, and the engine is held at random cycles. `--full` adds pools and FC3 of
 VGG16 at full size, and a convolution of its depth: the document's engine takes hours for all of VGG16's convolutions.
 
 rtl:      one layer: a new instance, its pages, the run. The gateware is compiled beforehand.
@@ -22,6 +22,7 @@ import numpy as np
 from tests.targets.zynq.cases import LAYERS as CASES
 from tests.targets.zynq.cases import SHAPES, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
+from tests.targets.zynq.gateware.random_layers import random_case
 from tilewright.array import Array, one_thread
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware import cosim
@@ -31,6 +32,8 @@ from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.values import machine as values
 
 CONV, POOL, FC = int(Kind.CONV_OTHER), int(Kind.POOL), int(Kind.FC)
+#: Random layers for each engine.
+RANDOM = 12
 #: Layers of VGG16 on the preset `repaired`; the convolution has 4 of 512 output channels.
 FULL: dict[str, dict[str, int]] = {
     "pool1": {"kind": POOL, "ic": 64, "rows": 224, "cols": 224},
@@ -55,6 +58,9 @@ def cases(full: bool) -> Iterator[Work]:
         for layer, fields in layers.items():
             given = case(hash_of(layer), machine(name), **fields)
             yield Work(image_of(given), given.data, 0)
+        for seed in range(RANDOM):
+            given = random_case(seed, machine(name))
+            yield Work(image_of(given), given.data, seed if seed % 4 == 3 else 0)
     for number, fields in enumerate(layers.values(), 1):
         rule = {"rule": number % len(RULES)} if fields["kind"] != POOL else {}
         given = case(number, machine("rows"), **fields, **rule)

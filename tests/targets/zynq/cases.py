@@ -36,6 +36,8 @@ SHAPES: dict[str, dict[str, int]] = {
     "pool": {"kind": int(Kind.POOL), "ic": 5, "rows": 14, "cols": 14},
     "pool 28": {"kind": int(Kind.POOL), "ic": 2, "rows": 28, "cols": 28},
     **{f"fc remainder {r % 144}": {"kind": int(Kind.FC), "r": r, "l": 5} for r in (144, 176, 208, 287)},
+    "pool of whole blocks": {"kind": int(Kind.POOL), "ic": 8, "rows": 16, "cols": 16},  # of results
+    "conv of whole blocks": {"kind": int(Kind.CONV_1_1), "ic": 2, "oc": 8, "rows": 8, "cols": 8},
     "fc beyond a block": {"kind": int(Kind.FC), "r": 700, "l": 3},
 }
 

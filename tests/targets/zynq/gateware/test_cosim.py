@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from tests.targets.zynq.cases import LAYERS as CASES
 from tests.targets.zynq.cases import SHAPES, Case, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
+from tests.targets.zynq.gateware.random_layers import random_case
 from tests.targets.zynq.networks import Chain
 from tilewright import targets
 from tilewright.array import Array
@@ -27,12 +28,7 @@ from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.values import machine as values
 
 pytestmark = pytest.mark.gxx
-#: Layers whose results end with a block.
-WHOLE: dict[str, dict[str, int]] = {
-    "pool of whole blocks": {"kind": int(Kind.POOL), "ic": 8, "rows": 16, "cols": 16},
-    "conv of whole blocks": {"kind": int(Kind.CONV_1_1), "ic": 2, "oc": 8, "rows": 8, "cols": 8},
-}
-LAYERS = CASES | SHAPES | WHOLE
+LAYERS = CASES | SHAPES
 ALWAYS = ("rows", "pipelined, behind")
 EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in MACHINES]
 
@@ -50,6 +46,15 @@ def test_layers_have_the_same_bits_and_cycles(name: str) -> None:
             found = cosim.compare(layer, image_of(given), given.data, "verilator")
             assert (found.differences, found.mismatched_bytes) == ((), 0)
             assert found.cycles == found.rtl_cycles == service.schedule(given.layer).cycles
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
+    for seed in range(30):
+        print("seed", seed)
+        given = random_case(seed, machine(name))
+        found = cosim.compare("random", image_of(given), given.data, "verilator", seed if seed % 4 == 3 else 0)
+        assert (found.differences, found.mismatched_bytes) == ((), 0)
 
 
 @pytest.mark.parametrize("rule", RULES)

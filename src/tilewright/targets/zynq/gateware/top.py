@@ -93,6 +93,7 @@ class ZynqSystem(wiring.Component):
 
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
+    support.require(config)
     system = ZynqSystem(config)
     verilog = {f"{name}.v": text for name, text in modules(system, CORE).items()}
     beat, lines = system.engine.beat, system.lines
