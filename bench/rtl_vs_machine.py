@@ -1,10 +1,10 @@
 """Compiled gateware beside the simulator, on the same launches: bits, cycles, and how fast each is.
 
-    python bench/rtl_vs_machine.py [FILE.twp ...] [--target vta|cfu] [--rounds N] [--full] [--json]
+    python bench/rtl_vs_machine.py [FILE.twp ...] [--target vta|cfu|zynq] [--rounds N] [--full] [--json]
 
-vta (for cfu see rtl_cfu.py): without a file, the digits on pynq. Cycles a second are those of all launches over
-processor time, each launch's best of a few rounds, in turn, as the machine is shared. Host steps are run in between and
-not measured.
+vta (for cfu and zynq see rtl_cfu.py, rtl_zynq.py): without a file, the digits on pynq. Cycles a second are those of all
+launches over processor time, each launch's best of a few rounds, in turn, as the machine is shared. Host steps are run
+in between and not measured.
 
 rtl:        one sample through a launch: a new instance, its DRAM, the run. The gateware is compiled beforehand.
 machine:    one sample through a launch of a loaded program: every instruction's cycles and all values. What Tilewright
@@ -30,7 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import tilewright as tw
-from bench import rtl_cfu
+from bench import rtl_cfu, rtl_zynq
 from tilewright.array import Array, one_thread, uncollected
 from tilewright.graph import reference
 from tilewright.model import inputs
@@ -125,19 +125,25 @@ def vta(files: tuple[str, ...], rounds: int) -> dict[str, Any]:
     }
 
 
+#: The targets with gateware.
+TARGETS = ("vta", "cfu", "zynq")
+
+
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
-@click.option("--target", "targets", multiple=True, type=click.Choice(("vta", "cfu")))
+@click.option("--target", "targets", multiple=True, type=click.Choice(TARGETS))
 @click.option("--rounds", default=5, show_default=True)
-@click.option("--full", is_flag=True, help="Arrays of 32 and ResNet-8 as well (cfu).")
+@click.option("--full", is_flag=True, help="Arrays of 32 and ResNet-8 (cfu), layers of VGG16 at full size (zynq) as well.")
 @click.option("--json", "as_json", is_flag=True)
 def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bool, as_json: bool) -> None:
     rows = []
-    chosen = targets or (("vta",) if files else ("vta", "cfu"))
+    chosen = targets or (("vta",) if files else TARGETS)
     if "vta" in chosen:
         rows.append(vta(files, rounds))
     if "cfu" in chosen:
         rows.append(rtl_cfu.measure(full))
+    if "zynq" in chosen:
+        rows.append(rtl_zynq.measure(rounds, full))
     if as_json:
         click.echo(json.dumps(rows))
         return

@@ -16,7 +16,7 @@ SATELLITES = {"quantize", "hdl", "template", "conform", "contract", "explore"}
 INSIDE = {
     "vta": {"runtime", "gateware"},
     "bm1684x": {"capi", "host", "runtime", "conformance"},
-    "zynq": {"runtime"},
+    "zynq": {"runtime", "gateware"},
     "cfu": {"gateware"},
 }
 RUN = """

@@ -185,13 +185,13 @@ class WriteMaster(wiring.Component):
 class AxiLite(wiring.Signature):
     """The five AXI4-Lite channels, with directions as seen from the master. Responses are always OKAY (0)."""
 
-    def __init__(self) -> None:
+    def __init__(self, address_bits: int = LITE_ADDRESS_BITS) -> None:
         super().__init__(
             {
-                "aw": Out(stream.Signature(LITE_ADDRESS_BITS)),
+                "aw": Out(stream.Signature(address_bits)),
                 "w": Out(stream.Signature(WORD)),
                 "b": In(stream.Signature(2)),
-                "ar": Out(stream.Signature(LITE_ADDRESS_BITS)),
+                "ar": Out(stream.Signature(address_bits)),
                 "r": In(stream.Signature(32)),
             }
         )
@@ -203,13 +203,21 @@ class AxiLiteRegisters(wiring.Component):
     Both arguments map byte offsets to names. A register NAME of `written` is an output port, and `NAME_strobe` is high
     in the first cycle in which the port has a newly written value. A register of `read` is an input port. A write is
     accepted when its address and data are both valid and no response is pending. Other offsets read as 0.
+
+    The upper half of 2**`address_bits` bytes may be a memory that is only written, with whole words: `memory_write` is
+    high in the cycle in which `memory_data` is written to word `memory_address` of it.
     """
 
-    def __init__(self, written: Mapping[int, str], read: Mapping[int, str]) -> None:
+    def __init__(
+        self, written: Mapping[int, str], read: Mapping[int, str], address_bits: int = LITE_ADDRESS_BITS
+    ) -> None:
         self.written, self.read = dict(written), dict(read)
         super().__init__(
             {
-                "bus": In(AxiLite()),
+                "bus": In(AxiLite(address_bits)),
+                "memory_address": Out(address_bits - 3),
+                "memory_data": Out(32),
+                "memory_write": Out(1),
                 **{name: Out(32) for name in written.values()},
                 **{f"{name}_strobe": Out(1) for name in written.values()},
                 **{name: In(32) for name in read.values()},
@@ -223,6 +231,9 @@ class AxiLiteRegisters(wiring.Component):
             takes.eq(bus.aw.valid & bus.w.valid & (~bus.b.valid | bus.b.ready)),
             bus.aw.ready.eq(takes),
             bus.w.ready.eq(takes),
+            self.memory_address.eq(bus.aw.payload[2:]),
+            self.memory_data.eq(bus.w.payload.data),
+            self.memory_write.eq(takes & bus.aw.payload[-1]),
         ]
         with m.If(bus.b.ready):
             m.d.sync += bus.b.valid.eq(0)

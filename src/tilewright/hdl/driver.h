@@ -108,4 +108,19 @@ int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
     sim->design.eval();
     return 0;
 }
+
+// Runs `count` cycles, in cycle i with row i of `values` at each of `many` ports. Row i of `recorded` is the value of the
+// port `record` after cycle i (ignored if null).
+void tw_play(Sim *sim, uint32_t many, const char **names, const uint8_t **values, uint64_t count, const char *record,
+             uint8_t *recorded) {
+    std::vector<Port *> ports;
+    for (uint32_t i = 0; i < many; i++) ports.push_back(sim->find(names[i]));
+    Port *out = record ? sim->find(record) : nullptr;
+    for (uint64_t cycle = 0; cycle < count; cycle++) {
+        for (uint32_t i = 0; i < many; i++)
+            memcpy(ports[i]->data, values[i] + cycle * ports[i]->bytes, ports[i]->bytes);
+        tw_run(sim, 1, nullptr, ~0ull);
+        if (out) memcpy(recorded + cycle * out->bytes, out->data, out->bytes);
+    }
+}
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,6 +140,29 @@ class Model:
         if not self._library.tw_run(self._sim, limit, port.encode(), EVER):
             raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
 
+    def play(self, inputs: Mapping[str, Array], record: str | None = None) -> Array:
+        """Run a cycle for each row of the inputs, with the row's values at the ports that `inputs` names.
+
+        Inputs are unsigned integers [n], or for any width uint8 [n, bytes], little-endian; all have the same n. Returns
+        the values of the port `record` after each cycle, uint8 [n, bytes].
+        """
+        rows = {name: self._rows(name, values) for name, values in inputs.items()}
+        count = len(next(iter(rows.values())))
+        found = np.zeros((count, len(self._port(record)) if record else 0), np.uint8)
+        names = (ctypes.c_char_p * len(rows))(*(name.encode() for name in rows))
+        places = (ctypes.c_void_p * len(rows))(*(values.ctypes.data for values in rows.values()))
+        shown = record.encode() if record else None
+        self._library.tw_play(self._sim, len(rows), names, places, count, shown, found.ctypes.data)
+        return found
+
+    def _rows(self, port: str, values: Array) -> Array:
+        """Return the values of a port, one per row, as its bytes in memory, uint8 [n, bytes of the port]."""
+        size = len(self._port(port))
+        given = values if values.ndim == 2 else values.astype("<u8").view(np.uint8).reshape(-1, 8)
+        rows = np.zeros((len(values), size), np.uint8)
+        rows[:, : given.shape[1]] = given[:, :size]
+        return rows
+
     def run_until_logged(self, events: int, limit: int) -> bool:
         """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough for that."""
         return bool(self._library.tw_run(self._sim, limit, None, events))
@@ -165,6 +189,7 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_faults": (long, [pointer]),
         "tw_written": (long, [pointer] * 4),
         "tw_wave": (ctypes.c_int, [pointer, ctypes.c_char_p, long, long]),
+        "tw_play": (None, [pointer, word, pointer, pointer, long, ctypes.c_char_p, pointer]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }
     for name, (result, arguments) in signatures.items():

@@ -40,12 +40,12 @@ class FloatScale(wiring.Component):
         size = Signal(32)
         m.d.comb += size.eq(Mux(self.value < 0, -self.value, self.value))
         fraction, zeros, sign = Signal(32), Signal(5), Signal()
-        shifted, count = _normalised(m, size)
+        shifted, count = normalised(m, size)
         m.d.sync += [fraction.eq(shifted), zeros.eq(count), sign.eq(self.value < 0)]
         factor = Signal(32)
         m.d.sync += factor.eq(self.factor)
         # Stage 1: round the magnitude to float32, and multiply.
-        mantissa, carry = _rounded(m, fraction, "value")
+        mantissa, carry = rounded(m, fraction, "value")
         biased = factor[23:31]
         product, exponent = Signal(2 * MANTISSA), Signal(signed(10))
         negative, nothing, huge = Signal(), Signal(), Signal()
@@ -60,7 +60,7 @@ class FloatScale(wiring.Component):
         above = product[-1]
         front = Signal(2 * MANTISSA)
         m.d.comb += front.eq(Mux(above, product, product << 1))
-        mantissa, carry = _rounded(m, front, "product")
+        mantissa, carry = rounded(m, front, "product")
         whole, power = Signal(MANTISSA), Signal(signed(11))
         is_negative, is_nothing, is_huge = Signal(), Signal(), Signal()
         m.d.sync += [
@@ -83,7 +83,7 @@ class FloatScale(wiring.Component):
         return m
 
 
-def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
+def normalised(m: Module, word: Value) -> tuple[Value, Value]:
     """Return a 32-bit word shifted left until its highest bit is set, and by how many bits it was shifted."""
     count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
@@ -94,14 +94,14 @@ def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
     return word, Cat(count)
 
 
-def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
-    """Round a word whose highest bit is set to MANTISSA bits, half to even; returns the mantissa and the carry bit."""
-    cut = len(word) - MANTISSA
+def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Value, Value]:
+    """Round a word whose highest bit is set to `bits` bits, half to even; returns the mantissa and the carry bit."""
+    cut = len(word) - bits
     kept, half, rest = word[cut:], word[cut - 1], word[: cut - 1] != 0
-    total = Signal(MANTISSA + 1, name=f"{name}_rounded")
+    total = Signal(bits + 1, name=f"{name}_rounded")
     m.d.comb += total.eq(kept + (half & (rest | kept[0])))
-    carry = total[MANTISSA]
-    return Mux(carry, 1 << (MANTISSA - 1), total[:MANTISSA]), carry
+    carry = total[bits]
+    return Mux(carry, 1 << (bits - 1), total[:bits]), carry
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
@@ -149,7 +149,7 @@ class Rescaler(wiring.Component):
             m.d.sync += ops[stage].eq(ops[stage - 1])
         # Delay each word to the stage that uses it: operations in flight keep the words they began with.
         right, zero, low = (
-            _after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
+            after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
         )
         results = []
         for row in range(self.rows):
@@ -240,7 +240,7 @@ class Lane(wiring.Component):
         return m
 
 
-def _after(m: Module, value: Any, cycles: int) -> Any:
+def after(m: Module, value: Any, cycles: int) -> Any:
     """Return `value` delayed by `cycles` cycles."""
     for _ in range(cycles):
         later = Signal.like(value, name="later")

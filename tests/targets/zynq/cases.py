@@ -24,6 +24,27 @@ LAYERS = {
     "fc": {"kind": int(Kind.FC), "r": 700, "l": 11},
     "wide fc": {"kind": int(Kind.FC), "r": 1500, "l": 7},
 }
+NARROW = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 3, "rows": 6, "cols": 5}
+#: Layers whose sizes meet the ends of blocks, of iterations and of an image.
+SHAPES: dict[str, dict[str, int]] = {
+    "conv_1_1": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 5, "rows": 7, "cols": 4},
+    "conv_1_1 in many blocks": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 2, "rows": 16, "cols": 16},
+    "conv": NARROW,
+    "conv of two groups": {**NARROW, "ic": 32, "oc": 2, "rows": 4, "cols": 5},
+    "conv of one row": {**NARROW, "rows": 1, "cols": 9},
+    "conv with many results": {**NARROW, "ic": 1, "kind": int(Kind.CONV_1_1), "oc": 6, "rows": 10, "cols": 10},
+    "pool": {"kind": int(Kind.POOL), "ic": 5, "rows": 14, "cols": 14},
+    "pool 28": {"kind": int(Kind.POOL), "ic": 2, "rows": 28, "cols": 28},
+    **{f"fc remainder {r % 144}": {"kind": int(Kind.FC), "r": r, "l": 5} for r in (144, 176, 208, 287)},
+    "pool of whole blocks": {"kind": int(Kind.POOL), "ic": 8, "rows": 16, "cols": 16},  # of results
+    "conv of whole blocks": {"kind": int(Kind.CONV_1_1), "ic": 2, "oc": 8, "rows": 8, "cols": 8},
+    "fc beyond a block": {"kind": int(Kind.FC), "r": 700, "l": 3},
+}
+
+
+def hash_of(name: str) -> int:
+    """A seed that does not change from run to run."""
+    return sum(index * ord(letter) for index, letter in enumerate(name, 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def test_the_analysis_is_the_documents() -> None:
     assert ["n5", "42", "9"] in lines
     assert ["n1", "12*8*7", "=", "672", "(3*3*16)*7", "=", "1008"] in lines
     assert ["input", "12*8*3", "=", "288", "0"] in lines
-    assert "bill: 144 of 220 DSP48, 97 of 140 BRAM36" in text
+    assert "bill: 155 of 220 DSP48, 105 of 140 BRAM36" in text
 
 
 BARE = """\

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import SMALL
+from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, constant
 from tests.targets.zynq.engine import Engine
 from tests.targets.zynq.networks import Chain
-from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
-from tilewright.program.program import Program
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Layer
@@ -30,14 +27,6 @@ from tilewright.targets.zynq.runtime.driver import (
 )
 from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
-
-READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
-WRITE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)
-MOVE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
-
-
-class Port(ctypes.Structure):
-    _fields_ = (("read", READ), ("write", WRITE), ("move", MOVE))
 
 
 class Board:
@@ -88,26 +77,6 @@ class Board:
         words = self.engine.words[STORES[store]]
         assert words.nbytes == size
         ctypes.memmove(*((ddr, words.ctypes.data) if writes else (words.ctypes.data, ddr)), size)
-
-
-def build(program: Program, folder: Path) -> ctypes.CDLL:
-    """The driver as a shared library."""
-    driver.write(program, folder)
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
-    subprocess.run(["cc", *flags, "-o", "driver.so", "zynq_driver.c"], cwd=folder, check=True)
-    library = ctypes.CDLL(str(folder / "driver.so"))
-    library.zynq_run.restype = library.zynq_run_layer.restype = ctypes.c_int64
-    return library
-
-
-def constant(folder: Path, name: str) -> int:
-    text = (folder / "zynq_driver.h").read_text()
-    return int(next(line for line in text.splitlines() if line.startswith(f"#define {name} ")).split()[-1].rstrip("u"))
-
-
-def compiled(chain: Chain, rounding: str, **changes: int | str) -> Program:
-    config = Config.read({**SMALL, "weight_bits": 10, **changes}, {})
-    return targets.get("zynq").compile(chain.graph(), config, rounding)
 
 
 @pytest.mark.gxx

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import SMALL, Case, case
+from tests.targets.zynq.cases import SHAPES, SMALL, Case, case, hash_of
 from tests.targets.zynq.engine import Engine
 from tilewright.array import Array
 from tilewright.targets.zynq.config import Config
@@ -16,19 +16,6 @@ from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.service import schedule
 from tilewright.targets.zynq.values import machine
 
-CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 3, "rows": 6, "cols": 5}
-LAYERS: dict[str, dict[str, int]] = {
-    "conv_1_1": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 5, "rows": 7, "cols": 4},
-    "conv_1_1 in many blocks": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 2, "rows": 16, "cols": 16},
-    "conv": CONV,
-    "conv of two groups": {**CONV, "ic": 32, "oc": 2, "rows": 4, "cols": 5},
-    "conv of one row": {**CONV, "rows": 1, "cols": 9},
-    "conv with many results": {**CONV, "ic": 1, "kind": int(Kind.CONV_1_1), "oc": 6, "rows": 10, "cols": 10},
-    "pool": {"kind": int(Kind.POOL), "ic": 5, "rows": 14, "cols": 14},
-    "pool 28": {"kind": int(Kind.POOL), "ic": 2, "rows": 28, "cols": 28},
-    **{f"fc remainder {r % 144}": {"kind": int(Kind.FC), "r": r, "l": 5} for r in (144, 176, 208, 287)},
-    "fc beyond a block": {"kind": int(Kind.FC), "r": 700, "l": 3},
-}
 MACHINES: dict[str, dict[str, str | int]] = {
     "repaired": {},
     "chw": {"layout": "chw", "weight_bits": 8},
@@ -71,9 +58,9 @@ def expected(given: Case) -> Array:
 
 
 @pytest.mark.parametrize("machine_name", MACHINES)
-@pytest.mark.parametrize("layer_name", LAYERS)
+@pytest.mark.parametrize("layer_name", SHAPES)
 def test_closed_forms_equal_the_stepped_engine(layer_name: str, machine_name: str) -> None:
-    given = case(hash_of(layer_name), small(**MACHINES[machine_name]), **LAYERS[layer_name])
+    given = case(hash_of(layer_name), small(**MACHINES[machine_name]), **SHAPES[layer_name])
     found = schedule(given.layer)
     results, engine, waited = step_through(given)
     np.testing.assert_array_equal(results, expected(given))
@@ -81,17 +68,12 @@ def test_closed_forms_equal_the_stepped_engine(layer_name: str, machine_name: st
     assert (engine.moved, engine.moved + waited) == (found.engine, found.cycles)
 
 
-def hash_of(name: str) -> int:
-    """A seed that does not change from run to run."""
-    return sum(index * ord(letter) for index, letter in enumerate(name, 1))
-
-
 @pytest.mark.parametrize("layer_name", ["conv", "pool", "fc remainder 32"])
 @pytest.mark.parametrize("seed", range(3))
 def test_waiting_freezes_every_register(layer_name: str, seed: int) -> None:
     """At random cycles `waiting` is held for random times: no register moves, and results and cycles are the same."""
     print("seed", seed)
-    rng, given = np.random.default_rng(seed), case(seed, small(), **LAYERS[layer_name])
+    rng, given = np.random.default_rng(seed), case(seed, small(), **SHAPES[layer_name])
     frozen = 0
 
     def freeze(engine: Engine) -> None:
@@ -116,7 +98,7 @@ def test_waiting_freezes_every_register(layer_name: str, seed: int) -> None:
 def test_what_else_the_ps_does_changes_nothing(seed: int) -> None:
     """Blocks are thrown away at random cycles, so that pages are asked for again, in another order."""
     print("seed", seed)
-    rng, given = np.random.default_rng(seed), case(seed, small(layout="chw"), **LAYERS["conv of two groups"])
+    rng, given = np.random.default_rng(seed), case(seed, small(layout="chw"), **SHAPES["conv of two groups"])
 
     def forget(engine: Engine) -> None:
         store = ("data", "weight", "bias")[int(rng.integers(3))]
@@ -132,7 +114,7 @@ def test_what_else_the_ps_does_changes_nothing(seed: int) -> None:
 @pytest.mark.parametrize("layer_name", ["conv_1_1", "conv", "fc remainder 64"])
 def test_a_consumer_that_does_not_wait_gets_wrong_sums(layer_name: str) -> None:
     """The document's reason for its delay."""
-    right, wrong = (case(5, small(lat_use=wait), **LAYERS[layer_name]) for wait in (1, 0))
+    right, wrong = (case(5, small(lat_use=wait), **SHAPES[layer_name]) for wait in (1, 0))
     assert (step_through(right)[0] != step_through(wrong)[0]).any()
     assert schedule(wrong.layer).engine == schedule(right.layer).engine - right.layer.iterations
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, LaunchResult, TimingModel
+from tilewright.targets.base import Change, CosimCase, LaunchResult, TimingModel
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.image import GRAMMAR, LayerImage, launch_of, text_of
 from tilewright.targets.zynq.isa.layer import Kind
@@ -79,6 +82,37 @@ class Zynq(given.Machine[Config]):
 
         return changes(self.own(config))
 
+    def excess(self, config: base.Config) -> str:
+        """Return an empty text: a configuration that does not fit its chip is refused (config.py)."""
+        return ""
+
+    def rtl(self, config: base.Config) -> Mapping[str, str]:
+        with _gateware_tools():
+            from tilewright.targets.zynq.gateware.top import board_files
+
+        return board_files(self.own(config))
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        with _gateware_tools():
+            from tilewright.targets.zynq.gateware.cosim import compare
+
+        image = LayerImage.of(launch, self.config_of(program))
+        return compare(launch.name, image, _data(program, launch, image, values)[0], engine)
+
+    def waveform(
+        self,
+        program: Program,
+        launch: Launch,
+        values: Mapping[str, Array],
+        path: Path,
+        cycles: tuple[int, int] | None,
+    ) -> None:
+        with _gateware_tools():
+            from tilewright.targets.zynq.gateware.cosim import waveform
+
+        image = LayerImage.of(launch, self.config_of(program))
+        waveform(image, _data(program, launch, image, values)[0], path, cycles)
+
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""
         layer = LayerImage.of(launch, config).layer
@@ -104,21 +138,33 @@ class Zynq(given.Machine[Config]):
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 
 
+@contextmanager
+def _gateware_tools() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
+
+
+def _data(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> Array:
+    """Return the input codes of a launch, (samples, *input_shape): of a network, or the launch's own."""
+    layer = image.layer
+    if program.graph is not None:
+        with given.untrusted(launch):
+            site = program.graph.site(program.graph.node(launch.nodes[0]))
+            return values[site.input(0).name].reshape(-1, *layer.input_shape)
+    held = np.zeros(layer.inputs, np.uint8) if image.data is None else image.data
+    return held.view(np.int8 if layer["x_signed"] else np.uint8).reshape(1, *layer.input_shape)
+
+
 def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:
     from tilewright.targets.zynq.values import machine
 
-    def run(data: Array) -> Array:
-        return machine.run(layer, data, image.weight, image.bias, image.factor)
-
-    layer, graph = image.layer, program.graph
-    if graph is not None:
-        with given.untrusted(launch):
-            site = graph.site(graph.node(launch.nodes[0]))
-            codes = values[site.input(0).name]
-            return {site.output.name: run(codes.reshape(-1, *layer.input_shape)).reshape(-1, *site.output.shape)}
-    held = np.zeros(layer.inputs, np.uint8) if image.data is None else image.data
-    data = held.view(np.int8 if layer["x_signed"] else np.uint8).reshape(1, *layer.input_shape)
-    return given.left_by(program, launch, {"result": run(data)})
+    found = machine.run(image.layer, _data(program, launch, image, values), image.weight, image.bias, image.factor)
+    if program.graph is None:
+        return given.left_by(program, launch, {"result": found})
+    output = program.graph.site(program.graph.node(launch.nodes[0])).output
+    return {output.name: found.reshape(-1, *output.shape)}
 
 
 TARGET = Zynq()

@@ -17,6 +17,10 @@ from tilewright.targets.given import MachineConfig, number, word
 TAPS, GROUP = 9, 16
 LANES = TAPS * GROUP
 STORES = ("data", "weight", "bias", "result")
+#: Channels whose requantisation factors the engine holds, and the BRAM36 that they take: doubles in 512 x 72 bits [I].
+FACTORS, FACTOR_BRAM = 1 << 12, 8
+#: DSP48 of the requantisation's multiplier, and of addresses: counted by Yosys in the gateware (docs/gateware-zynq.md).
+REQUANTISATION, ADDRESSES = 8, {"rows": 3, "hwc": 1, "chw": 1}
 #: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
 BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 
@@ -117,20 +121,39 @@ class Config(MachineConfig):
 
     @property
     def bill(self) -> dict[str, int]:
-        """The number of DSP48 that the compute unit takes, and of BRAM36 that each store takes, by name."""
+        """The number of DSP48 and of BRAM36 that each part takes, by name.
+
+        Multipliers outside the compute unit are made of logic if the chip has too few DSP48 for all of them.
+        """
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
             for store in STORES
         }
-        return {"compute unit (DSP48)": self.dsp, **{f"{store} store (BRAM36)": n for store, n in stores.items()}}
+        return {
+            "compute unit (DSP48)": self.unit_dsp,
+            "requantisation (DSP48)": 0 if self.logic else REQUANTISATION,
+            "addresses (DSP48)": 0 if self.logic else ADDRESSES[self.layout],
+            **{f"{store} store (BRAM36)": n for store, n in stores.items()},
+            "requantisation factors (BRAM36)": FACTOR_BRAM,
+        }
 
     @property
-    def dsp(self) -> int:
+    def unit_dsp(self) -> int:
+        """The number of DSP48 of the compute unit."""
         return -(-LANES * self.outputs // self.macs_per_dsp)
 
     @property
+    def logic(self) -> bool:
+        """Whether multipliers outside the compute unit are made of logic."""
+        return self.unit_dsp + REQUANTISATION + ADDRESSES[self.layout] > self.dsp_budget
+
+    @property
+    def dsp(self) -> int:
+        return sum(count for part, count in self.bill.items() if part.endswith("(DSP48)"))
+
+    @property
     def bram36(self) -> int:
-        return sum(self.bill.values()) - self.dsp
+        return sum(count for part, count in self.bill.items() if part.endswith("(BRAM36)"))
 
     @property
     def macs_per_cycle(self) -> int:

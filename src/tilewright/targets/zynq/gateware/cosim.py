@@ -1,0 +1,260 @@
+"""Run a layer on the compiled gateware, with a PS that serves its pages, and compare it with the simulator.
+
+The comparison covers the bits of all results, the cycles of the layer, and the page services: how many of each store
+and, where the simulator knows their order, which block is moved in which engine cycle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.hdl.model import Compiled, Model
+from tilewright.targets.base import CosimCase
+from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware.engine import Engine
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
+from tilewright.targets.zynq.runtime import driver
+from tilewright.targets.zynq.timing import service
+from tilewright.targets.zynq.timing.walk import uses
+from tilewright.targets.zynq.values import machine
+
+RESULT = STORES.index("result")
+#: Cycles between the descriptor and the start: sizes of the layer are computed in them.
+SETTLE = 4
+#: The number of differences that are reported.
+TOLD = 8
+
+
+class Wave(NamedTuple):
+    """The path of a waveform file, and the first and last cycle that it shows; cycle 0 is the layer's first one."""
+
+    path: Path
+    first: int
+    last: int
+
+
+class Served(NamedTuple):
+    """A page service: the number of the store, the block, and how many cycles the engine had worked before it."""
+
+    store: int
+    block: int
+    at: int
+
+
+@dataclass(frozen=True, eq=False)
+class RtlRun:
+    """A layer on the RTL: results in the order of writing, uint8 [outputs]; its cycles; its page services in order."""
+
+    results: Array
+    cycles: int
+    engine: int
+    served: list[Served]
+
+
+@lru_cache
+def compiled(config: Config, engine: str) -> Compiled:
+    """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
+    return Compiled(Engine(config), engine=engine)
+
+
+def run(
+    image: LayerImage, data: Array, engine: str = "verilator", disturb: int = 0, wave: Wave | None = None
+) -> RtlRun:
+    """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (r).
+
+    `disturb`: a seed; the PS then takes random additional cycles per page, and holds the engine at random cycles. Both
+    are in `cycles`, but not in `engine`.
+    """
+    layer = image.layer
+    config = layer.config
+    model = compiled(config, engine).model()
+    blocks = {"data": driver.data_blocks(layer, data)}
+    if layer.channels:
+        blocks |= {"weight": driver.weight_blocks(layer, image.weight), "bias": driver.bias_blocks(layer, image.bias)}
+        words = np.broadcast_to(image.factor, layer.channels).astype("<f8").view("<u4")
+        ones = np.ones(len(words), np.uint8)
+        model.play({"factor_address": np.arange(len(words)), "factor_data": words, "factor_write": ones})
+        model["factor_write"] = 0
+    model.play({"descriptor": np.repeat(LAYOUT.encode_rows([layer.fields]).view(np.uint8), SETTLE, 0)})
+    first = model.cycle + 1
+    if wave:
+        model.wave(wave.path, wave.first + first, wave.last + first)
+    model["start"] = 1
+    model.step()
+    model["start"] = 0
+    return _serve(model, layer, blocks, first, disturb)
+
+
+def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, disturb: int) -> RtlRun:
+    """Be the PS: move blocks when the engine waits, until it is idle."""
+    rng, config = np.random.default_rng(disturb), layer.config
+    results: dict[int, Array] = {}
+    served, waited, limit = list[Served](), 0, 2 * service.schedule(layer, paged=False).engine + 1000
+    while True:
+        if disturb:
+            waited += _hold(model, rng)
+        model.run_until("interrupt", limit)
+        if model["idle"]:
+            break
+        number, block, missed = model["store"], model["block"], model.cycle - 1
+        store = STORES[number]
+        cycles = config.transfer(store) + (int(rng.integers(0, 40)) if disturb else 0)
+        if model["write"]:
+            results[block] = _read(model, config)
+        else:
+            if block >= len(blocks[store]):
+                raise MachineError("RTL", f"requests {store} block {block} of {len(blocks[store])}")
+            _write(model, config, number, blocks[store][block])
+        model.step(missed + cycles - 1 - model.cycle)
+        model["done"] = 1
+        model.step()
+        model["done"] = 0
+        served.append(Served(number, block, missed - first - waited))
+        waited += cycles
+    cycles = model.cycle - first
+    left = np.concatenate([results.get(index, _MISSING) for index in range(max(results, default=0) + 1)])
+    return RtlRun(left[: layer.outputs], cycles, cycles - waited, served)
+
+
+_MISSING = np.zeros(0, np.uint8)
+
+
+def _hold(model: Model, rng: np.random.Generator) -> int:
+    """Hold the engine some times at random; return for how many cycles."""
+    held = 0
+    for _ in range(int(rng.integers(0, 12))):
+        for _ in range(int(rng.integers(0, 60))):
+            if model["interrupt"]:
+                return held
+            model.step()
+        if model["interrupt"]:
+            return held
+        before, cycles = _state(model), int(rng.integers(1, 9))
+        model["hold"] = 1
+        model.step(cycles)
+        held += cycles
+        model["hold"] = 0
+        if _state(model) != before:
+            raise MachineError("RTL", "a state changed while the engine was held")
+    return held
+
+
+def _state(model: Model) -> tuple[int, ...]:
+    return tuple(model[name] for name in ("stage", "step", "lane"))
+
+
+def _write(model: Model, config: Config, store: int, block: Array) -> None:
+    """Write a block to a store, one beat per cycle."""
+    beats = np.ascontiguousarray(block).view(np.uint8).reshape(-1, support.beat_bytes(config))
+    model["page_store"], model["page_write"] = store, 1
+    model.play({"page_address": np.arange(len(beats)), "page_data": beats})
+    model["page_write"] = 0
+
+
+def _read(model: Model, config: Config) -> Array:
+    """Read the result block, one beat per cycle, when its last result has arrived."""
+    model.step(support.drain(config))
+    count = config.block_bytes("result") // support.beat_bytes(config)
+    return model.play({"page_address": np.arange(count)}, "page_result").ravel()
+
+
+# Comparison with the simulator
+
+
+def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int = 0) -> CosimCase:
+    """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
+
+    Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (support.py).
+    """
+    support.require(image.layer.config)
+    support.require_layer(name, image)
+    layer = image.layer
+    ran = run(image, data, engine, disturb)
+    codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
+    expected = in_order(layer, codes)
+    told, wrong = times(layer, ran, disturb), np.arange(len(expected))
+    if len(ran.results) != len(expected):
+        told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
+    else:
+        wrong = np.flatnonzero(ran.results != expected)
+    if len(ran.results) == len(expected) and wrong.size:
+        place = int(wrong[0])
+        ours, theirs = expected[place], ran.results[place]
+        told.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
+    told.sort(key=lambda item: item[0])
+    messages = tuple(message for _, message in told[:TOLD])
+    cycles = ran.cycles + layer.config.relayout * layer.outputs  # the PS rearranges results after the layer
+    at = told[0][0] if told else None
+    return CosimCase(name, 1, service.schedule(layer).cycles, cycles, int(wrong.size), messages, at)
+
+
+def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
+    """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
+    found = service.schedule(layer)
+    told, cycles = _services(layer, found, ran), ran.cycles + layer.config.relayout * layer.outputs
+    if ran.engine != found.engine:
+        told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
+    if not disturb and cycles != found.cycles:
+        told.append((ran.cycles, f"{cycles} cycles on the RTL, {found.cycles} in the simulator"))
+    return told
+
+
+def in_order(layer: Layer, codes: Array) -> Array:
+    """Return a sample's results (as values.machine gives them) in the order of writing, uint8: channel by channel."""
+    channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
+    return np.ascontiguousarray(codes.reshape(-1, channels).T).ravel().view(np.uint8)
+
+
+def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:
+    """Return the cycle and a message for each page service that differs; of the first ones that do."""
+    counts = {store: sum(each.store == number for each in ran.served) for number, store in enumerate(STORES)}
+    loads = {**dict.fromkeys(STORES, 0), **found.loads()}
+    told = [
+        (ran.cycles, f"{counts[store]} services of {store} blocks on the RTL, {loads[store]} in the simulator")
+        for store in STORES
+        if counts[store] != loads[store]
+    ]
+    if told or (layer.conv and layer.config.layout != "rows"):  # then the simulator only counts services
+        return told
+    numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
+    waits = zip(found.service.cause.tolist(), found.waits.at.tolist(), strict=True)
+    modelled = [Served(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
+    seen = sorted((one._replace(at=_begin(layer, one)) for one in ran.served), key=_order)
+    for index, (got, wanted) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
+        if got != wanted:
+            told.append((got.at, f"service #{index} is {_text(got)} on the RTL, {_text(wanted)} in the simulator"))
+    return told
+
+
+def _order(served: Served) -> tuple[int, bool, int]:
+    """Return the key of the order in which the simulator lists page services: results first, then by store."""
+    return served.at, served.store != RESULT, served.store
+
+
+def _text(served: Served) -> str:
+    return f"{STORES[served.store]} block {served.block} after {served.at} engine cycles"
+
+
+def _begin(layer: Layer, served: Served) -> int:
+    """Return the engine cycle at which the simulator requests the page of a request: when its iteration begins."""
+    if layer.kind != Kind.FC or served.store == RESULT:
+        return served.at
+    step = layer.config.iteration(fc=True)
+    column = layer.depth * step + (0 if layer.config.write_behind else 1)
+    before, inside = divmod(served.at, column)
+    return before * column + inside // step * step
+
+
+def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
+    """Write a waveform of `cycles` of a layer (first, last; None: all). CXXRTL runs it: our Verilator has none."""
+    first, last = cycles or (0, 1 << 40)
+    run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))

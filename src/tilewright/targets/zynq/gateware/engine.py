@@ -1,0 +1,183 @@
+"""The engine: state machines, loaders, paged stores, compute unit and the way of results, connected.
+
+In every cycle in which no access misses, `waiting` is not set and the PS does not hold the engine, the current state
+makes a step. What was read or summed before goes on to its register; a complete block is in its store after
+support.drain() cycles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.rescale import after
+from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
+from tilewright.targets.zynq.gateware import requantiser, support
+from tilewright.targets.zynq.gateware.loader import ConvLoader, FcLoader, field
+from tilewright.targets.zynq.gateware.paging import Paging
+from tilewright.targets.zynq.gateware.pool import Pool
+from tilewright.targets.zynq.gateware.results import Results
+from tilewright.targets.zynq.gateware.states import Stage, States, Step
+from tilewright.targets.zynq.gateware.stores import OperandStore
+from tilewright.targets.zynq.gateware.unit import ComputeUnit
+from tilewright.targets.zynq.isa.layer import LAYOUT
+
+#: The stores that the PS fills, and the width of their words in bits.
+OPERANDS = {"data": 8, "weight": 8, "bias": 32}
+
+
+class Engine(wiring.Component):
+    """The engine behind its registers. `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
+
+    `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is set.
+    The PS pulses `done` after that. `hold` stops the engine too. `idle`: no layer runs. The PS's port moves one beat of
+    store number `page_store` per cycle: `page_write` writes `page_data`; `page_result` is the beat of the result store
+    that was addressed in the cycle before. `factor_write` sets a word of the requantisation factors (results.py).
+    `interrupt`: the engine waits or is idle. `moves`, `stage`, `step`, `lane` show what the engine does.
+    """
+
+    def __init__(self, config: Config) -> None:
+        support.require(config)
+        self.config, self.beat = config, 8 * support.beat_bytes(config)
+        lines = max(config.block_bytes(store) * 8 // self.beat for store in STORES)
+        super().__init__(
+            {
+                "descriptor": In(LAYOUT.bits),
+                **{name: In(1) for name in ("start", "hold", "done", "page_write", "factor_write")},
+                **{name: Out(1) for name in ("waiting", "write", "idle", "moves", "interrupt")},
+                "store": Out(2),
+                "block": Out(config.block_bits),
+                "page_store": In(2),
+                "page_address": In(range(max(2, lines))),
+                "page_data": In(self.beat),
+                "page_result": Out(self.beat),
+                "factor_address": In(range(2 * FACTORS)),
+                "factor_data": In(32),
+                "stage": Out(Stage),
+                "step": Out(Step),
+                "lane": Out(range(LANES + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        fields = self._fields(m)
+        m.submodules.states = states = States(config)
+        m.submodules.conv_loader = conv = ConvLoader(config)
+        m.submodules.fc_loader = fc = FcLoader(config)
+        m.submodules.pool = pool = Pool(config)
+        m.submodules.unit = unit = ComputeUnit()
+        m.submodules.results = results = Results(config, self.beat)
+        m.submodules.paging = paging = Paging(config)
+        for part in (conv, fc, pool, results):
+            own = [name for name in part.signature.members if name in fields]
+            m.d.comb += [part.start.eq(self.start), *(getattr(part, name).eq(fields[name]) for name in own)]
+        for loader, mine in ((conv, ~states.is_fc), (fc, states.is_fc)):
+            steps = ("next_lane", "next_iteration", "next_sum")
+            m.d.comb += [getattr(loader, name).eq(getattr(states, name) & mine) for name in steps]
+        m.d.comb += [
+            self.interrupt.eq(self.waiting | self.idle),
+            self.moves.eq(~paging.stalls & ~self.hold & ~self.idle),
+            self.idle.eq((states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed),
+            *(getattr(self, name).eq(getattr(states, name)) for name in ("stage", "step", "lane")),
+            states.start.eq(self.start),
+            states.kind.eq(fields["kind"]),
+            states.moves.eq(self.moves),
+            states.complete.eq(Mux(states.is_fc, fc.complete, conv.complete)),
+            states.last.eq(Mux(states.is_fc, fc.last, conv.last)),
+            states.short.eq(fc.short),
+            states.pool_last.eq(pool.last),
+            states.flushed.eq(~results.full),
+        ]
+        # Operands: each store is read at the place that the current loader gives.
+        stores = self._stores(m, paging)
+        column = Signal(16)
+        m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
+        used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
+        for name, is_used in used.items():
+            read, chosen = stores[name].read, dict[str, Any]()
+            for place in ("block", "offset", "used", "needed"):
+                chosen[place] = Mux(
+                    states.is_fc, getattr(getattr(fc, name), place), getattr(getattr(conv, name), place)
+                )
+                if name == "data":
+                    chosen[place] = Mux(states.elements, getattr(pool.data, place), chosen[place])
+            asks = states.requests | states.elements if name == "data" else states.requests
+            m.d.comb += [read.block.eq(chosen["block"]), read.offset.eq(chosen["offset"])]
+            m.d.comb += read.en.eq(asks & chosen["needed"])
+            m.d.sync += is_used.eq(chosen["used"])
+        bias = stores["bias"].read
+        m.d.comb += [
+            bias.en.eq(states.requests & states.first),
+            bias.block.eq(column >> config.bias_bits),
+            bias.offset.eq(column),
+        ]
+        # They arrive a cycle later, in the unit's lanes with their zero points subtracted, or in the pool.
+        for name, letter in (("data", "x"), ("weight", "w")):
+            read = stores[name].read
+            code = Mux(fields[f"{letter}_signed"], read.data.as_signed(), read.data)
+            m.d.comb += getattr(unit, name).eq(Mux(used[name], code - fields[f"z{letter}"], 0))
+        m.d.sync += [unit.fill.eq(states.next_lane), unit.lane.eq(states.lane), pool.arrives.eq(pool.next)]
+        m.d.comb += [unit.take.eq(states.take), unit.clear.eq(self.start)]
+        m.d.comb += [pool.next.eq(self.moves & states.elements), pool.word.eq(stores["data"].read.data)]
+        # The accumulator begins with the bias.
+        acc, base, loads = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS)), Signal()
+        m.d.sync += loads.eq(self.moves & bias.en)
+        with m.If(loads):
+            m.d.sync += base.eq(bias.data)
+        begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
+        with m.If(states.accumulates):
+            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
+        m.d.comb += [
+            results.sum.eq(acc),
+            results.column.eq(column),
+            results.writes.eq(states.writes),
+            results.pools.eq(pool.next & pool.gives),
+            results.pool_result.eq(pool.result),
+            results.last.eq(Mux(states.elements, pool.last, states.last)),
+            results.ends.eq(states.ends),
+            results.done.eq(paging.result_done),
+            results.page_address.eq(self.page_address),
+            self.page_result.eq(results.page_result),
+            *(
+                getattr(results, f"factor_{name}").eq(getattr(self, f"factor_{name}"))
+                for name in ("address", "data", "write")
+            ),
+            paging.result_miss.eq(results.full),
+            paging.result_block.eq(results.block),
+            paging.done.eq(self.done),
+            paging.hold.eq(self.hold),
+            *(getattr(self, name).eq(getattr(paging, name)) for name in ("waiting", "store", "block", "write")),
+        ]
+        return m
+
+    def _fields(self, m: Module) -> dict[str, Any]:
+        """Return a signal for each field of the descriptor."""
+        found = dict[str, Any]()
+        for spec in LAYOUT.fields:
+            at = LAYOUT.offsets[spec.name]
+            found[spec.name] = Signal(field(spec.name), name=spec.name)
+            m.d.comb += found[spec.name].eq(self.descriptor[at : at + spec.width])
+        return found
+
+    def _stores(self, m: Module, paging: Paging) -> dict[str, OperandStore]:
+        """Add the stores that the PS fills, connected to its port and to the page requests."""
+        config, stores = self.config, dict[str, OperandStore]()
+        for name, width in OPERANDS.items():
+            bits = int(getattr(config, f"{name}_bits"))
+            m.submodules[f"{name}_store"] = stores[name] = store = OperandStore(
+                bits, width, config.block_bits, self.beat
+            )
+            m.d.comb += [
+                store.address.eq(self.page_address),
+                store.data.eq(self.page_data),
+                store.write.eq(self.page_write & (self.page_store == STORES.index(name))),
+                store.arrived.eq(getattr(paging, f"{name}_done")),
+                store.forget.eq(self.start),
+                getattr(paging, f"{name}_miss").eq(store.read.miss),
+                getattr(paging, f"{name}_block").eq(store.read.block),
+            ]
+        return stores

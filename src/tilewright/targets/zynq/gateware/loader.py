@@ -1,0 +1,216 @@
+"""The loader's addresses: which data word and which weight each lane takes, for convolutions and for FC layers.
+
+A walker has the registers of a state machine's loops. It moves when the engine tells it: to the next lane, and then to
+the next iteration of the same sum or to the next sum. Addresses are sums of the loops' registers; nothing is divided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.targets.zynq.config import GROUP, LANES, Config
+from tilewright.targets.zynq.gateware.arithmetic import product
+from tilewright.targets.zynq.isa.layer import LAYOUT
+
+#: Bits of the address of a word in an operand's address space (image.MAX_WORDS), and a sign.
+ADDRESS = 29
+
+
+class Operand(wiring.Signature):
+    """The word that a lane takes. If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum.
+
+    `needed`: its block must be in the store, even if the lane does not use the word.
+    """
+
+    def __init__(self, block_bits: int, offset_bits: int) -> None:
+        super().__init__({"used": Out(1), "needed": Out(1), "block": Out(block_bits), "offset": Out(offset_bits)})
+
+
+def field(name: str) -> Any:
+    """Return the shape of a field of the descriptor."""
+    found = LAYOUT.by_name[name]
+    return signed(found.width) if found.signed else found.width
+
+
+class Walker(wiring.Component):
+    """What both walkers have in common. `start` begins a layer.
+
+    The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`. `complete`: the lanes so far, with
+    that of this cycle, complete the sum. `last`: this sum is the layer's last. `column` is the output channel or the FC
+    output. `short`: fewer than all lanes' products of an FC sum are left.
+    """
+
+    def __init__(self, config: Config, *fields: str) -> None:
+        self.config = config
+        super().__init__(
+            {
+                **{name: In(field(name)) for name in fields},
+                **{name: In(1) for name in ("start", "next_lane", "next_iteration", "next_sum")},
+                "data": Out(Operand(config.block_bits, config.data_bits)),
+                "weight": Out(Operand(config.block_bits, config.weight_bits)),
+                "complete": Out(1),
+                "last": Out(1),
+                "column": Out(16),
+                "short": Out(1),
+            }
+        )
+
+    def places(self, m: Module, operand: Any, address: Value, bits: int) -> None:
+        """Split the address of a word into its block and its offset."""
+        m.d.comb += [operand.block.eq(address >> bits), operand.offset.eq(address)]
+
+
+class FcLoader(Walker):
+    """FC layers: the words of a column's data and weights, one after another."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, "r", "l")
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
+        used = Signal()
+        following, word = Signal.like(k), Signal.like(weight)
+        m.d.comb += [
+            following.eq(k + (used & self.next_lane)),
+            word.eq(weight + (used & self.next_lane)),
+            used.eq((k < self.r) & (lane < config.fc_lanes)),
+            *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
+            self.complete.eq(following == self.r),
+            self.last.eq(self.column == self.l - 1),
+            self.short.eq(self.r - k < config.fc_lanes),
+        ]
+        self.places(m, self.data, k, config.data_bits)
+        self.places(m, self.weight, weight, config.weight_bits)
+        with m.If(self.start):
+            m.d.sync += [k.eq(0), lane.eq(0), weight.eq(0), self.column.eq(0)]
+        with m.Else():
+            m.d.sync += [k.eq(following), weight.eq(word)]
+            with m.If(self.next_lane):
+                m.d.sync += lane.eq(lane + 1)
+            with m.If(self.next_iteration | self.next_sum):
+                m.d.sync += lane.eq(0)
+            with m.If(self.next_sum):
+                m.d.sync += [k.eq(0), self.column.eq(self.column + 1)]
+        return m
+
+
+class ConvLoader(Walker):
+    """Convolutions: 9 taps of 16 channels (or of all, if there are fewer), in the order of the layout.
+
+    `rows` and `hwc`: tap by tap, all channels of a tap. `chw`: channel by channel, all taps of a channel. `rows` has
+    blocks that start on a row, so that a window lies in one of them, and needs it even where it is padded.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, "ic", "oc", "rows", "cols")
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        planes, by_rows = config.layout == "chw", config.layout == "rows"
+        # Sizes of the layer, complete a few cycles after its descriptor.
+        row, image, kernel = Signal(28), Signal(28), Signal(20)
+        m.d.sync += [
+            row.eq(self.cols if planes else product(self.cols, self.ic, config.logic)),
+            image.eq(product(self.rows, self.cols if planes else row, config.logic)),  # chw: the words of a plane
+            kernel.eq((self.ic << 3) + self.ic),
+        ]
+        x, y = Signal(12), Signal(12)
+        dx, dy, channel, first = Signal(2), Signal(2), Signal(4), Signal(16)
+        groups = Mux(self.ic < GROUP, self.ic, GROUP)
+        is_over = Signal()  # all taps and channels of the iteration have been taken
+        # Addresses: of the window's corner; there in the group's first channel; and of the current row or tap of it.
+        corner, begin, line, tap = (Signal(signed(ADDRESS), name=name) for name in ("corner", "begin", "line", "tap"))
+        word = Signal(signed(ADDRESS))
+        pixel = 1 if planes else self.ic
+        m.d.comb += word.eq(line + dx if planes else tap + channel)
+        padded = ((dy == 0) & (y == 0)) | ((dy == 2) & (y == self.rows - 1))
+        padded |= ((dx == 0) & (x == 0)) | ((dx == 2) & (x == self.cols - 1))
+        m.d.comb += [
+            self.weight.used.eq(~is_over),
+            self.weight.needed.eq(~is_over),
+            self.data.used.eq(~is_over & ~padded),
+            self.data.needed.eq(~is_over & (1 if by_rows else ~padded)),
+            self.complete.eq(first + groups >= self.ic),
+        ]
+        # Lanes.
+        plane = Signal.like(begin)  # where the group's first channel begins, with the lane of this cycle taken
+        m.d.comb += plane.eq(begin)
+        steps = (dx == 2, dy == 2, channel == groups - 1)
+        with m.If(self.next_lane & ~is_over):
+            if planes:
+                with m.If(~steps[0]):
+                    m.d.sync += dx.eq(dx + 1)
+                with m.Elif(~steps[1]):
+                    m.d.sync += [dx.eq(0), dy.eq(dy + 1), line.eq(line + row)]
+                with m.Else():
+                    m.d.sync += [dx.eq(0), dy.eq(0), channel.eq(channel + 1)]
+                    m.d.comb += plane.eq(begin + image)
+                    m.d.sync += [begin.eq(plane), line.eq(plane), is_over.eq(steps[2])]
+            else:
+                with m.If(~steps[2]):
+                    m.d.sync += channel.eq(channel + 1)
+                with m.Elif(~steps[0]):
+                    m.d.sync += [channel.eq(0), dx.eq(dx + 1), tap.eq(tap + pixel)]
+                with m.Else():
+                    m.d.sync += [channel.eq(0), dx.eq(0), dy.eq(dy + 1), is_over.eq(steps[1])]
+                    m.d.sync += [line.eq(line + row), tap.eq(line + row)]
+        again = [dx.eq(0), dy.eq(0), channel.eq(0), is_over.eq(0)]
+        with m.If(self.next_iteration):
+            following = plane if planes else begin + GROUP
+            m.d.sync += [*again, first.eq(first + GROUP), *(each.eq(following) for each in (begin, line, tap))]
+        # Sums: positions, then output channels.
+        is_row_end, is_end = x == self.cols - 1, y == self.rows - 1
+        whole, block, below = Signal(), Signal(config.block_bits), Signal(ADDRESS)
+        top = Signal(signed(ADDRESS))  # the corner of the first window of an image or of a block
+        m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
+        m.d.comb += whole.eq(image <= config.block_words("data")) if by_rows else whole.eq(1)
+        is_new_block = ~whole & (below + row > config.block_words("data"))
+        starts, ends = Signal(), is_row_end & is_end
+        m.d.comb += [starts.eq(self.start | self.next_sum & ends), self.last.eq(ends & (self.column == self.oc - 1))]
+        place = Signal(signed(ADDRESS))
+        m.d.comb += place.eq(corner + pixel)
+        with m.If(starts):
+            m.d.comb += place.eq(top)
+            m.d.sync += [x.eq(0), y.eq(0), block.eq(0), below.eq(row + (row << 1))]
+        with m.Elif(self.next_sum):
+            m.d.sync += x.eq(Mux(is_row_end, 0, x + 1))
+            with m.If(is_row_end):
+                m.d.sync += [y.eq(y + 1), below.eq(below + row)]
+                with m.If(is_new_block):
+                    m.d.comb += place.eq(top)
+                    m.d.sync += [block.eq(block + 1), below.eq(row + (row << 1))]
+        with m.If(self.start | self.next_sum):
+            m.d.sync += [*again, first.eq(0), *(each.eq(place) for each in (corner, begin, line, tap))]
+        if by_rows:
+            m.d.comb += [self.data.block.eq(block), self.data.offset.eq(word)]
+        else:
+            self.places(m, self.data, word, config.data_bits)
+        self._weights(m, starts, kernel, is_over)
+        return m
+
+    def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value) -> None:
+        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel."""
+        config, words = self.config, self.config.block_words("weight")
+        begin, word, block = Signal(ADDRESS), Signal(ADDRESS), Signal(config.block_bits)
+        with m.If(self.start):
+            m.d.sync += [begin.eq(0), word.eq(0), block.eq(0), self.column.eq(0)]
+        with m.Elif(starts):
+            following = Signal(ADDRESS)
+            m.d.comb += following.eq(begin + kernel)
+            m.d.sync += [begin.eq(following), word.eq(following), self.column.eq(self.column + 1)]
+            if config.layout == "rows":
+                with m.If(following + kernel > words):
+                    m.d.sync += [begin.eq(0), word.eq(0), block.eq(block + 1)]
+        with m.Elif(self.next_sum):
+            m.d.sync += word.eq(begin)
+        with m.Elif(self.next_lane & ~is_over):
+            m.d.sync += word.eq(word + 1)
+        if config.layout == "rows":
+            m.d.comb += [self.weight.block.eq(block), self.weight.offset.eq(word)]
+        else:
+            self.places(m, self.weight, word, config.weight_bits)

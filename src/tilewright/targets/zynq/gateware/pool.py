@@ -1,0 +1,89 @@
+"""The pool: its loops, and a register of two rows from which the largest of 2 x 2 elements is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.gateware.loader import ADDRESS, Operand, field
+
+#: Bits of a code, signed or not.
+CODE = 9
+
+
+class Pool(wiring.Component):
+    """Takes one element per cycle, in the order of the planes' words.
+
+    With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`. `gives`: the element
+    completes a result, which is `result` two cycles after the element was read. The register holds the row above in a
+    memory, since a row's length differs from layer to layer; the element to the left is in a register.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__(
+            {
+                **{name: In(field(name)) for name in ("ic", "rows", "cols", "x_signed", "low", "high")},
+                "start": In(1),
+                "next": In(1),
+                "data": Out(Operand(config.block_bits, config.data_bits)),
+                "word": In(8),
+                "arrives": In(1),
+                "gives": Out(1),
+                "last": Out(1),
+                "result": Out(8),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
+        is_row_end, is_end = x == self.cols - 1, y == self.rows - 1
+        m.d.comb += [
+            self.data.used.eq(1),
+            self.data.needed.eq(1),
+            self.data.block.eq(word >> config.data_bits),
+            self.data.offset.eq(word),
+            self.gives.eq(x[0] & y[0]),
+            self.last.eq(is_row_end & is_end & (channel == self.ic - 1)),
+        ]
+        with m.If(self.start):
+            m.d.sync += [word.eq(0), x.eq(0), y.eq(0), channel.eq(0)]
+        with m.Elif(self.next):
+            m.d.sync += [word.eq(word + 1), x.eq(Mux(is_row_end, 0, x + 1))]
+            with m.If(is_row_end):
+                m.d.sync += [y.eq(Mux(is_end, 0, y + 1)), channel.eq(channel + is_end)]
+        # The register of two rows: the row above is read as the element is, and replaced when it arrives.
+        m.submodules.row = row = Memory(shape=8, depth=config.pool_side, init=[])
+        reads, writes, place = row.read_port(), row.write_port(), Signal(range(config.pool_side))
+        with m.If(self.next):
+            m.d.sync += place.eq(x)
+        m.d.comb += [
+            reads.addr.eq(x),
+            reads.en.eq(self.next),
+            writes.addr.eq(place),
+            writes.data.eq(self.word),
+            writes.en.eq(self.arrives),
+        ]
+        left, left_above = Signal(8), Signal(8)
+        with m.If(self.arrives):
+            m.d.sync += [left.eq(self.word), left_above.eq(reads.data)]
+        codes = [self._code(each) for each in (self.word, left, reads.data, left_above)]
+        most = Signal(signed(CODE))
+        m.d.comb += most.eq(_larger(_larger(codes[0], codes[1]), _larger(codes[2], codes[3])))
+        with m.If(self.arrives):
+            m.d.sync += self.result.eq(Mux(most < self.low, self.low, Mux(most > self.high, self.high, most)))
+        return m
+
+    def _code(self, word: Value) -> Value:
+        """Return the number that a data word stands for."""
+        return Mux(self.x_signed, word.as_signed(), word)
+
+
+def _larger(a: Value, b: Value) -> Value:
+    return Mux(a > b, a, b)

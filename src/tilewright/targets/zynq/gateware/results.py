@@ -1,0 +1,91 @@
+"""The way of results: from the accumulator through the requantiser, or from the pool, to the result store.
+
+A result's place is taken when its sum is written; the code follows some cycles later. When a block's last place has
+been taken, or a layer has ended, the block leaves: `full` stops the engine until the PS has moved it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.rescale import after
+from tilewright.targets.zynq.config import FACTORS, Config
+from tilewright.targets.zynq.gateware import requantiser
+from tilewright.targets.zynq.gateware.loader import field
+from tilewright.targets.zynq.gateware.requantiser import Requantiser
+from tilewright.targets.zynq.gateware.states import late
+from tilewright.targets.zynq.gateware.stores import ResultStore
+from tilewright.targets.zynq.timing.walk import POOL_TAIL
+
+FIELDS = ("relu", "rule", "zy", "low", "high")
+
+
+class Results(wiring.Component):
+    """Writes results. `writes` takes a place for a result of channel `column`; its sum is at `sum` late() cycles later.
+
+    `pools`: the pool's result is complete in two cycles. `last`: it is the layer's last result. `start` begins a layer,
+    `ends` ends it. `done`: block `block` has left.
+
+    `factor_write` sets word `factor_address` of the requantisation factors, two words (low, high) per channel.
+    """
+
+    def __init__(self, config: Config, beat: int) -> None:
+        self.config = config
+        self.store = ResultStore(config.result_bits, beat)
+        super().__init__(
+            {
+                **{name: In(field(name)) for name in FIELDS},
+                **{name: In(1) for name in ("start", "writes", "pools", "last", "ends", "done", "factor_write")},
+                "sum": In(signed(requantiser.BITS)),
+                "column": In(16),
+                "pool_result": In(8),
+                "factor_address": In(range(2 * FACTORS)),
+                "factor_data": In(32),
+                "page_address": In(range(max(2, self.store.lines))),
+                "page_result": Out(beat),
+                "full": Out(1),
+                "block": Out(config.block_bits),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.result_store = store = self.store
+        m.submodules.requantiser = requant = Requantiser(self.config.logic)
+        m.d.comb += [getattr(requant, name).eq(getattr(self, name)) for name in FIELDS]
+        m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
+        reads, writes = factors.read_port(), factors.write_port(granularity=32)
+        m.d.comb += [
+            writes.addr.eq(self.factor_address >> 1),
+            writes.data.eq(self.factor_data.replicate(2)),
+            writes.en.eq(self.factor_write << self.factor_address[0]),
+            reads.addr.eq(after(m, self.column, max(0, late(self.config) - 1))),
+            requant.factor.eq(reads.data),
+            requant.sum.eq(self.sum),
+        ]
+        offset, later = Signal(self.config.result_bits), late(self.config) + requantiser.LATENCY
+        pooled = after(m, self.pools, POOL_TAIL)
+        m.d.comb += [
+            store.en.eq(after(m, self.writes, later) | pooled),
+            store.code.eq(Mux(pooled, self.pool_result, requant.result)),
+            store.offset.eq(Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, later))),
+            store.address.eq(self.page_address),
+            self.page_result.eq(store.data),
+        ]
+        with m.If(self.start):
+            m.d.sync += [offset.eq(0), self.block.eq(0), self.full.eq(0)]
+        with m.Else():
+            with m.If(self.writes | self.pools):
+                m.d.sync += offset.eq(offset + 1)
+                with m.If(~self.last & (offset == self.config.block_words("result") - 1)):
+                    m.d.sync += self.full.eq(1)
+            with m.If(self.ends):
+                m.d.sync += self.full.eq(1)
+            with m.If(self.done):
+                m.d.sync += [self.full.eq(0), self.block.eq(self.block + 1)]
+        return m

@@ -1,0 +1,172 @@
+"""The state machines of the document: convolutions, pools and FC layers, and the states of an iteration.
+
+    IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FC_LAST -> FLUSH -> IDLE
+    of a convolution and of FC: REQUEST -> LOAD (144) -> DELAY -> ACC -> REQUEST | WRITE -> REQUEST
+
+A state makes a step in each cycle in which `moves` is set: in no cycle in which the engine waits for a page.
+
+The store has a word a cycle after its address. The lanes of an iteration are therefore requested in the state REQUEST
+and in all cycles of LOAD but the last one; the unit takes its sum 2 cycles after the last request, and the accumulator
+adds it 3 cycles after it (2 with lat_use=0, which is too early). With control=direct LOAD has one cycle less; `pruned`
+has no DELAY either, and `pipelined` no ACC: what follows the last request then overlaps with the next iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.rescale import after
+from tilewright.targets.zynq.config import LANES, Config
+from tilewright.targets.zynq.isa.layer import Kind
+from tilewright.targets.zynq.timing.walk import POOL_TAIL
+
+
+class Stage(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """Which state machine runs. FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: the last page."""
+
+    IDLE = 0
+    CONV_1_1 = 1
+    CONV_OTHER = 2
+    POOL = 3
+    FC_CAL = 4
+    FC_LAST = 5
+    FLUSH = 6
+
+
+class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """The states of an iteration, and of writing a result."""
+
+    REQUEST = 0
+    LOAD = 1
+    DELAY = 2
+    ACC = 3
+    WRITE = 4
+
+
+STAGES = {
+    Kind.CONV_1_1: Stage.CONV_1_1,
+    Kind.CONV_OTHER: Stage.CONV_OTHER,
+    Kind.POOL: Stage.POOL,
+    Kind.FC: Stage.FC_CAL,
+}
+
+
+OUTPUTS = ("requests", "first", "take", "accumulates", "begins", "writes", "elements", "ends")
+
+
+def late(config: Config) -> int:
+    """Return after how many cycles the sum of a result is in the accumulator when its place is taken."""
+    return 3 + config.lat_use - (config.iteration() - LANES) - (0 if config.write_behind else 1)
+
+
+class States(wiring.Component):
+    """The states. `start` begins a layer of kind `kind`.
+
+    `requests`: the loader requests the operands of lane `lane`, the `first` of a sum in the state REQUEST. `take`: the
+    unit takes its sum. `accumulates`: the sum is added, to the bias with `begins`. `writes`: the place of a result is
+    taken; its sum is in the accumulator `late` cycles later. `elements`: the pool requests an element. `ends`: the
+    layer's last step. The inputs `complete` and `last` are the loader's (loader.py), `short`: fewer products are left
+    than the unit has lanes, `pool_last` the pool's; `flushed`: its block has left.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__(
+            {
+                **{name: In(1) for name in ("start", "moves", "complete", "last", "short", "pool_last", "flushed")},
+                "kind": In(Kind),
+                "stage": Out(Stage),
+                "step": Out(Step),
+                "lane": Out(range(LANES + 1)),
+                "is_fc": Out(1),
+                **{name: Out(1) for name in OUTPUTS},
+                **{f"next_{name}": Out(1) for name in ("lane", "iteration", "sum")},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        tail, is_sum, first = Signal(range(POOL_TAIL + 1)), Signal(), Signal()
+        is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
+        requested = self.moves & self.requests & (self.lane == LANES - 1)
+        m.d.comb += [
+            self.is_fc.eq((self.stage == Stage.FC_CAL) | (self.stage == Stage.FC_LAST)),
+            is_sum.eq(is_conv | self.is_fc),
+            self.requests.eq(
+                is_sum & (tail == 0) & ((self.step == Step.REQUEST) | (self.step == Step.LOAD) & (self.lane != LANES))
+            ),
+            self.elements.eq((self.stage == Stage.POOL) & (tail == 0)),
+            self.next_lane.eq(self.moves & self.requests),
+            self.take.eq(after(m, requested, 2)),
+            self.accumulates.eq(after(m, requested, 2 + config.lat_use)),
+            self.begins.eq(after(m, first, 2 + config.lat_use)),
+        ]
+        with m.If(self.start):
+            m.d.sync += [self.step.eq(Step.REQUEST), self.lane.eq(0), self.first.eq(1), tail.eq(0)]
+            with m.Switch(self.kind):
+                for kind, stage in STAGES.items():
+                    with m.Case(kind):
+                        m.d.sync += self.stage.eq(stage)
+        with m.Elif(self.moves):
+            with m.If(self.stage == Stage.POOL):
+                with m.If((tail != 0) | self.pool_last):
+                    m.d.sync += tail.eq(tail + 1)
+                m.d.comb += self.ends.eq(tail == POOL_TAIL)
+            with m.Elif(is_sum & (tail != 0)):
+                m.d.comb += self.ends.eq(1)
+            with m.Elif(is_sum):
+                self._iteration(m, first, tail)
+            with m.If(self.ends):
+                m.d.sync += self.stage.eq(Stage.FLUSH)
+        with m.Elif((self.stage == Stage.FLUSH) & self.flushed):
+            m.d.sync += self.stage.eq(Stage.IDLE)
+        return m
+
+    def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
+        """Add the states of an iteration. `first`: it is the first of its sum. `tail`: the last result is left."""
+        others = self.config.iteration() - LANES  # cycles in which no lane is requested
+        ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
+        with m.Switch(self.step):
+            with m.Case(Step.REQUEST):
+                m.d.sync += [self.step.eq(Step.LOAD), self.lane.eq(1), self.first.eq(0), first.eq(self.first)]
+                with m.If(self.is_fc):
+                    m.d.sync += self.stage.eq(Stage.FC_CAL)
+                    with m.If(self.short):
+                        m.d.sync += self.stage.eq(Stage.FC_LAST)
+            with m.Case(Step.LOAD):
+                m.d.sync += self.lane.eq(self.lane + 1)
+                with m.If(self.lane == (LANES if Step.LOAD in ends else LANES - 1)):
+                    m.d.sync += self.lane.eq(0)
+                    self._follow(m, [step for step in ends if step != Step.LOAD], tail)
+            with m.Case(Step.DELAY):
+                self._follow(m, [Step.ACC], tail)
+            with m.Case(Step.ACC):
+                self._follow(m, [], tail)
+            with m.Case(Step.WRITE):
+                self._written(m, tail)
+                m.d.comb += self.ends.eq(self.last)
+
+    def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
+        """Go on to the states that are left of the iteration; at its end to the next iteration, or to the result."""
+        if left:
+            m.d.sync += self.step.eq(left[0])
+            return
+        with m.If(~self.complete):
+            m.d.comb += self.next_iteration.eq(1)
+            m.d.sync += self.step.eq(Step.REQUEST)
+        with m.Else():
+            if self.config.write_behind:
+                self._written(m, tail)
+            else:
+                m.d.sync += self.step.eq(Step.WRITE)
+
+    def _written(self, m: Module, tail: Signal) -> None:
+        """Take the place of a result. With write_behind, the last one takes another cycle."""
+        m.d.comb += [self.writes.eq(1), self.next_sum.eq(1)]
+        m.d.sync += [self.step.eq(Step.REQUEST), self.first.eq(1)]
+        if self.config.write_behind:
+            m.d.sync += tail.eq(self.last)

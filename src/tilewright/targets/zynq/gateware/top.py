@@ -1,0 +1,114 @@
+"""The engine behind its registers on AXI4-Lite, and the files of a design for a board.
+
+The registers are those of the PS driver (runtime/driver.py). Blocks move through a second port: that of a block RAM, to
+which the AXI BRAM controller of the vendor connects, as the document says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
+from tilewright.hdl.verilog import modules
+from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware.engine import Engine
+from tilewright.targets.zynq.isa.layer import LAYOUT
+from tilewright.targets.zynq.runtime.driver import (
+    REGISTERS,
+    STATUS_IDLE,
+    STATUS_STORE_SHIFT,
+    STATUS_WAITING,
+    STATUS_WRITE,
+)
+
+CORE, TOP = "zynq_system", "zynq_axi"
+WORDS = LAYOUT.bits // 32
+#: Bits of a register's byte address: the factors are the upper half.
+ADDRESS_BITS = ceil_log2(2 * REGISTERS["FACTOR"])
+WRITTEN = {
+    REGISTERS["CONTROL"]: "control",
+    REGISTERS["DONE"]: "moved",
+    **{REGISTERS["DESCRIPTOR"] + 4 * word: f"descriptor{word}" for word in range(WORDS)},
+}
+READ = {REGISTERS["STATUS"]: "status", REGISTERS["BLOCK"]: "request"}
+
+
+class ZynqSystem(wiring.Component):
+    """The engine with its registers. `control` is the PS's port for them, `interrupt`: the engine waits or is idle.
+
+    The PS moves blocks through the port `bram`: `address` counts beats; above the beat in the block it has the number
+    of the store. `enable` with `write` writes `write_data`; `read_data` comes a cycle later, of the result store.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.engine = Engine(config)
+        self.lines = len(self.engine.page_address)
+        super().__init__(
+            {
+                "control": In(AxiLite(ADDRESS_BITS)),
+                "interrupt": Out(1),
+                "bram_address": In(self.lines + ceil_log2(len(STORES))),
+                "bram_enable": In(1),
+                "bram_write": In(1),
+                "bram_write_data": In(self.engine.beat),
+                "bram_read_data": Out(self.engine.beat),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, engine = Module(), self.engine
+        m.submodules.engine = engine
+        m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ, ADDRESS_BITS)
+        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        place = {STATUS_WAITING: engine.waiting, STATUS_IDLE: engine.idle, STATUS_WRITE: engine.write}
+        status: Any = engine.store << STATUS_STORE_SHIFT
+        for bit, signal in place.items():
+            status |= Cat(signal) << ceil_log2(bit)
+        m.d.comb += [
+            engine.descriptor.eq(Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS))),
+            engine.start.eq(registers.control_strobe & registers.control[0]),
+            engine.done.eq(registers.moved_strobe & (registers.moved == engine.store)),
+            registers.status.eq(status),
+            registers.request.eq(engine.block),
+            engine.factor_address.eq(registers.memory_address),
+            engine.factor_data.eq(registers.memory_data),
+            engine.factor_write.eq(registers.memory_write),
+            self.interrupt.eq(engine.interrupt),
+            engine.page_address.eq(self.bram_address),
+            engine.page_store.eq(self.bram_address >> self.lines),
+            engine.page_data.eq(self.bram_write_data),
+            engine.page_write.eq(self.bram_enable & self.bram_write),
+            self.bram_read_data.eq(engine.page_result),
+        ]
+        return m
+
+
+def board_files(config: Config) -> dict[str, str]:
+    """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
+    support.require(config)
+    system = ZynqSystem(config)
+    verilog = {f"{name}.v": text for name, text in modules(system, CORE).items()}
+    beat, lines = system.engine.beat, system.lines
+    names = {"top": TOP, "core": CORE, "data": beat - 1, "strobes": beat // 8 - 1, "register": ADDRESS_BITS - 1}
+    byte = ceil_log2(beat // 8)
+    names |= {"byte": byte, "address": byte + lines + 1, "window": 1 << (byte + lines), "beat": beat}
+    names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "digest": config.digest()[:12]}
+    names |= {"settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items())}
+    names |= {"handshake": support.drain(config)}
+    names["modules"] = "\n".join(f"    {name}" for name in [f"{TOP}.v", *verilog])
+    names["sources"] = " ".join([*verilog, f"{TOP}.v"])
+    names["stores"] = "\n".join(
+        f"| {i * names['window']:#08x} | {store} | {config.block_bytes(store)} |" for i, store in enumerate(STORES)
+    )
+    names["bill"] = "\n".join(f"| {part} | {count} |" for part, count in config.bill.items())
+    made = {f"{TOP}.v": "board.v", f"{TOP}.xdc": "board.xdc", "synth.ys": "board.ys", "README.md": "board.md"}
+    templates = {name: Template(Path(__file__).with_name(source).read_text("ascii")) for name, source in made.items()}
+    return {**verilog, **{name: template.substitute(names) for name, template in templates.items()}}

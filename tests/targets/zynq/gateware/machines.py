@@ -1,0 +1,33 @@
+"""Engines that have gateware, with small blocks."""
+
+from __future__ import annotations
+
+from tests.targets.zynq.cases import SMALL, Case
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.isa.image import LayerImage
+
+#: Blocks of 512 words (1,024 weights), and a page service of 128 + 20 cycles.
+BLOCKS = {**SMALL, "weight_bits": 10, "handshake": 20}
+MACHINES: dict[str, dict[str, str | int]] = {
+    "rows": {},
+    "chw": {"layout": "chw", "weight_bits": 8},
+    "hwc": {"layout": "hwc", "weight_bits": 8},
+    "fc by 16": {"layout": "chw", "fc_lanes": 16},
+    "no wait": {"lat_use": 0},
+    "wide port": {"axi_bytes": 16, "bias_bits": 3},
+    "few DSP48": {"dsp_budget": 150},
+    "direct": {"control": "direct"},
+    "direct, no wait": {"control": "direct", "lat_use": 0, "layout": "hwc"},
+    "pruned, behind": {"control": "pruned", "write_behind": 1},
+    "pipelined": {"control": "pipelined", "layout": "chw"},
+    "pipelined, behind": {"control": "pipelined", "write_behind": 1},
+    "pipelined, behind, by 16": {"control": "pipelined", "write_behind": 1, "layout": "chw", "fc_lanes": 16},
+}
+
+
+def machine(name: str) -> Config:
+    return Config.read({**BLOCKS, **MACHINES[name]}, {})
+
+
+def image_of(given: Case) -> LayerImage:
+    return LayerImage(given.layer, given.weights, given.bias, given.factor)

@@ -1,0 +1,147 @@
+"""The gateware against the simulator: bits of results, cycles, page services; and that differences are named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.targets.zynq.cases import LAYERS as CASES
+from tests.targets.zynq.cases import SHAPES, Case, case, hash_of
+from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
+from tests.targets.zynq.gateware.random_layers import random_case
+from tests.targets.zynq.networks import Chain
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.cli import cli, main
+from tilewright.errors import ConfigError, MachineError
+from tilewright.program import file
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.gateware import cosim, support
+from tilewright.targets.zynq.isa.layer import RULES, Kind
+from tilewright.targets.zynq.timing import service
+from tilewright.targets.zynq.values import machine as values
+
+pytestmark = pytest.mark.gxx
+LAYERS = CASES | SHAPES
+ALWAYS = ("rows", "pipelined, behind")
+EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in MACHINES]
+
+
+def of(layer: str, name: str = "rows", seed: int = 0, **fields: int) -> Case:
+    return case(hash_of(layer) + seed, machine(name), **{**LAYERS[layer], **fields})
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_layers_have_the_same_bits_and_cycles(name: str) -> None:
+    for layer in LAYERS:
+        for seed in range(2):
+            print(layer, "seed", seed)
+            given = of(layer, name, seed)
+            found = cosim.compare(layer, image_of(given), given.data, "verilator")
+            assert (found.differences, found.mismatched_bytes) == ((), 0)
+            assert found.cycles == found.rtl_cycles == service.schedule(given.layer).cycles
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
+    for seed in range(30):
+        print("seed", seed)
+        given = random_case(seed, machine(name))
+        found = cosim.compare("random", image_of(given), given.data, "verilator", seed if seed % 4 == 3 else 0)
+        assert (found.differences, found.mismatched_bytes) == ((), 0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_all_rules_of_rounding(rule: str) -> None:
+    for layer in ("conv_1_1", "fc remainder 32"):
+        given = of(layer, rule=RULES.index(rule))
+        factor = 2.0 ** np.round(np.log2(given.factor)) if rule == "pow2" else given.factor
+        found = cosim.compare(layer, replace(image_of(given), factor=factor), given.data, "verilator")
+        assert (found.differences, found.mismatched_bytes) == ((), 0)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_waiting_and_holding_at_random_cycles_change_no_bit_and_no_engine_cycle(layer: str) -> None:
+    """Pages take random additional cycles, and the engine is held at random ones: `run` checks that no state moves."""
+    for seed in (1, 2):
+        print("seed", seed)
+        given = of(layer, seed=seed)
+        found = cosim.compare(layer, image_of(given), given.data, "verilator", disturb=seed)
+        assert (found.differences, found.mismatched_bytes) == ((), 0)
+        assert found.rtl_cycles > found.cycles
+
+
+def test_both_simulators_of_the_rtl_agree() -> None:
+    given = of("conv_1_1")
+    found = cosim.compare("conv_1_1", image_of(given), given.data, "cxxrtl")
+    assert (found.differences, found.mismatched_bytes) == ((), 0)
+
+
+def test_a_wrong_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, right = of("pool"), values.run
+    place = 4 * given.layer.positions // 4 + 1  # results are written plane by plane
+
+    def wrong(*arguments: Any) -> Array:
+        codes = right(*arguments).copy()
+        codes.reshape(-1, given.layer["ic"])[1, 4] ^= 4
+        return codes
+
+    monkeypatch.setattr(values, "run", wrong)
+    found = cosim.compare("pool", image_of(given), given.data, "verilator")
+    assert found.mismatched_bytes == 1
+    assert found.differences[0].startswith(f"result {place} is")
+    assert found.first_cycle is not None
+
+
+def test_a_wrong_cycle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, right = of("conv"), service.schedule
+    monkeypatch.setattr(
+        service,
+        "schedule",
+        lambda layer, paged=True: right(replace(layer, config=replace(layer.config, control="direct")), paged),
+    )
+    found = cosim.compare("conv", image_of(given), given.data, "verilator")
+    assert any("the engine works" in text for text in found.differences)
+    assert any(text.startswith("service #") for text in found.differences)
+    assert found.mismatched_bytes == 0
+
+
+def test_a_program_from_the_command_line(tmp_path: Path) -> None:
+    config = machine("rows")
+    program = targets.get("zynq").compile(Chain(3, (6, 4, 3)).conv(4).pool().flat().dense(7).graph(), config, "ort")
+    path, wave = tmp_path / "chain.twp", tmp_path / "chain.vcd"
+    file.save(program, path)
+    done = CliRunner().invoke(cli, ["cosim", str(path), "--json"], standalone_mode=False)
+    launches = json.loads(done.stdout)["launches"]
+    assert [case["cycles"] - case["rtl_cycles"] for case in launches] == [0, 0, 0]
+    assert not any(case["differences"] for case in launches)
+    assert main(["cosim", str(path), "--wave", str(wave), "--whole"]) == 0
+    text = wave.read_text()
+    for name in ("waiting", "block", "stage", "step", "sum", "level0_0"):
+        assert f" {name} " in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({key: value}, f"{key}={value}") for key, value in (("banked", 1), ("frames", 2), ("oc_blocking", 1))]
+    + [({"handshake": 3}, "handshake=3 is too short"), ({"axi_bytes": 64}, "a bias block has 16 bytes")],
+)
+def test_what_has_no_gateware_says_so(changes: dict[str, str | int], reason: str) -> None:
+    config = Config.read({**machine("rows").to_dict(), **changes}, {})
+    with pytest.raises(ConfigError, match=reason):
+        support.require(config)
+
+
+def test_layers_without_gateware_say_so() -> None:
+    given = of("fc remainder 32")
+    with pytest.raises(MachineError, match="negative requantisation factor"):
+        support.require_layer("fc", replace(image_of(given), factor=-given.factor))
+    wide = case(1, machine("rows"), kind=int(Kind.FC), r=16, l=5000)
+    with pytest.raises(MachineError, match="5000 output channels"):
+        support.require_layer("fc", image_of(wide))

@@ -1,0 +1,90 @@
+"""The PS driver in C runs a network on the compiled gateware: registers on AXI4-Lite, blocks through the other port."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, constant
+from tests.targets.zynq.gateware.machines import BLOCKS
+from tests.targets.zynq.networks import Chain
+from tilewright.array import Array
+from tilewright.graph import reference
+from tilewright.hdl.model import Compiled
+from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware.top import ZynqSystem
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.runtime.driver import REGISTERS
+from tilewright.targets.zynq.timing.service import schedule
+
+pytestmark = pytest.mark.gxx
+
+
+class Board:
+    """The PS's side of the ports: one AXI4-Lite access, or one block, at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, system = config, ZynqSystem(config)
+        self.lines, self.model = system.lines, Compiled(system).model()
+        self.port = Port(READ(self.read), WRITE(self.write), MOVE(self.move))
+        self.served = dict.fromkeys(STORES, 0)
+
+    def read(self, offset: int) -> int:
+        model = self.model
+        if offset == REGISTERS["STATUS"]:
+            model.run_until("interrupt", 200_000)  # as a driver that sleeps until then
+        model["control__ar__valid"], model["control__ar__payload"], model["control__r__ready"] = 1, offset, 1
+        model.step()
+        model["control__ar__valid"] = 0
+        assert model["control__r__valid"]
+        value = model["control__r__payload"]
+        model.step()
+        return value
+
+    def write(self, offset: int, value: int) -> None:
+        model = self.model
+        model["control__aw__payload"], model["control__w__payload"] = offset, value | 15 << 32
+        model["control__aw__valid"] = model["control__w__valid"] = model["control__b__ready"] = 1
+        model.step()
+        model["control__aw__valid"] = model["control__w__valid"] = 0
+        model.step(2)
+
+    def move(self, store: int, writes: int, ddr: int, size: int) -> None:
+        beat, model = support.beat_bytes(self.config), self.model
+        place = (store << self.lines) + np.arange(size // beat)
+        self.served[STORES[store]] += 1
+        if writes:
+            model.step(support.drain(self.config))
+            moved: Array = model.play({"bram_address": place}, "bram_read_data").ravel()
+            ctypes.memmove(ddr, np.ascontiguousarray(moved).ctypes.data, size)
+        else:
+            words = np.frombuffer(ctypes.string_at(ddr, size), np.uint8).reshape(-1, beat)
+            model["bram_enable"] = model["bram_write"] = 1
+            model.play({"bram_address": place, "bram_write_data": words})
+            model["bram_enable"] = model["bram_write"] = 0
+
+
+@pytest.mark.parametrize("layout", ["rows", pytest.param("chw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounding", ["ort", "tflm"])
+def test_the_driver_runs_a_network_on_the_gateware(layout: str, rounding: str, tmp_path: Path) -> None:
+    chain = Chain(3, (12, 8, 3)).conv(4).conv(16).pool().conv(3).flat().dense(7)
+    program = compiled(chain, rounding, layout=layout, **{**BLOCKS, "data_bits": 8, "result_bits": 8})
+    library, data = build(program, tmp_path), chain.inputs(1)
+    board = Board(Config.read(program.config, {}))
+    memory = np.zeros(constant(tmp_path, "ZYNQ_DDR_BYTES"), np.uint8)
+    content = np.fromfile(tmp_path / "zynq_ddr.bin", np.uint8)
+    memory[: content.size] = content
+    images = [LayerImage.of(launch, board.config) for launch in program.launches]
+    output = np.zeros(images[-1].layer.outputs, np.int8)
+    scratch = np.zeros(max(image.layer.outputs for image in images), np.uint8)
+    given = np.ascontiguousarray(data.ravel())
+    arrays = (ctypes.c_void_p(array.ctypes.data) for array in (memory, given, output, scratch))
+    services = library.zynq_run(ctypes.byref(board.port), *arrays)
+    golden = reference.run(chain.graph(), data, program.rounding)
+    np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
+    loads = [schedule(image.layer).loads() for image in images]
+    assert services == sum(board.served.values()) == sum(sum(each.values()) for each in loads)
