@@ -44,7 +44,10 @@ def test_each_figure_is_that_of_a_run() -> None:
         result = program.run(inputs.random(graph).values)
         assert result.matches_reference
         assert not result.findings
-        assert result.cycles == trial.values["cycles"] == sum(trial.layers["digits"].values())
+        assert result.cycles == trial.values["cycles"] == sum(map(sum, trial.layers["digits"].values()))
+        causes = {layer.name: dict(layer.causes) for layer in result.layers if layer.causes}
+        told = {name: trial.by_cause("digits", name) for name in trial.layers["digits"]}
+        assert {name: {c: n for c, n in own.items() if n} for name, own in told.items()} == causes
         moved = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in result.layers)
         assert (moved, result.utilization) == trial.objectives(("dram_bytes", "utilization"))
         assert trial.values["on_chip_kib"] == result.machine["on_chip_kib"]
@@ -215,5 +218,8 @@ def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixtur
 
 
 def test_trials_are_json() -> None:
-    trial = Trial(3, {"a": "1"}, MEASURED, "d", "", {"cycles": 3}, {"m": {"x": 3}}, {"m": ("y",)}, 0.5)
+    trial = Trial(
+        3, {"a": "1"}, MEASURED, "d", "", {"cycles": 3}, ["GEMM", "wait"], {"m": {"x": [1, 2]}}, {"m": ("y",)}, 0.5
+    )
+    assert trial.by_cause("m", "x") == {"GEMM": 1, "wait": 2}
     assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial

@@ -36,9 +36,9 @@ def study(seed: int = 0) -> Study:
         cycles, size = (int(value) for value in rng.integers(1000, 9000, 2))
         refused = point in (3, 7)
         values: dict[str, Any] = {} if refused else {"cycles": cycles, "on_chip_kib": size / 10}
-        layers = {HOSTILE: {"conv": cycles - 400, HOSTILE: 400}}
+        causes, layers = ["GEMM", HOSTILE], {HOSTILE: {"conv": [cycles - 500, 100], HOSTILE: [0, 400]}}
         status, reason = (REFUSED, f"not 7 {HOSTILE}") if refused else (MEASURED, "")
-        made.add(Trial(point, keys, status, f"digest {point}", reason, values, {} if refused else layers))
+        made.add(Trial(point, keys, status, f"digest {point}", reason, values, causes, {} if refused else layers))
     return made
 
 

@@ -220,7 +220,9 @@ def _show(study: Study, seconds: float, shown: list[Any]) -> None:
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
     results = [*study.objectives, *(name for name in ("utilization",) if name not in study.objectives)]
     front = {trial.point for trial in study.front()}
-    made = table(("machine", *keys, *results, "front"), {*keys, *results}, ("utilization",))
+    estimates = study.estimates
+    titles = [f"{name} (estimate)" if name in estimates else name for name in results]
+    made = table(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
     for trial in shown:
         cells = [_cell(name, trial.values[name]) for name in results]
         made.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")

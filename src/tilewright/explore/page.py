@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tilewright.report.page import POLICY, STYLE, inert
 from tilewright.report.page.static import card
 
 _HERE = Path(__file__).parent
-#: Layers listed as the reason why a machine is better.
+#: Causes, and layers, listed as the reason why a machine is better.
 SHOWN = 3
 
 
@@ -105,17 +106,31 @@ def _row(study: Study, trial: Trial, keys: list[str]) -> str:
 
 
 def because(study: Study, trial: Trial) -> str:
-    """Return the layers in which a machine's cycles differ the most from the base machine's, as text."""
+    """Return why a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
     if not study.base:
         return ""
-    changes = {
-        (model, layer): cycles - study.base.layers.get(model, {}).get(layer, 0)
-        for model, layers in trial.layers.items()
-        for layer, cycles in layers.items()
-    }
-    largest = sorted(changes.items(), key=lambda item: -abs(item[1]))[:SHOWN]
+    total, layers = Counter[str](), dict[tuple[str, str], Counter[str]]()
+    for model, layer in dict.fromkeys(
+        (m, name) for own in (trial, study.base) for m in own.layers for name in own.layers[m]
+    ):
+        layers[model, layer] = change = Counter(trial.by_cause(model, layer))
+        change.subtract(study.base.by_cause(model, layer))
+        total.update(change)
     several = len(trial.layers) > 1
-    return ", ".join(f"{f'{model}: ' if several else ''}{layer} {by:+,}" for (model, layer), by in largest if by)
+    largest = sorted(layers.items(), key=lambda item: -abs(item[1].total()))[:SHOWN]
+    named = [
+        f"{f'{model}: ' if several else ''}{layer} {change.total():+,} ({_most(change, 1)})"
+        for (model, layer), change in largest
+        if change.total()
+    ]
+    causes = _most(total, SHOWN)
+    return "; ".join([f"by cause: {causes}"] * bool(causes) + [f"by layer: {', '.join(named)}"] * bool(named))
+
+
+def _most(change: Counter[str], count: int) -> str:
+    """Return the largest parts of a difference in cycles, as text."""
+    largest = sorted(change.items(), key=lambda item: -abs(item[1]))[:count]
+    return ", ".join(f"{cause} {by:+,}" for cause, by in largest if by)
 
 
 def _refusals(study: Study) -> str:

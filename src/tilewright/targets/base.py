@@ -230,7 +230,8 @@ class Occupies(Protocol):
     def area(self, config: Config) -> dict[str, Any]:
         """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
 
-        `estimate` lists the counts that are estimates, and `error` has the largest relative error found of each.
+        `area` is one number for all of them, in percent of one FPGA that the target chooses for all its machines.
+        `estimate` lists the numbers that are estimates, and `error` has the largest relative error found of each count.
         Raises ConfigError if the gateware cannot be built.
         """
 
