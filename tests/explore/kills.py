@@ -27,7 +27,7 @@ DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 KEYS = "LOG_INP_BUFF_SIZE=13..15", "LOG_ACC_BUFF_SIZE=13..15", "LOG_BUS_WIDTH=6..7"
 POINTS = 18
 VICTIMS = "scheduler", "worker 0", "worker 1", "client"
-#: Seconds between two kills, and until the killed process is started again; the longest wait for a study, and for a kill.
+#: Seconds between two kills, and until what was killed is started again; the longest wait for a study, and for a kill.
 PAUSE, DEAD, LONGEST, LONGER = (0.5, 6.0), (0.0, 1.0), 900.0, 20.0
 #: The worker's module that writes down each measurement, and the file: one point a line.
 PRELOAD = """

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tilewright.cli import cli
+from tilewright.cli import cli, main
 from tilewright.errors import InputError
 from tilewright.explore import Space, Study, explore, study_of
 from tilewright.explore.study import BASE, DEFINITION, JOURNAL
 from tilewright.explore.trial import EXCLUDED, MEASURED, PRUNED, REFUSED, Trial
 from tilewright.model import inputs
+from tilewright.report.result import RunResult
+from tilewright.run import run
 
 DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 #: Eight machines: one value of one key is illegal, and one rule leaves out two.
@@ -194,6 +197,48 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "4 of 4 machines measured" in swept
 
 
+def test_the_front_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["explore", DIGITS, "-t", "vta", "--vary", "alu=upstream, fused", "--objective", "cycles,area", "--check"]
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["checked"], found["differences"]) == (2, []) == (len(found["front"]), [])
+    monkeypatch.setattr("tilewright.explore.check.run", lambda *given, **options: changed(run(*given, **options)))
+    assert main([*asked, "--json"]) == 1
+    wrong = json.loads(capsys.readouterr().out)["differences"]
+    assert len(wrong) == 4 and sum("differ from the reference" in text for text in wrong) == 2
+    assert sum("in the study" in text for text in wrong) == 2
+
+
+def changed(result: RunResult) -> RunResult:
+    """Return a result with one more cycle, and with other outputs than the reference."""
+    layers = (replace(result.layers[0], cycles=result.layers[0].cycles + 1), *result.layers[1:])
+    return replace(result, layers=layers, matches_reference=False)
+
+
+@pytest.mark.slow
+@pytest.mark.gxx
+def test_the_winner_and_its_gateware_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole way of docs/explore.md: a front, each machine run again, the fastest co-simulated."""
+    vary = ["--vary", "LOG_BLOCK=2..3", "--vary", "LOG_ACC_BUFF_SIZE=13..14", "--vary", "alu=upstream, fused"]
+    fixed = "LOG_INP_BUFF_SIZE=12", "LOG_WGT_BUFF_SIZE=14", "LOG_UOP_BUFF_SIZE=12", "LOG_PAR_BUFF_SIZE=10"
+    asked = [
+        *vary,
+        *(part for text in fixed for part in ("--set", text)),
+        "--objective",
+        "cycles,area,energy,dram_bytes",
+    ]
+    assert main(["explore", DIGITS, "-t", "vta", *asked, "-o", str(tmp_path / "study"), "--check", "--json"]) == 0
+    found, program = json.loads(capsys.readouterr().out), str(tmp_path / "best.twp")
+    assert found["differences"] == [] and found["checked"] == len(found["front"]) > 1
+    assert main(["compile", DIGITS, "-t", "vta", "-c", found["files"][0], "-o", program]) == 0
+    capsys.readouterr()
+    assert main(["cosim", program, "--json"]) == 0
+    cases = json.loads(capsys.readouterr().out)["launches"]
+    assert sum(case["cycles"] for case in cases) == sum(case["rtl_cycles"] for case in cases)
+    assert sum(case["cycles"] for case in cases) == found["front"][0]["cycles"]
+    assert not any(case["mismatched_bytes"] or case["differences"] for case in cases)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -203,6 +248,7 @@ def test_the_commands(tmp_path: Path) -> None:
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--set", "stages=3"], "varies in this study"),
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--objective", "joy"], "there is no 'joy'"),
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--where", "joy <"], "not an expression"),
+        ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--where", "joy < 2"], "there is no joy"),
         ([DIGITS, "-t", "vta", "--vary", "queue_depth=1..4000"], "--trials"),
         (["-t", "vta", "--vary", "stages=3..4"], "no model"),
         ([DIGITS, "--vary", "stages=3..4"], "--target"),
@@ -211,8 +257,6 @@ def test_the_commands(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from tilewright.cli import main
-
     assert main(["explore", *arguments]) == 2
     assert said in capsys.readouterr().err
 
