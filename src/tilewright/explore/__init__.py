@@ -147,7 +147,7 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
     if not prune:
         return None
     known = sizes(study.subject, config)
-    bound = bounds.least(study.subject, study.objectives, known, base.host)
+    bound = bounds.least(study.subject, study.objectives, config, known, base.host)
     if not bounds.beaten(bound, [trial.objectives(study.objectives) for trial in study.front()]):
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))

@@ -7,6 +7,7 @@ and results of a task are JSON texts. A worker finds a model by the hash of its 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -187,6 +188,7 @@ def _connect(address: str, seconds: float) -> Opened:
     until = monotonic() + seconds
     while True:
         try:
+            asyncio.run(_reached(address))
             return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
         except TypeError:  # Dask's error for a tls:// address without certificates
             remedy = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, __CLIENT__CERT and __CLIENT__KEY, see docs/explore.md"
@@ -196,6 +198,15 @@ def _connect(address: str, seconds: float) -> Opened:
                 reason = f"cannot reach the scheduler {address}: {error}"
                 raise InputError("--cluster", reason, "start it, then --resume the study") from None
             sleep(PAUSE)
+
+
+async def _reached(address: str) -> None:
+    """Connect to a scheduler and part again. A Client that fails to connect prints a traceback when it is deleted."""
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    comm = await connect(address, timeout=LOOK, **Security().get_connection_args("client"))
+    await comm.close()
 
 
 def _measure(subject: str, base: str, asked: str) -> str:

@@ -5,7 +5,7 @@ The command line tests for an optional protocol by `isinstance`, and refuses a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import Configuration, Launch, Program
+from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
 
@@ -196,6 +197,17 @@ class Explores(Protocol):
 
     def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
         """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A target that knows what every program of a network does at least, without compiling it."""
+
+    def floor(self, graph: Graph, config: Config, rounding: str, timing: str, host: Collection[str]) -> Events:
+        """Return events of which every program has at least as many, its cycles included.
+
+        The host may run the nodes `host`; the machine runs all others.
+        """
 
 
 @runtime_checkable
