@@ -74,6 +74,7 @@ def _data(study: Study) -> dict[str, Any]:
     return {
         "keys": keys,
         "objectives": list(study.objectives),
+        "estimates": study.estimates,
         "numeric": [name for name in numeric if name not in ("point", "seconds")],
         "words": order,
         "rows": measured,
@@ -87,10 +88,9 @@ def _number(value: object) -> bool:
 
 def _table(study: Study) -> str:
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("machine", *keys))
-    head += (
-        "".join(f"<th class=n>{escape(name)}</th>" for name in study.objectives) + "<th>beside the base machine</th>"
-    )
+    marks = dict.fromkeys(study.estimates, " (estimate)")
+    head = "".join(f"<th class=n>{escape(name)}{marks.get(name, '')}</th>" for name in study.objectives)
+    head = f"<th>machine</th>{head}" + "".join(f"<th>{escape(name)}</th>" for name in keys)
     body = "".join(_row(study, trial, keys) for trial in study.front())
     return (
         '<section id="machines"><h2>Machines of the front</h2><div class="wide"><table>'
@@ -99,14 +99,15 @@ def _table(study: Study) -> str:
 
 
 def _row(study: Study, trial: Trial, keys: list[str]) -> str:
-    cells = "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
-    cells += "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
-    why = escape(because(study, trial))
-    return f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}<td><small>{why}</small></td></tr>'
+    cells = "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
+    cells += "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
+    own = f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}</tr>'
+    why, width = because(study, trial), 1 + len(keys) + len(study.objectives)
+    return f"{own}<tr><td colspan={width}><small>{escape(why)}</small></td></tr>" if why else own
 
 
 def because(study: Study, trial: Trial) -> str:
-    """Return why a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
+    """Return how a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
     if not study.base:
         return ""
     total, layers = Counter[str](), dict[tuple[str, str], Counter[str]]()
@@ -123,8 +124,9 @@ def because(study: Study, trial: Trial) -> str:
         for (model, layer), change in largest
         if change.total()
     ]
-    causes = _most(total, SHOWN)
-    return "; ".join([f"by cause: {causes}"] * bool(causes) + [f"by layer: {', '.join(named)}"] * bool(named))
+    if not named:
+        return ""
+    return f"{total.total():+,} cycles beside the base machine: {_most(total, SHOWN)}. Most in {', '.join(named)}"
 
 
 def _most(change: Counter[str], count: int) -> str:
