@@ -108,14 +108,21 @@ def main(full: bool, seed: int | None, as_json: bool) -> None:
     click.echo(f"seed of the kills: {seed}", err=True)
     figures: dict[str, Any] = {}
     limit = float("inf") if full else LIMIT
+
+    def add(**found: float) -> None:
+        for name, value in found.items():
+            click.echo(f"{name:26} {value:,.4g}", err=as_json)
+        figures.update(found)
+
     with options.progress_bar() as bar:
         for name, keys in (("cold", COLD), ("warm", WARM)):
-            figures[f"points_per_core_hour_{name}"], figures[f"points_{name}"] = rate(model, keys, limit)
-        figures["efficiency_two_workers"] = efficiency(5 if full else 3)
-        figures |= search(SMALL if full else SMALLER, bar)
-        figures |= killed(KILLS if full else FEWER, seed, bar)
-    lines = [f"{name:26} {value:,.4g}" for name, value in figures.items()]
-    click.echo(json.dumps(figures) if as_json else "\n".join(lines))
+            points, count = rate(model, keys, limit)
+            add(**{f"points_per_core_hour_{name}": points, f"points_{name}": count})
+        add(efficiency_two_workers=efficiency(5 if full else 3))
+        add(**search(SMALL if full else SMALLER, bar))
+        add(**killed(KILLS if full else FEWER, seed, bar))
+    if as_json:
+        click.echo(json.dumps(figures))
 
 
 if __name__ == "__main__":
