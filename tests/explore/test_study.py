@@ -67,6 +67,19 @@ def test_what_is_refused_excluded_and_left_out_is_counted_with_its_reason() -> N
     assert next(t for t in by_point.values() if t.status == EXCLUDED).reason == "on_chip_kib < 450"
 
 
+def test_a_machine_without_gateware_has_no_area() -> None:
+    keys = {"semantics": ["hls", "fsim"]}
+    for study in (made(keys, objectives=("cycles", "area", "energy")), made(keys, "lut < 99999")):
+        explore(study, grid=True, prune=False)
+        assert (len(study.measured), study.count(REFUSED)) == (1, 1)
+        assert study.measured[0].values["semantics"] == "hls"
+        assert study.estimates == ["energy"]  # the cells of this machine were measured
+        assert study.to_json()["estimates"] == study.estimates
+    small = made({"LOG_ACC_BUFF_SIZE": ["15"]}, objectives=("cycles", "area"))
+    explore(small, grid=True)
+    assert small.estimates == ["area", "energy", "ff", "lut"]
+
+
 def test_a_bound_leaves_out_only_machines_that_are_not_on_the_front() -> None:
     keys = {"LOG_BLOCK": [3, 4], "LOG_BATCH": [0, 1], "LOG_BUS_WIDTH": [6, 9]}
     whole, pruned = (made(keys, objectives=("cycles", "macs_per_cycle")) for _ in range(2))
