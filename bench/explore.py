@@ -1,20 +1,26 @@
-"""How fast machines are explored, and how well: exact points per core-hour, use of two workers, trials of a search.
+"""How fast machines are explored, how well, and whether kills lose anything.
 
     python bench/explore.py [--full] [--json]
 
-A point is a machine that differs from all others, timed whole; a core-hour is wall time times workers. cold: ResNet-18
-(pow2) on VTA, 60 machines, with empty caches; warm: 60 other machines after these. efficiency_two_workers: the time of
-one worker over twice the time of two, median of pairs that take turns. The search is on a space of a small network,
-whose grid is measured first (--full only). tests/explore/test_cluster.py kills workers, schedulers and clients.
+points_per_core_hour_cold, _warm: ResNet-18 (pow2) on VTA, 60 machines with empty caches, then 60 other machines of the
+same layers. A point is a machine that differs from all others, timed whole; a core-hour is wall time times workers.
+Without --full, each study ends after LIMIT seconds; points_cold and points_warm are the machines that it measured.
+efficiency_two_workers: the time of one worker over twice the time of two, median of pairs that take turns.
+hypervolume_ratio: of the front that a search finds in a tenth of the trials of a small network's grid, to the grid's.
+kills: processes of a Dask cluster (scheduler, worker, client) that were killed at random; lost: finished trials that
+are missing later; repeated: finished trials that were measured again (tests/explore/kills.py).
 """
 
 from __future__ import annotations
 
 import json
+import random
 import runpy
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -26,27 +32,37 @@ from tilewright.explore.front import hypervolume
 from tilewright.explore.space import Space
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # for `tests`
 DIGITS = HERE.parent / "examples" / "digits" / "digits.tflite"
 #: Machines of the cold study, then of the warm one: the same sizes with another DRAM.
 SIZES = {"LOG_INP_BUFF_SIZE": "13..15", "LOG_WGT_BUFF_SIZE": "16..18", "LOG_ACC_BUFF_SIZE": "15..17"}
 COLD = {**SIZES, "LOG_BUS_WIDTH": "6..8"}
 WARM = {**SIZES, "dram_latency": "32, 64, 128"}
 POINTS = 60
-#: The space of the search: 4,704 points.
+#: Seconds of each of these two studies without --full, and the points after which the clock is read.
+LIMIT, LOOK = 100.0, 4
+#: The space of the search with --full: 4,704 points. Without, 192 of them.
 SMALL = {"LOG_INP_BUFF_SIZE": "10..16", "LOG_WGT_BUFF_SIZE": "12..19", "LOG_ACC_BUFF_SIZE": "12..18"}
 SMALL |= {"alu": "upstream, fused", "stages": "3..4", "LOG_BUS_WIDTH": "6..8"}
-PAIR = {"LOG_INP_BUFF_SIZE": "11..15", "LOG_ACC_BUFF_SIZE": "12..17"}
+SMALLER = {**SMALL, "LOG_INP_BUFF_SIZE": "11..14", "LOG_WGT_BUFF_SIZE": "13..16", "LOG_ACC_BUFF_SIZE": "13..15"}
+SMALLER |= {"stages": "3", "LOG_BUS_WIDTH": "6..7"}
+#: Random kills with --full, and without.
+KILLS, FEWER = 200, 6
+PAIR = {"LOG_INP_BUFF_SIZE": "11..15", "LOG_ACC_BUFF_SIZE": "13..16"}
 
 
 def studied(model: Path, keys: Mapping[str, str]) -> Study:
     return study_of([model], "vta", Space.from_json({"keys": dict(keys)}), ("cycles", "on_chip_kib"))
 
 
-def rate(model: Path, keys: Mapping[str, str], points: int) -> float:
-    """Return the points per core-hour of one worker; the base machine counts as time, not as a point."""
+def rate(model: Path, keys: Mapping[str, str], limit: float) -> tuple[float, int]:
+    """Return the points per core-hour of one worker, and the points. The base machine is no point, but takes time."""
     study, began = studied(model, keys), perf_counter()
-    explore(study, trials=points, prune=False)
-    return len(study.measured) / (perf_counter() - began) * 3600
+    for points in range(LOOK, POINTS + 1, LOOK):
+        explore(study, trials=points, prune=False)
+        if (spent := perf_counter() - began) > limit:
+            break
+    return len(study.measured) / spent * 3600, len(study.measured)
 
 
 def efficiency(pairs: int) -> float:
@@ -62,32 +78,51 @@ def efficiency(pairs: int) -> float:
     return median(found)
 
 
-def search(progress: Any) -> dict[str, Any]:
+def search(keys: Mapping[str, str], progress: Any) -> dict[str, Any]:
     """Measure a space whole, then search it with a tenth of the trials; return how much of the front is found."""
-    grid, found = studied(DIGITS, SMALL), studied(DIGITS, SMALL)
+    grid, found = studied(DIGITS, keys), studied(DIGITS, keys)
     explore(grid, grid=True, prune=False, workers=2, progress=progress)
-    trials = len(grid.measured) // 10
-    explore(found, trials=trials, prune=False)
+    explore(found, trials=len(grid.measured) // 10, prune=False)
     worst = grid.points().max(axis=0) * 1.01
     ratio = hypervolume(found.points(), worst) / hypervolume(grid.points(), worst)
     return {"grid_trials": len(grid.measured), "search_trials": len(found.measured), "hypervolume_ratio": ratio}
 
 
-@click.command()
-@click.option("--full", is_flag=True, help="The search on the whole grid as well.")
+def killed(count: int, seed: int, progress: Any) -> dict[str, int]:
+    """Kill processes of a cluster at random; return how many, and what was lost or repeated."""
+    from tests.explore.kills import kill_at_random
+
+    with TemporaryDirectory() as folder:
+        made = kill_at_random(Path(folder), count, random.Random(seed), progress)
+    return {"kills": made.kills, "lost": made.lost, "repeated": made.repeated}
+
+
+@click.command(help="Measure how machines are explored. This file's first lines say what is what.")
+@click.option("--full", is_flag=True, help="All points, the search of the whole grid, five pairs, 200 kills: hours.")
+@click.option("--seed", type=int, help="Of the kills.  [default: random]")
 @options.as_json
-def main(full: bool, as_json: bool) -> None:
+def main(full: bool, seed: int | None, as_json: bool) -> None:
     networks = runpy.run_path(str(HERE / "networks.py"))
     model, _ = networks["prepare"]("resnet18", 0, "pow2", networks["CACHE"])
+    seed = random.randrange(1 << 32) if seed is None else seed
+    click.echo(f"seed of the kills: {seed}", err=True)
     figures: dict[str, Any] = {}
+    limit = float("inf") if full else LIMIT
+
+    def add(**found: float) -> None:
+        for name, value in found.items():
+            click.echo(f"{name:26} {value:,.4g}", err=as_json)
+        figures.update(found)
+
     with options.progress_bar() as bar:
-        figures["points_per_core_hour_cold"] = rate(model, COLD, POINTS)
-        figures["points_per_core_hour_warm"] = rate(model, WARM, POINTS)
-        figures["efficiency_two_workers"] = efficiency(5 if full else 3)
-        if full:
-            figures |= search(bar)
-    lines = [f"{name:26} {value:,.4g}" for name, value in figures.items()]
-    click.echo(json.dumps(figures) if as_json else "\n".join(lines))
+        for name, keys in (("cold", COLD), ("warm", WARM)):
+            points, count = rate(model, keys, limit)
+            add(**{f"points_per_core_hour_{name}": points, f"points_{name}": count})
+        add(efficiency_two_workers=efficiency(5 if full else 3))
+        add(**search(SMALL if full else SMALLER, bar))
+        add(**killed(KILLS if full else FEWER, seed, bar))
+    if as_json:
+        click.echo(json.dumps(figures))
 
 
 if __name__ == "__main__":

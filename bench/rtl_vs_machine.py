@@ -133,7 +133,7 @@ TARGETS = ("vta", "cfu", "zynq")
 @click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
 @click.option("--target", "targets", multiple=True, type=click.Choice(TARGETS))
 @click.option("--rounds", default=5, show_default=True)
-@click.option("--full", is_flag=True, help="Arrays of 32 and ResNet-8 (cfu), layers of VGG16 at full size (zynq) as well.")
+@click.option("--full", is_flag=True, help="Arrays of 32 and ResNet-8 (cfu), and large layers of VGG16 (zynq).")
 @click.option("--json", "as_json", is_flag=True)
 def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bool, as_json: bool) -> None:
     rows = []

@@ -125,6 +125,13 @@ def layer_cycles(launch: Launch, found: LaunchResult) -> dict[str, int]:
     return {launch.name: found.trace.cycles if found.trace else 0}
 
 
+def layer_causes(launch: Launch, found: LaunchResult) -> dict[str, Mapping[str, int]]:
+    """Return the causes of the cycles of each layer of a timed launch, by name: each cycle has one cause."""
+    if found.parts:
+        return {name: part.causes for name, part in zip(launch.nodes, found.parts, strict=True)}
+    return {launch.name: found.trace.causes(found.unit)[0] if found.trace else {}}
+
+
 def samples_together(graph: Graph) -> int:
     """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tilewright.cli import cli
+from tilewright.cli import cli, main
 from tilewright.errors import InputError
 from tilewright.explore import Space, Study, explore, study_of
 from tilewright.explore.study import BASE, DEFINITION, JOURNAL
 from tilewright.explore.trial import EXCLUDED, MEASURED, PRUNED, REFUSED, Trial
 from tilewright.model import inputs
+from tilewright.report.result import RunResult
+from tilewright.run import run
 
 DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 #: Eight machines: one value of one key is illegal, and one rule leaves out two.
@@ -44,7 +47,10 @@ def test_each_figure_is_that_of_a_run() -> None:
         result = program.run(inputs.random(graph).values)
         assert result.matches_reference
         assert not result.findings
-        assert result.cycles == trial.values["cycles"] == sum(trial.layers["digits"].values())
+        assert result.cycles == trial.values["cycles"] == sum(map(sum, trial.layers["digits"].values()))
+        causes = {layer.name: dict(layer.causes) for layer in result.layers if layer.causes}
+        told = {name: trial.by_cause("digits", name) for name in trial.layers["digits"]}
+        assert {name: {c: n for c, n in own.items() if n} for name, own in told.items()} == causes
         moved = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in result.layers)
         assert (moved, result.utilization) == trial.objectives(("dram_bytes", "utilization"))
         assert trial.values["on_chip_kib"] == result.machine["on_chip_kib"]
@@ -59,6 +65,19 @@ def test_what_is_refused_excluded_and_left_out_is_counted_with_its_reason() -> N
     assert sorted(trial.status for trial in by_point.values()) == [EXCLUDED, MEASURED, REFUSED, REFUSED]
     assert sum(study.refusals().values()) == 2
     assert next(t for t in by_point.values() if t.status == EXCLUDED).reason == "on_chip_kib < 450"
+
+
+def test_a_machine_without_gateware_has_no_area() -> None:
+    keys = {"semantics": ["hls", "fsim"]}
+    for study in (made(keys, objectives=("cycles", "area", "energy")), made(keys, "lut < 99999")):
+        explore(study, grid=True, prune=False)
+        assert (len(study.measured), study.count(REFUSED)) == (1, 1)
+        assert study.measured[0].values["semantics"] == "hls"
+        assert study.estimates == ["energy"]  # the cells of this machine were measured
+        assert study.to_json()["estimates"] == study.estimates
+    small = made({"LOG_ACC_BUFF_SIZE": ["15"]}, objectives=("cycles", "area"))
+    explore(small, grid=True)
+    assert small.estimates == ["area", "energy", "ff", "lut"]
 
 
 def test_a_bound_leaves_out_only_machines_that_are_not_on_the_front() -> None:
@@ -191,6 +210,48 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "4 of 4 machines measured" in swept
 
 
+def test_the_front_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["explore", DIGITS, "-t", "vta", "--vary", "alu=upstream, fused", "--objective", "cycles,area", "--check"]
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["checked"], found["differences"]) == (2, []) == (len(found["front"]), [])
+    monkeypatch.setattr("tilewright.explore.check.run", lambda *given, **options: changed(run(*given, **options)))
+    assert main([*asked, "--json"]) == 1
+    wrong = json.loads(capsys.readouterr().out)["differences"]
+    assert len(wrong) == 4 and sum("differ from the reference" in text for text in wrong) == 2
+    assert sum("in the study" in text for text in wrong) == 2
+
+
+def changed(result: RunResult) -> RunResult:
+    """Return a result with one more cycle, and with other outputs than the reference."""
+    layers = (replace(result.layers[0], cycles=result.layers[0].cycles + 1), *result.layers[1:])
+    return replace(result, layers=layers, matches_reference=False)
+
+
+@pytest.mark.slow
+@pytest.mark.gxx
+def test_the_winner_and_its_gateware_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole way of docs/explore.md: a front, each machine run again, the fastest co-simulated."""
+    vary = ["--vary", "LOG_BLOCK=2..3", "--vary", "LOG_ACC_BUFF_SIZE=13..14", "--vary", "alu=upstream, fused"]
+    fixed = "LOG_INP_BUFF_SIZE=12", "LOG_WGT_BUFF_SIZE=14", "LOG_UOP_BUFF_SIZE=12", "LOG_PAR_BUFF_SIZE=10"
+    asked = [
+        *vary,
+        *(part for text in fixed for part in ("--set", text)),
+        "--objective",
+        "cycles,area,energy,dram_bytes",
+    ]
+    assert main(["explore", DIGITS, "-t", "vta", *asked, "-o", str(tmp_path / "study"), "--check", "--json"]) == 0
+    found, program = json.loads(capsys.readouterr().out), str(tmp_path / "best.twp")
+    assert found["differences"] == [] and found["checked"] == len(found["front"]) > 1
+    assert main(["compile", DIGITS, "-t", "vta", "-c", found["files"][0], "-o", program]) == 0
+    capsys.readouterr()
+    assert main(["cosim", program, "--json"]) == 0
+    cases = json.loads(capsys.readouterr().out)["launches"]
+    assert sum(case["cycles"] for case in cases) == sum(case["rtl_cycles"] for case in cases)
+    assert sum(case["cycles"] for case in cases) == found["front"][0]["cycles"]
+    assert not any(case["mismatched_bytes"] or case["differences"] for case in cases)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -200,6 +261,7 @@ def test_the_commands(tmp_path: Path) -> None:
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--set", "stages=3"], "varies in this study"),
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--objective", "joy"], "there is no 'joy'"),
         ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--where", "joy <"], "not an expression"),
+        ([DIGITS, "-t", "vta", "--vary", "stages=3..4", "--where", "joy < 2"], "there is no joy"),
         ([DIGITS, "-t", "vta", "--vary", "queue_depth=1..4000"], "--trials"),
         (["-t", "vta", "--vary", "stages=3..4"], "no model"),
         ([DIGITS, "--vary", "stages=3..4"], "--target"),
@@ -208,12 +270,13 @@ def test_the_commands(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from tilewright.cli import main
-
     assert main(["explore", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_trials_are_json() -> None:
-    trial = Trial(3, {"a": "1"}, MEASURED, "d", "", {"cycles": 3}, {"m": {"x": 3}}, {"m": ("y",)}, 0.5)
+    trial = Trial(
+        3, {"a": "1"}, MEASURED, "d", "", {"cycles": 3}, ["GEMM", "wait"], {"m": {"x": [1, 2]}}, {"m": ("y",)}, 0.5
+    )
+    assert trial.by_cause("m", "x") == {"GEMM": 1, "wait": 2}
     assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.conftest import chromium
 from tilewright.explore import Study
 from tilewright.explore.measure import Model, Subject
-from tilewright.explore.page import page, write
+from tilewright.explore.page import because, page, write
 from tilewright.explore.space import Axis, Space
 from tilewright.explore.study import BASE
 from tilewright.explore.trial import MEASURED, REFUSED, Trial
@@ -36,10 +37,23 @@ def study(seed: int = 0) -> Study:
         cycles, size = (int(value) for value in rng.integers(1000, 9000, 2))
         refused = point in (3, 7)
         values: dict[str, Any] = {} if refused else {"cycles": cycles, "on_chip_kib": size / 10}
-        layers = {HOSTILE: {"conv": cycles - 400, HOSTILE: 400}}
+        causes, layers = ["GEMM", HOSTILE], {HOSTILE: {"conv": [cycles - 500, 100], HOSTILE: [0, 400]}}
         status, reason = (REFUSED, f"not 7 {HOSTILE}") if refused else (MEASURED, "")
-        made.add(Trial(point, keys, status, f"digest {point}", reason, values, {} if refused else layers))
+        made.add(Trial(point, keys, status, f"digest {point}", reason, values, causes, {} if refused else layers))
     return made
+
+
+def test_a_machine_is_explained_by_cause_and_by_layer() -> None:
+    made = study()
+    base = {"conv": [700, 200], "pool": [0, 100]}
+    layers = {"conv": [400, 250], "pool": [0, 90]}
+    made.trials[BASE] = replace(made.trials[BASE], causes=["GEMM", "load"], layers={"net": base})
+    trial = replace(made.front()[0], causes=["GEMM", "load"], layers={"net": layers})
+    text = (
+        "-260 cycles beside the base machine: GEMM -300, load +40. Most in conv -250 (GEMM -300), pool -10 (load -10)"
+    )
+    assert because(made, trial) == text
+    assert because(made, replace(trial, layers={"net": base})) == ""
 
 
 @pytest.mark.chromium

@@ -175,15 +175,20 @@ exploration = options.bundle(
 @click.option(
     "--prune/--no-prune", default=True, help="Leave out machines whose lower bounds are worse than the front."
 )
-def explore(exploration: Exploration, trials: int | None, grid: bool, prune: bool) -> None:
+@click.option(
+    "--check", is_flag=True, help="Run each machine of the front with values: same cycles, no mismatch, no hazard."
+)
+def explore(exploration: Exploration, trials: int | None, grid: bool, prune: bool, check: bool) -> int:
     """Search for the best machines for some networks.
 
     Prints the Pareto front: the machines that no other machine beats in all objectives. Each figure is exact. A space
-    of up to 256 points is measured whole; for a larger one, give --trials or --grid.
+    of up to 256 points is measured whole; for a larger one, give --trials or --grid. Exit status 1 if --check finds a
+    difference.
     """
     began = perf_counter()
     study = exploration.run(trials, grid, prune)
     seconds = perf_counter() - began
+    wrong = _checked(study) if check else []
     folder = exploration.resume or exploration.output
     with nullcontext(folder) if folder else TemporaryDirectory() as place:
         from tilewright.explore import results
@@ -191,11 +196,30 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
         files = results.write_front(study, Path(place) / "front")
     if exploration.as_json:
         shown = {"files": [str(file) for file in files]} if folder else {}
-        click.echo(json.dumps({**study.to_json(), "seconds": seconds, **shown}))
-        return
+        checks = {"checked": len(study.front()), "differences": wrong} if check else {}
+        click.echo(json.dumps({**study.to_json(), "seconds": seconds, **shown, **checks}))
+        return int(bool(wrong))
     _show(study, seconds, study.front())
+    if check:
+        click.echo(f"{len(study.front())} machines of the front run again with values: {len(wrong)} differences")
+        for text in wrong:
+            click.echo(f"  {text}")
     if folder and files:
         _advise(study, files[0])
+    return int(bool(wrong))
+
+
+def _checked(study: Study) -> list[str]:
+    """Run each machine of the front with values; return what differs from the study, by machine."""
+    from tilewright.explore.check import differences
+
+    front, found = study.front(), list[str]()
+    with options.progress_bar() as bar:
+        for done, trial in enumerate(front):
+            if bar:
+                bar(done, len(front), f"checking machine {trial.point}")
+            found += [f"machine {trial.point}: {text}" for text in differences(study, trial)]
+    return found
 
 
 @click.command()
@@ -220,7 +244,9 @@ def _show(study: Study, seconds: float, shown: list[Any]) -> None:
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
     results = [*study.objectives, *(name for name in ("utilization",) if name not in study.objectives)]
     front = {trial.point for trial in study.front()}
-    made = table(("machine", *keys, *results, "front"), {*keys, *results}, ("utilization",))
+    estimates = study.estimates
+    titles = [f"{name} (estimate)" if name in estimates else name for name in results]
+    made = table(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
     for trial in shown:
         cells = [_cell(name, trial.values[name]) for name in results]
         made.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")

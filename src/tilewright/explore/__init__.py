@@ -19,7 +19,7 @@ from tilewright.explore.rules import Rule
 from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
 from tilewright.explore.space import Space
 from tilewright.explore.study import BASE, Study
-from tilewright.explore.trial import PRUNED, Trial
+from tilewright.explore.trial import PRUNED, REFUSED, Trial
 from tilewright.run import timing_model
 from tilewright.targets import given
 
@@ -85,6 +85,10 @@ def explore(
     if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
         known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
         raise InputError("--objective", f"there is no '{unknown}'", f"choose of {known}")
+    for rule in map(Rule, study.subject.rules):
+        if names := sorted(rule.names - base.values.keys()):
+            known = ", ".join(sorted(base.values))
+            raise InputError("--where", f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
     if study.base is None:
         study.add(base)
     whole = grid or (trials is None and study.space.size <= SMALL)
@@ -116,12 +120,18 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
                 sampler.tell(trial)
         if not busy:
             return
-        trial = pool.ended()
+        trial = _complete(study, pool.ended())
         busy -= 1
         study.add(trial)
         sampler.tell(trial)
         if progress:
             progress(len(study.machines), min(wanted, study.space.size), f"{len(study.front())} on the front")
+
+
+def _complete(study: Study, trial: Trial) -> Trial:
+    """Return a trial, refused if its machine lacks an objective: one that cannot be built has no `area`."""
+    lacking = [name for name in study.objectives if trial.measured and name not in trial.values]
+    return replace(trial, status=REFUSED, reason=f"the machine has no {lacking[0]}") if lacking else trial
 
 
 def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
@@ -137,7 +147,7 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
     if not prune:
         return None
     known = sizes(study.subject, config)
-    bound = bounds.least(study.subject, study.objectives, known, base.host)
+    bound = bounds.least(study.subject, study.objectives, config, known, base.host)
     if not bounds.beaten(bound, [trial.objectives(study.objectives) for trial in study.front()]):
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))

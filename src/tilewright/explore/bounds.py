@@ -4,32 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
+from tilewright import targets
+from tilewright.energy import estimate, read
 from tilewright.explore.front import dominates
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.rules import Value
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
+from tilewright.program.program import Configuration
+from tilewright.run import timing_model
+from tilewright.targets.base import Bounded
 
 #: The layers that the host runs, by model.
 Hosts = Mapping[str, Sequence[str]]
 
 
-def least(subject: Subject, objectives: Sequence[str], sizes: Mapping[str, Value], host: Hosts) -> tuple[float, ...]:
+def least(
+    subject: Subject, objectives: Sequence[str], config: Configuration, sizes: Mapping[str, Value], host: Hosts
+) -> tuple[float, ...]:
     """Return what each objective of a machine is at least. `sizes` are its sizes, `host` the layers that the host runs.
 
-    The machine's cycles are at least the products that no program can leave out, divided by its products per cycle:
-    products with padding are not counted. An objective that is a size is known; the others are at least 0.
+    A target with `floor` knows the least cycles, DRAM bytes and energy. On the others, the cycles are at least the
+    products that no program can leave out, divided by the products per cycle: those with padding are not counted. An
+    objective that is a size is known; the others are at least 0.
     """
-    products = sum(_products(model, frozenset(host.get(model.name, ()))) for model in subject.models)
     known = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
-    if peak := known.get("macs_per_cycle"):
-        known["cycles"] = products / peak
-        if clock := known.get("clock_mhz"):
-            known["microseconds"] = known["cycles"] / clock
+    known |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
+    target = targets.get(subject.target)
+    timing = timing_model(target, subject.timing)
+    for model in subject.models:
+        here = frozenset(host.get(model.name, ()))
+        if isinstance(target, Bounded) and timing:
+            graph = model.load()
+            events = target.floor(graph, config, subject.rounding or graph.rounding, timing, here)
+            cycles = float(events.cycles)
+            known["dram_bytes"] += events.read_bytes + events.write_bytes
+            known["energy"] += estimate(events, read(subject.energy)).picojoules
+        else:
+            cycles = _products(model, here) / (known.get("macs_per_cycle") or inf)
+        known[f"cycles_{model.name}"] = cycles
+        known["cycles"] += cycles
+    if clock := known.get("clock_mhz"):
+        known["microseconds"] = known["cycles"] / clock
     return tuple(known.get(name, 0.0) for name in objectives)
 
 

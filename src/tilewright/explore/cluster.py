@@ -7,7 +7,9 @@ and results of a task are JSON texts. A worker finds a model by the hash of its 
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
@@ -93,6 +95,8 @@ class Cluster:
         except (OSError, TimeoutError, CancelledError):
             self._lost.append((point, keys))
             return None
+        if "failed" in found:
+            raise InputError("--cluster", f"a worker failed: {found['failed']}", "measure with --workers to see where")
         if "missing" not in found:
             return Trial.from_json(found)
         self._give(found["missing"], found["worker"])
@@ -140,6 +144,9 @@ def opener(where: str) -> Callable[[float], Opened]:
         import distributed
     except ImportError:
         raise InputError("--cluster", "needs Dask", "pip install 'tilewright[cluster]', or use --workers") from None
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("distributed"):  # its tracebacks of a scheduler that died: we connect again, or say so
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     if re.match(r"(tcp|tls)://.+:\d+$", where):
         return lambda seconds: _connect(where, seconds)
     kind, _, number = where.partition(":")
@@ -181,6 +188,7 @@ def _connect(address: str, seconds: float) -> Opened:
     until = monotonic() + seconds
     while True:
         try:
+            asyncio.run(_reached(address))
             return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
         except TypeError:  # Dask's error for a tls:// address without certificates
             remedy = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, __CLIENT__CERT and __CLIENT__KEY, see docs/explore.md"
@@ -192,15 +200,30 @@ def _connect(address: str, seconds: float) -> Opened:
             sleep(PAUSE)
 
 
+async def _reached(address: str) -> None:
+    """Connect to a scheduler and part again. A Client that fails to connect prints a traceback when it is deleted."""
+    from distributed import Security
+    from distributed.comm.core import connect
+
+    comm = await connect(address, timeout=LOOK, **Security().get_connection_args("client"))
+    await comm.close()
+
+
 def _measure(subject: str, base: str, asked: str) -> str:
-    """Measure a machine on a worker; or say which models the worker lacks."""
+    """Measure a machine on a worker; or say which models the worker lacks, or what failed.
+
+    An error is text as well: Dask would pickle it, and a client that cannot read it would wait forever.
+    """
     own, (point, keys) = Subject.from_json(json.loads(subject)), json.loads(asked)
     if missing := [model.digest for model in own.models if not model.here]:
         from distributed import get_worker
 
         return json.dumps({"missing": missing, "worker": get_worker().address})
     known = Trial.from_json(json.loads(base)) if base else None
-    return json.dumps(measured(own, point, keys, known).to_json())
+    try:
+        return json.dumps(measured(own, point, keys, known).to_json())
+    except Exception as error:
+        return json.dumps({"failed": f"{type(error).__name__}: {error}"})
 
 
 def _keep(model: tuple[str, str, str], data: bytes) -> None:

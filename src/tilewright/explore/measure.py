@@ -23,7 +23,7 @@ from tilewright.files import regular, replacing, user_folder
 from tilewright.graph.ir import Graph
 from tilewright.model import load
 from tilewright.program.program import Configuration, Program
-from tilewright.run import layer_cycles, run, timed, timing_model
+from tilewright.run import layer_causes, run, timed, timing_model
 from tilewright.sim.events import Events
 from tilewright.targets.base import Explores, Occupies, Remembers
 
@@ -114,7 +114,8 @@ Compile = Callable[[Graph, Configuration, str, str | None], Program]
 def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
     """Return what is known of a machine before it runs: its keys, the numbers of `describe`, and its FPGA cells.
 
-    Cells (lut, ff, dsp, bram36) are known if the target has gateware that can be built with this configuration.
+    Cells (lut, ff, dsp, bram36) and `area` are known if the target has gateware that can be built with this
+    configuration. `estimates` names, with spaces between them, those that are not exact.
     """
     keys: dict[str, Any] = {}
     if is_dataclass(config):
@@ -124,6 +125,7 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
     if isinstance(target, Occupies):
         with suppress(ConfigError):
             about |= target.area(config)
+            about["estimates"] = " ".join(about["estimate"])
     return {name: value for name, value in {**about, **keys}.items() if isinstance(value, int | float | str)}
 
 
@@ -152,22 +154,32 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str], base: Trial 
     names = [model.name for model in subject.models]
     host = {name: network.host for name, network in zip(names, found, strict=True)}
     values = {**sizes(subject, config), **_totals(names, found, config, subject)}
-    layers = {name: network.layers for name, network in zip(names, found, strict=True)}
+    if "energy" in values:
+        values["estimates"] = f"{values.get('estimates', '')} energy".strip()
+    causes = list(dict.fromkeys(cause for network in found for each in network.layers.values() for cause in each))
+    layers = {
+        name: {layer: [own.get(cause, 0) for cause in causes] for layer, own in network.layers.items()}
+        for name, network in zip(names, found, strict=True)
+    }
     seconds = perf_counter() - began
     if base and (more := [node for name in names for node in set(host[name]) - set(base.host[name])]):
         reason = f"the host would run {len(more)} more layers than on the base machine"
         return Trial(point, keys, REFUSED, config.digest(), reason, values, seconds=seconds)
     broken = _excluded(subject, point, keys, config, values)
-    return broken or Trial(point, keys, MEASURED, config.digest(), "", values, layers, host, seconds)
+    unknown = sorted({name for text in subject.rules for name in Rule(text).names} - values.keys())
+    if unknown and not broken:
+        reason = f"a rule needs {unknown[0]}, which this machine does not have"
+        return Trial(point, keys, REFUSED, config.digest(), reason, values, seconds=seconds)
+    return broken or Trial(point, keys, MEASURED, config.digest(), "", values, causes, layers, host, seconds)
 
 
 class _Network(NamedTuple):
-    """The results of one network: cycles by layer, bytes from and to DRAM, and the nodes that the host runs.
+    """The results of one network: cycles by layer and cause, bytes from and to DRAM, nodes that the host runs.
 
     `picojoules` is the estimated energy; None if the target counts no events.
     """
 
-    layers: dict[str, int]
+    layers: dict[str, Mapping[str, int]]
     dram_bytes: int
     executed_macs: int
     host: tuple[str, ...]
@@ -175,7 +187,7 @@ class _Network(NamedTuple):
 
     @property
     def cycles(self) -> int:
-        return sum(self.layers.values())
+        return sum(sum(causes.values()) for causes in self.layers.values())
 
 
 def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
@@ -185,9 +197,9 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     own = {node for launch in program.launches for node in launch.nodes}
     host = tuple(node.name for node in graph.nodes if node.name not in own)
     if isinstance(target, Explores) and not target.time_needs_values:
-        layers, traffic, macs, counted = dict[str, int](), 0, 0, list[Events]()
+        layers, traffic, macs, counted = dict[str, Mapping[str, int]](), 0, 0, list[Events]()
         for launch, found in timed(program, timing):
-            layers |= layer_cycles(launch, found)
+            layers |= layer_causes(launch, found)
             macs += found.executed_macs
             counted += [found.events()] if found.events else []
             if found.trace:
@@ -200,7 +212,7 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     rows = [layer for layer in result.layers if layer.where == subject.target]
     traffic = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in rows)
     energy = result.energy(subject.energy)
-    layers = {layer.name: layer.cycles for layer in rows}
+    layers = {layer.name: layer.causes for layer in rows}
     return _Network(layers, traffic, result.executed_macs, host, energy.picojoules if energy else None)
 
 
@@ -218,7 +230,7 @@ def _totals(
     }
     spent = [network.picojoules for network in found]
     if None not in spent:
-        made["picojoules"] = sum(each for each in spent if each is not None)
+        made["energy"] = sum(each for each in spent if each is not None)
     if clock:
         made["microseconds"] = cycles / clock
     if len(found) > 1:

@@ -11,7 +11,8 @@ function fill(made, attributes, children) {
   return made;
 }
 const shown = (value) => (typeof value === "number" ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 }) : value);
-const about = (row) => [...DATA.keys, ...DATA.objectives].map((name) => `${name} ${shown(row[name])}`).join("\n");
+const titled = (name) => (DATA.estimates.includes(name) ? `${name} (estimate)` : name);
+const about = (row) => [...DATA.keys, ...DATA.objectives].map((name) => `${titled(name)} ${shown(row[name])}`).join("\n");
 
 // A scale of one column: where a value lies, 0 to 1, and the values to write beside its axis.
 function scale(name) {
@@ -41,7 +42,7 @@ const isKept = (row) => [...kept].every(([name, [low, high]]) => low - 1e-9 <= s
 
 function scatter() {
   const place = document.querySelector("#front .figure"), tools = document.querySelector("#front .tools");
-  const pick = (own) => html("select", { "aria-label": "axis", onchange: draw }, ...DATA.numeric.map((name) => html("option", name === own ? { selected: "" } : {}, name)));
+  const pick = (own) => html("select", { "aria-label": "axis", onchange: draw }, ...DATA.numeric.map((name) => html("option", { value: name, ...(name === own ? { selected: "" } : {}) }, titled(name))));
   const x = pick(DATA.objectives[1] || DATA.objectives[0]), y = pick(DATA.objectives[0]);
   tools.append(y, " over ", x);
   function draw() {
@@ -51,7 +52,7 @@ function scatter() {
     const figure = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${y.value} over ${x.value}` });
     for (const [part, text] of across.ticks) figure.append(svg("line", { x1: px(part), x2: px(part), y1: 22, y2: low, stroke: "var(--line)" }), svg("text", { x: px(part), y: low + 14, "text-anchor": "middle" }, text));
     for (const [part, text] of up.ticks) figure.append(svg("line", { x1: left, x2: width - 12, y1: py(part), y2: py(part), stroke: "var(--line)" }), svg("text", { x: left - 6, y: py(part) + 4, "text-anchor": "end" }, text));
-    figure.append(svg("text", { x: width - 12, y: height - 4, "text-anchor": "end" }, x.value), svg("text", { x: 4, y: 10 }, y.value));
+    figure.append(svg("text", { x: width - 12, y: height - 4, "text-anchor": "end" }, titled(x.value)), svg("text", { x: 4, y: 10 }, titled(y.value)));
     const front = ROWS.filter((row) => row.on_front).sort((a, b) => across.at(a) - across.at(b));
     if (DATA.objectives.length === 2 && DATA.objectives.includes(x.value) && DATA.objectives.includes(y.value) && front.length) {
       const steps = front.map((row, i) => (i ? `H${px(across.at(row))}V${py(up.at(row))}` : `M${px(across.at(row))} ${py(up.at(row))}`));
@@ -81,7 +82,7 @@ function parallel() {
       figure.append(svg("path", { d: path, fill: "none", ...style, onpointerenter: () => row !== chosen && isKept(row) && choose(row) }, svg("title", {}, `machine ${row.point}\n${about(row)}`)));
     }
     names.forEach((name, i) => {
-      figure.append(svg("line", { x1: ax(i), x2: ax(i), y1: top, y2: low, stroke: "var(--ink)" }), svg("text", { x: i ? ax(i) : 2, y: i % 2 ? 24 : 11, "text-anchor": i ? "middle" : "start" }, name));
+      figure.append(svg("line", { x1: ax(i), x2: ax(i), y1: top, y2: low, stroke: "var(--ink)" }), svg("text", { x: i ? ax(i) : 2, y: i % 2 ? 24 : 11, "text-anchor": i ? "middle" : "start" }, titled(name)));
       for (const [part, text] of scales[name].ticks) figure.append(svg("text", { x: ax(i) + 5, y: ay(part) + 4 }, text));
       const range = kept.get(name);
       if (range) figure.append(svg("rect", { x: ax(i) - 6, width: 12, y: ay(range[1]), height: Math.max(2, ay(range[0]) - ay(range[1])), fill: "var(--ink)", opacity: 0.3 }));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tilewright.report.page import POLICY, STYLE, inert
 from tilewright.report.page.static import card
 
 _HERE = Path(__file__).parent
-#: Layers listed as the reason why a machine is better.
+#: Causes, and layers, listed as the reason why a machine is better.
 SHOWN = 3
 
 
@@ -73,6 +74,7 @@ def _data(study: Study) -> dict[str, Any]:
     return {
         "keys": keys,
         "objectives": list(study.objectives),
+        "estimates": study.estimates,
         "numeric": [name for name in numeric if name not in ("point", "seconds")],
         "words": order,
         "rows": measured,
@@ -86,10 +88,9 @@ def _number(value: object) -> bool:
 
 def _table(study: Study) -> str:
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("machine", *keys))
-    head += (
-        "".join(f"<th class=n>{escape(name)}</th>" for name in study.objectives) + "<th>beside the base machine</th>"
-    )
+    marks = dict.fromkeys(study.estimates, " (estimate)")
+    head = "".join(f"<th class=n>{escape(name)}{marks.get(name, '')}</th>" for name in study.objectives)
+    head = f"<th>machine</th>{head}" + "".join(f"<th>{escape(name)}</th>" for name in keys)
     body = "".join(_row(study, trial, keys) for trial in study.front())
     return (
         '<section id="machines"><h2>Machines of the front</h2><div class="wide"><table>'
@@ -98,24 +99,40 @@ def _table(study: Study) -> str:
 
 
 def _row(study: Study, trial: Trial, keys: list[str]) -> str:
-    cells = "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
-    cells += "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
-    why = escape(because(study, trial))
-    return f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}<td><small>{why}</small></td></tr>'
+    cells = "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
+    cells += "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
+    own = f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}</tr>'
+    why, width = because(study, trial), 1 + len(keys) + len(study.objectives)
+    return f"{own}<tr><td colspan={width}><small>{escape(why)}</small></td></tr>" if why else own
 
 
 def because(study: Study, trial: Trial) -> str:
-    """Return the layers in which a machine's cycles differ the most from the base machine's, as text."""
+    """Return how a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
     if not study.base:
         return ""
-    changes = {
-        (model, layer): cycles - study.base.layers.get(model, {}).get(layer, 0)
-        for model, layers in trial.layers.items()
-        for layer, cycles in layers.items()
-    }
-    largest = sorted(changes.items(), key=lambda item: -abs(item[1]))[:SHOWN]
+    total, layers = Counter[str](), dict[tuple[str, str], Counter[str]]()
+    for model, layer in dict.fromkeys(
+        (m, name) for own in (trial, study.base) for m in own.layers for name in own.layers[m]
+    ):
+        layers[model, layer] = change = Counter(trial.by_cause(model, layer))
+        change.subtract(study.base.by_cause(model, layer))
+        total.update(change)
     several = len(trial.layers) > 1
-    return ", ".join(f"{f'{model}: ' if several else ''}{layer} {by:+,}" for (model, layer), by in largest if by)
+    largest = sorted(layers.items(), key=lambda item: -abs(item[1].total()))[:SHOWN]
+    named = [
+        f"{f'{model}: ' if several else ''}{layer} {change.total():+,} ({_most(change, 1)})"
+        for (model, layer), change in largest
+        if change.total()
+    ]
+    if not named:
+        return ""
+    return f"{total.total():+,} cycles beside the base machine: {_most(total, SHOWN)}. Most in {', '.join(named)}"
+
+
+def _most(change: Counter[str], count: int) -> str:
+    """Return the largest parts of a difference in cycles, as text."""
+    largest = sorted(change.items(), key=lambda item: -abs(item[1]))[:count]
+    return ", ".join(f"{cause} {by:+,}" for cause, by in largest if by)
 
 
 def _refusals(study: Study) -> str:

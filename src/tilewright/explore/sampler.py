@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 #: Spaces of up to this many points are measured whole unless a number of trials is given.
 SMALL = 256
-#: Machines that Optuna chooses before neighbours of the front are measured.
-FIRST = 30
+#: Machines that Optuna chooses before neighbours of the front are measured: one in SPARSE points of the space, but no
+#: fewer than FEWEST and no more than FIRST.
+SPARSE, FEWEST, FIRST = 50, 5, 30
 #: Optuna's choices that the study already has, before a random point is taken instead.
 REPEATS = 20
 
@@ -53,13 +54,14 @@ class Grid:
 class Searched:
     """Points chosen by what earlier trials found; the study's seed makes the choice repeatable with one worker.
 
-    Optuna's sampler NSGA-II chooses until FIRST machines are measured. Then neighbours of the front are measured in
+    Optuna's sampler NSGA-II chooses the first machines. Then neighbours of the front are measured in
     random order; while all of them are known, Optuna chooses again.
     """
 
     def __init__(self, study: Study) -> None:
         self._study, self._space = study, study.space
         self._random = random.Random(study.seed + len(study.trials))
+        self._first = min(FIRST, max(FEWEST, study.space.size // SPARSE))
         self._asked: dict[int, optuna.Trial] = {}
         self._given = set(study.trials)
         self._optuna = _study(study)
@@ -70,7 +72,7 @@ class Searched:
     def ask(self) -> int | None:
         if len(self._given - {-1}) >= self._space.size:
             return None
-        point = self._neighbour() if len(self._study.machines) >= FIRST else None
+        point = self._neighbour() if len(self._study.machines) >= self._first else None
         point = self._chosen() if point is None else point
         self._given.add(point)
         return point

@@ -78,6 +78,12 @@ class Study:
     def _of_space(self) -> list[Trial]:
         return [trial for point, trial in self.trials.items() if point != BASE]
 
+    @property
+    def estimates(self) -> list[str]:
+        """The results and sizes that are estimates, on one of the measured machines at least."""
+        trials = [*self.measured, *([self.base] if self.base else [])]
+        return sorted({name for trial in trials for name in str(trial.values.get("estimates", "")).split()})
+
     def points(self) -> Array:
         """Return the objectives of the measured machines, float [trials, objectives]."""
         return np.array([trial.objectives(self.objectives) for trial in self.measured], np.float64).reshape(
@@ -110,6 +116,7 @@ class Study:
             "target": self.subject.target,
             "models": [model.name for model in self.subject.models],
             "objectives": list(self.objectives),
+            "estimates": self.estimates,
             "points": self.space.size,
             "trials": len(self.measured),
             "refused": self.count(REFUSED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,8 +18,9 @@ class Trial:
     """One machine: its point in the space (-1: the base machine), its varying keys, and its results.
 
     `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` are its keys, sizes and
-    results by name. `layers` are the cycles of each layer on the machine, by model and name, and `host` the layers that
-    the host runs, by model. `seconds` is the wall time that the trial took in its worker.
+    results by name. `layers` are the cycles of each layer on the machine, by model and name: a list with the cycles of
+    each of `causes`, which add up to the layer's. `host` are the layers that the host runs, by model. `seconds` is the
+    wall time that the trial took in its worker.
     """
 
     point: int
@@ -28,7 +29,8 @@ class Trial:
     digest: str = ""
     reason: str = ""
     values: Mapping[str, Value] = field(default_factory=dict)
-    layers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    causes: Sequence[str] = ()
+    layers: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     host: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -44,6 +46,10 @@ class Trial:
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
         """Return the values of the study's objectives."""
         return tuple(float(self.values[name]) for name in names)
+
+    def by_cause(self, model: str, layer: str) -> dict[str, int]:
+        """Return the cycles of a layer by cause; {} if the machine does not run it."""
+        return dict(zip(self.causes, self.layers.get(model, {}).get(layer, ()), strict=False))
 
     def to_json(self) -> dict[str, Any]:
         host = {model: list(nodes) for model, nodes in self.host.items()}

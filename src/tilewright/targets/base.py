@@ -5,7 +5,7 @@ The command line tests for an optional protocol by `isinstance`, and refuses a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import Configuration, Launch, Program
+from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
 
@@ -208,6 +209,17 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A target that knows what every program of a network does at least, without compiling it."""
+
+    def floor(self, graph: Graph, config: Config, rounding: str, timing: str, host: Collection[str]) -> Events:
+        """Return events of which every program has at least as many, its cycles included.
+
+        The host may run the nodes `host`; the machine runs all others.
+        """
+
+
+@runtime_checkable
 class Spaces(Protocol):
     """A target that offers spaces of machines to explore, by name, each in the form of a space's file."""
 
@@ -239,7 +251,8 @@ class Occupies(Protocol):
     def area(self, config: Config) -> dict[str, Any]:
         """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
 
-        `estimate` lists the counts that are estimates, and `error` has the largest relative error found of each.
+        `area` is one number for all of them, in percent of one FPGA that the target chooses for all its machines.
+        `estimate` lists the numbers that are estimates, and `error` has the largest relative error found of each count.
         Raises ConfigError if the gateware cannot be built.
         """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
+from tilewright.sim.events import Events
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
@@ -143,6 +144,11 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.changes import changes
 
         return changes(self.own(config), timing)
+
+    def floor(self, graph: Graph, config: base.Config, rounding: str, timing: str, host: Collection[str]) -> Events:
+        from tilewright.targets.vta.compiler.floor import floor
+
+        return floor(graph, self.own(config), rounding_mode(rounding), timing, frozenset(host))
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
         from tilewright.targets.vta.passes import prepare

@@ -21,6 +21,8 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
     },
     "zynq7020": {
         "keys": {
+            "LOG_BATCH": "0..1",
+            "LOG_BLOCK": "3..5",
             "LOG_INP_BUFF_SIZE": "11..16",
             "LOG_WGT_BUFF_SIZE": "14..18",
             "LOG_ACC_BUFF_SIZE": "13..17",
@@ -29,7 +31,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
             "alu": ["upstream", "fused"],
             "multipliers": ["single", "packed", "logic"],
         },
-        "where": ["dsp <= 220", "bram36 <= 140", "lut <= 53200"],
+        "where": ["area <= 100"],
     },
 }
 

@@ -74,11 +74,20 @@ def test_the_stated_error_is_that_of_designs_outside_the_fit() -> None:
 
 def test_an_estimate_says_so() -> None:
     found = vta.TARGET.area(OTHER)
-    assert found["estimate"] == ["lut", "ff"] and found["error"] == area.fit().error and not found["extrapolated"]
+    assert (
+        found["estimate"] == ["lut", "ff", "area"] and found["error"] == area.fit().error and not found["extrapolated"]
+    )
     small, large = (point.cells["LUT"] for point in (POINTS[0], next(p for p in POINTS if p.config.LOG_BLOCK == 3)))
     assert 0.8 * small < found["lut"] < 1.2 * large
     wide = replace(PYNQ, LOG_BATCH=2, LOG_INP_BUFF_SIZE=17, LOG_ACC_BUFF_SIZE=19)
     assert vta.TARGET.area(wide)["extrapolated"] and vta.TARGET.area(wide)["dsp"] == 1032
+
+
+def test_one_number_stands_for_the_scarcest_cells() -> None:
+    """The multiplier blocks of pynq, all 264, are 120 % of the 220 of a Zynq-7020; other machines run out of LUTs."""
+    assert area.area(PYNQ)["area"] == 120
+    found = area.area(replace(OTHER, multipliers="logic"))
+    assert found["area"] == round(found["lut"] / 532, 2) > found["bram36"] / 1.4
 
 
 def test_a_machine_without_gateware_is_refused() -> None:

@@ -226,12 +226,20 @@ def placed(
     return f"not even its smallest tile fits the buffers ({depths} tiles)"
 
 
+def chains_layers(config: Config, rounding: Rounding) -> bool:
+    """Return whether layers share launches; else the host requantises almost every layer.
+
+    Channels that are proven constant are left out only if the host lays out each layer's data.
+    """
+    return config.rescales or rounding.elementwise == "pow2"
+
+
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
     """Yield the graph's nodes: chains of nodes that the machine runs, and a host step for each other node.
 
     They are in the graph's order, but for members of several nodes, which stand where their last node does.
     """
-    chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
+    chained = chains_layers(config, rounding)
     known = None if chained else ranges(graph, rounding)
     context, chain = Context(config, rounding, timing, known=known), Chain()
     shared = joint(graph, lambda sites: _faster(sites, context))

@@ -108,16 +108,22 @@ def _read(low: Array, start: Array, depth: int) -> Array:
     return found
 
 
+def starts(site: Site, op: Linear) -> Array:
+    """Return the first input channel that each output channel of an operator reads, int64 (O)."""
+    weights, channels = site.input(1).shape, site.input(0).shape[-1]
+    if isinstance(op, DepthwiseConv2D):
+        return np.arange(weights[3]) // (weights[3] // channels)
+    outputs, depth = weights[0], weights[-1]
+    groups = 1 if isinstance(op, FullyConnected) else channels // depth
+    return np.arange(outputs) // (outputs // groups) * depth
+
+
 def _weights(site: Site, op: Linear) -> tuple[Array, Array]:
     """Return the centred weights of an operator, int64 (O, T, K), and each output's first input channel, int64 (O)."""
     w = centre(site.constant(1), site.input(1)).astype(np.int64)
-    channels = site.input(0).shape[-1]
     if isinstance(op, DepthwiseConv2D):
-        outputs = w.shape[3]
-        return w.reshape(-1, outputs).T[:, :, None], np.arange(outputs) // (outputs // channels)
-    outputs, depth = w.shape[0], w.shape[-1]
-    groups = 1 if isinstance(op, FullyConnected) else channels // depth
-    return w.reshape(outputs, -1, depth), np.arange(outputs) // (outputs // groups) * depth
+        return w.reshape(-1, w.shape[3]).T[:, :, None], starts(site, op)
+    return w.reshape(len(w), -1, w.shape[-1]), starts(site, op)
 
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, Bounds]) -> Bounds | None:

@@ -24,6 +24,8 @@ from tilewright.targets.vta.gateware import bill, memories
 FILE = Path(__file__).with_name("area.json")
 #: The counts that are fitted, with their names in area.json.
 FITTED = {"lut": "LUT", "ff": "FF"}
+#: The cells of the FPGA of which `area` is a share: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
+DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": bill.CHIPS["pynq"].dsp, "bram36": 140}
 
 
 class Point(NamedTuple):
@@ -44,9 +46,11 @@ class Fit(NamedTuple):
 def area(config: Config) -> dict[str, Any]:
     """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and what is known of them.
 
-    `estimate` lists the counts that are estimates, and `error` the largest relative error of each on designs that the
-    fit has not seen. `extrapolated` says whether a part of the machine is larger than in any measured design, or its
-    values have other widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
+    `area` is one number for all cells: the percentage of a Zynq-7020 (DEVICE) that the machine takes of the kind of
+    cells of which it takes the largest share. The machine fits if it is at most 100. `estimate` lists the numbers that
+    are estimates, and `error` the largest relative error of each count on designs that the fit has not seen.
+    `extrapolated` says whether a part of the machine is larger than in any measured design, or its values have other
+    widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
     """
     bill.require(config)
     found: dict[str, Any] = {"dsp": bill.total(config), "bram36": memories.bram36(config)}
@@ -54,14 +58,16 @@ def area(config: Config) -> dict[str, Any]:
     model, own = fit(), terms(config)
     about: dict[str, Any] = {
         "family": "xc7",
-        "estimate": [] if measured else list(FITTED),
+        "estimate": [] if measured else [*FITTED, "area"],
         "error": {} if measured else model.error,
     }
     about["extrapolated"] = measured is None and not _among_measured(config)
     counts = {
         key: int(measured[name]) if measured else round(float(own @ model.weights[key])) for key, name in FITTED.items()
     }
-    return counts | found | about
+    cells = counts | found
+    share = round(100 * max(cells[key] / most for key, most in DEVICE.items()), 2)
+    return cells | {"area": share} | about
 
 
 def _among_measured(config: Config) -> bool:

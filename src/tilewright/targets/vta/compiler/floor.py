@@ -1,0 +1,140 @@
+"""Lower bounds of all programs that the compiler can make of a network: no plan is needed, only the network's shapes.
+
+A program multiplies each code by each weight that meets it, and reads each weight and each code that it multiplies from
+DRAM. Products with padding are not counted, nor are channels that are proven constant, which the compiler leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import gcd, prod, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ops import Add, DepthwiseConv2D, Linear, MaxPool2D, Window
+from tilewright.graph.ops.linear import Convolution
+from tilewright.graph.rounding import Rounding
+from tilewright.sim.events import Access, Events, Part, Work
+from tilewright.targets.vta.compiler.chain import chains_layers
+from tilewright.targets.vta.compiler.constant import ranges, starts
+from tilewright.targets.vta.compiler.lowered import Bounds
+from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.timing import MODELS
+
+
+class Least(NamedTuple):
+    """What every program does for a node with weights; codes and weights are bytes.
+
+    `lanes` is the most products that one lane of the array can use in a micro-op. `weights` and `read` are the weights
+    and input codes that are multiplied, `written` the codes of the result that must reach DRAM. `source` is the input.
+    """
+
+    products: int
+    lanes: int
+    weights: int
+    source: str
+    read: int
+    written: int
+
+
+def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:
+    """Return events of which every program has at least as many, `cycles` included.
+
+    Nodes of `host` need not run on the machine.
+    """
+    least = _nodes(graph, rounding, not chains_layers(config, rounding))
+    found = [one for name, one in least.items() if name not in host]
+    rows, block = config.batch, config.block
+    micro_ops = sum(-(-one.products // (rows * block * min(block, one.lanes))) for one in found)
+    weights, written = (sum(getattr(one, name) for one in found) for name in ("weights", "written"))
+    sources: dict[str, int] = {}
+    for one in found:  # a tensor that several nodes read may be read once for all of them
+        sources[one.source] = max(one.read, sources.get(one.source, 0))
+    codes, beat = sum(sources.values()), config.bus_bits // 8
+    work = micro_ops * MODELS[timing].intervals(config).gemm
+    a, b, c = config.inp.width, config.wgt.width, config.acc.width
+    macs = Work(f"{a}x{b}+{c}", micro_ops * config.macs_per_cycle, (Part("multiply", sqrt(a * b)), Part("add", c)))
+
+    def access(sram: Sram, reads: int, writes: int) -> Access:
+        return Access(sram.name, sram.depth * sram.tile_bytes, 8 * sram.tile_bytes, reads, writes)
+
+    return Events(
+        (macs,),
+        accesses=(
+            access(config.inp, micro_ops, codes // config.inp.tile_bytes),
+            access(config.wgt, micro_ops, weights // config.wgt.tile_bytes),
+            access(config.acc, micro_ops, micro_ops),
+        ),
+        read_bytes=weights + codes,
+        write_bytes=written,
+        cycles=max(work, -(-(weights + codes) // beat), -(-written // beat)),
+    )
+
+
+@lru_cache(maxsize=64)
+def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, Least]:
+    """Return what every program does, by node with weights; `constants`: channels proven constant may be left out."""
+    known = ranges(graph, rounding) if constants else {}
+    readers: dict[str, list[Site]] = {}
+    for site in graph.sites():
+        for name in site.node.inputs:
+            readers.setdefault(name, []).append(site)
+    return {
+        site.node.name: _least(site, known, readers.get(site.output.name, []), site.output.name in graph.outputs)
+        for site in graph.sites()
+        if isinstance(site.node.op, Linear) and site.input(1).data is not None
+    }
+
+
+def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_output: bool) -> Least:
+    op, x, out, weights = site.node.op, site.input(0), site.output, site.input(1)
+    assert isinstance(op, Linear)
+    window = op.window if isinstance(op, Convolution) else Window()
+    outputs, start = out.shape[-1], starts(site, op)
+    depth = weights.size // prod(window.kernel) // outputs
+    channels = int(start[-1]) + depth  # of a row of a matrix, which may join several pixels
+    varies = _varies(x, known) if x.shape[-1] == channels else np.ones(channels, np.bool_)
+    made, reads = _varies(out, known), np.append(0, np.cumsum(varies))
+    pairs = int((reads[start + depth] - reads[start])[made].sum())  # of an output channel and an input channel
+    if isinstance(op, DepthwiseConv2D):
+        varies = np.isin(np.arange(len(varies)), start[made]) & varies
+    within = readers[0] if len(readers) == 1 and not is_output else None
+    if isinstance(op, Convolution):
+        axes = [_axis(site, window, axis, within) for axis in (0, 1)]
+        met, taps, pixels = (prod(each) for each in zip(*axes, strict=True))
+    else:
+        met, taps, pixels = (rows := x.size // depth), 1, rows
+    reuse = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(window.kernel, window.stride, window.dilation, strict=True))
+    lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
+    joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may go on in the machine
+    reaches = (readers or is_output) and not joined
+    written = out.size // outputs * int(made.sum()) if reaches else 0
+    return Least(met * pairs, lanes, taps * pairs, x.name, pixels * int(varies.sum()), written)
+
+
+def _varies(tensor: Tensor, known: dict[str, Bounds]) -> Array:
+    """Return whether the code of each channel is not proven constant, bool [channels]."""
+    return ~known[tensor.name].constant if tensor.name in known else np.ones(tensor.shape[-1], np.bool_)
+
+
+def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[int, int, int]:
+    """Return the taps inside the image at all outputs along an axis, the taps that ever are, and the pixels read.
+
+    Outputs that a maximum pool, the only reader, does not read do not count.
+    """
+    at = np.arange(site.output.shape[1 + axis])
+    if reader and isinstance(reader.node.op, MaxPool2D):
+        at = np.intersect1d(at, _taps(reader.node.op.window, axis, np.arange(reader.output.shape[1 + axis])))
+    taps = _taps(window, axis, at)
+    inside = (taps >= 0) & (taps < site.input(0).shape[1 + axis])
+    return int(inside.sum()), int(inside.any(axis=0).sum()), len(np.unique(taps[inside]))
+
+
+def _taps(window: Window, axis: int, at: Array) -> Array:
+    """Return the positions along an axis that the taps of a window read for the outputs `at`, int64 [outputs, taps]."""
+    first: Array = at[:, None] * window.stride[axis] - window.padding[2 * axis]
+    return first + np.arange(window.kernel[axis]) * window.dilation[axis]
