@@ -6,7 +6,7 @@ Nothing here depends on a study in progress, so any process that has the models 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -25,7 +25,7 @@ from tilewright.model import load
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_cycles, run, timed, timing_model
 from tilewright.sim.events import Events
-from tilewright.targets.base import Explores, Occupies
+from tilewright.targets.base import Explores, Occupies, Remembers
 
 
 class Model(NamedTuple):
@@ -142,8 +142,11 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str], base: Trial 
     config = machine(subject, point, keys)
     if isinstance(config, Trial):
         return config
+    target = targets.get(subject.target)
+    kept = target.remembering(user_folder() / "plans") if isinstance(target, Remembers) else nullcontext()
     try:
-        found = [_network(subject, model.load(), config) for model in subject.models]
+        with kept:
+            found = [_network(subject, model.load(), config) for model in subject.models]
     except TilewrightError as error:
         return Trial(point, keys, REFUSED, config.digest(), error.reason, seconds=perf_counter() - began)
     names = [model.name for model in subject.models]

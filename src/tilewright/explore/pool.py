@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from itertools import count
 from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from tilewright.array import uncollected
 from tilewright.explore.measure import Subject, measured
 from tilewright.explore.trial import REFUSED, Trial
 
@@ -18,6 +22,11 @@ from tilewright.explore.trial import REFUSED, Trial
 DEATHS = 2
 #: One thread a worker: the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+#: How many machines are measured between two runs of the garbage collector.
+UNCOLLECTED = 64
+_MEASURED = count()
 
 
 class Pool(Protocol):
@@ -43,21 +52,22 @@ class Here:
     workers = 1
 
     def __init__(self, subject: Subject, base: Trial | None) -> None:
-        self._subject, self._base = subject, base
+        self._subject, self._base, self._paused = subject, base, ExitStack()
         self._waiting: deque[tuple[int, Mapping[str, str]]] = deque()
 
     def __enter__(self) -> Self:
+        self._paused.enter_context(uncollected())
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
+        self._paused.close()
 
     def submit(self, point: int, keys: Mapping[str, str]) -> None:
         self._waiting.append((point, keys))
 
     def ended(self) -> Trial:
         point, keys = self._waiting.popleft()
-        return measured(self._subject, point, keys, self._base)
+        return collecting(self._subject, point, keys, self._base)
 
 
 class Processes:
@@ -113,14 +123,25 @@ class Processes:
                     return given_up
 
 
+def collecting(subject: Subject, point: int, keys: Mapping[str, str], base: Trial | None) -> Trial:
+    """Measure a machine, and run the garbage collector now and then, which is off while machines are measured.
+
+    It would scan everything twice for each machine, a tenth of the time.
+    """
+    if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
+        gc.collect()
+    return measured(subject, point, keys, base)
+
+
 _OWN: list[tuple[Subject, Trial | None]] = []
 
 
 def _begin(subject: dict[str, Any], base: dict[str, Any] | None) -> None:
     """Take the subject of a worker process."""
+    gc.disable()
     _OWN[:] = [(Subject.from_json(subject), Trial.from_json(base) if base else None)]
 
 
 def _measure(point: int, keys: dict[str, str]) -> dict[str, Any]:
     subject, base = _OWN[0]
-    return measured(subject, point, keys, base).to_json()
+    return collecting(subject, point, keys, base).to_json()

@@ -6,6 +6,7 @@ The command line tests for an optional protocol by `isinstance`, and refuses a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -196,6 +197,14 @@ class Explores(Protocol):
 
     def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
         """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A target whose compiler can use again what it found for other machines."""
+
+    def remembering(self, folder: Path) -> AbstractContextManager[None]:
+        """Keep what is found during a `with` block in a folder; other processes may use it at the same time."""
 
 
 @runtime_checkable

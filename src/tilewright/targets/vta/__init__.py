@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,11 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
+
+    def remembering(self, folder: Path) -> AbstractContextManager[None]:
+        from tilewright.targets.vta.compiler import scores
+
+        return scores.remembering(folder)
 
     def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
         from tilewright.targets.vta.compiler.lower import lower

@@ -23,7 +23,7 @@ from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
-from tilewright.targets.vta.isa.stream import POP_BITS, PUSH_BITS
+from tilewright.targets.vta.isa.stream import POP_BITS, PUSH_BITS, Stream
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8
@@ -40,16 +40,31 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """An encoded stream of n instructions with their dependency tokens: `code` uint8 [n, 16].
+    """A stream of n instructions with their dependency tokens.
 
     `unit`, `step` and `distinct` int64 [n]: the numbers of each instruction's unit, of its step, and of the instruction
-    in `StreamBuilder.distinct`, which has equal instructions once, without tokens. A NOP belongs to the step after it.
+    in `buffer`, which has equal instructions once, without tokens. A NOP belongs to the step after it. `bits` [4, n]:
+    the token bits, in the order of POP_BITS and PUSH_BITS.
     """
 
-    code: Raw
+    buffer: InstructionBuffer
     unit: Array
     step: Array
     distinct: Array
+    bits: Array
+
+    @property
+    def stream(self) -> Stream:
+        """The decoded instructions."""
+        return self.buffer.stream(self.distinct, self.bits)
+
+    @property
+    def code(self) -> Raw:
+        """The encoded instructions, uint8 [n, 16]. Raises ProgramError if a value does not fit its bit field."""
+        tokens = self.buffer.config.formats.plain.encode(
+            {"opcode": self.bits[0] * 0, **dict(zip((*POP_BITS, *PUSH_BITS), self.bits, strict=True))}
+        )
+        return self.buffer.encode()[self.distinct] | tokens
 
 
 class StreamBuilder:
@@ -102,7 +117,7 @@ class StreamBuilder:
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
     def build(self) -> Built:
-        """Return all instructions with their tokens. Raises ProgramError if a value does not fit its bit field."""
+        """Return all instructions with their tokens."""
         unit, operands = np.array(self._units, np.int64), [*self._known]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -121,12 +136,8 @@ class StreamBuilder:
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
         for bit, ends in enumerate((starts[:-1],) * 2 + (starts[1:] - 1,) * 2):
             bits[bit, ends] = made.bits >> bit & 1
-        tokens = self.config.formats.plain.encode(
-            {"opcode": bits[0] * 0, **dict(zip((*POP_BITS, *PUSH_BITS), bits, strict=True))}
-        )
         lengths = np.diff(starts)
-        code = self.distinct.encode()[distinct] | tokens
-        return Built(code, np.repeat(made.unit, lengths), np.repeat(following, lengths), distinct)
+        return Built(self.distinct, np.repeat(made.unit, lengths), np.repeat(following, lengths), distinct, bits)
 
 
 def _spread(first: Array, size: Array) -> tuple[Array, Array]:

@@ -17,7 +17,8 @@ from tilewright.targets.vta.compiler.layer import Layer, columns_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.residual import with_residual
-from tilewright.targets.vta.compiler.search import best, least, score
+from tilewright.targets.vta.compiler.scores import score
+from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
 
 
@@ -203,9 +204,14 @@ def written(layer: Layer, result: Tensor, batch: int) -> Layout:
     return lies(layer, result.shape[-1], layer.out, layer.out_tiles, columns_of(result.shape), batch)
 
 
-def placed(sites: tuple[Site, ...], context: Context) -> tuple[Lowered, Plan] | str:
-    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them."""
-    lowered = lower_all(sites, context)
+def placed(
+    sites: tuple[Site, ...], context: Context, lowered: Lowered | str | None = None
+) -> tuple[Lowered, Plan] | str:
+    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them.
+
+    `lowered`: the layer, if it is known.
+    """
+    lowered = lowered or lower_all(sites, context)
     if isinstance(lowered, str):
         return lowered
     config, timing = context.config, context.timing
@@ -235,15 +241,16 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
             continue
         if chained and chain.view(site, config.block):
             continue
-        found = placed(sites, context)
-        joined = None if isinstance(found, str) else _joined(chain, sites, found, context)
+        lowered = lower_all(sites, context)
+        joined = _joined(chain, sites, lowered, context) if chain.members else None
+        found = joined or placed(sites, context, lowered)
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first(config.batch)
             chain = Chain()
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
-            chain.add(sites, *(joined or found), batch=config.batch)
+            chain.add(sites, *found, batch=config.batch)
     if chain.members:
         yield chain if chained else chain.stores_first(config.batch)
 
@@ -259,21 +266,32 @@ def _faster(sites: tuple[Site, ...], context: Context) -> bool:
 
 
 def _joined(
-    chain: Chain, sites: tuple[Site, ...], found: tuple[Lowered, Plan], context: Context
+    chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which nodes can be the chain's next member; None if they cannot."""
+    """Return the layer and plan with which nodes, lowered to `lowered`, can be the chain's next member, or None.
+
+    The form of the layer is checked before the search for its plan, and again after it, because that may change it.
+    """
+    for single in (False, True):
+        each = context._replace(single=single)
+        form = lower_all(sites, each) if single else lowered
+        if not isinstance(form, str) and _follows(chain, sites, form.layer, context):
+            found = placed(sites, each, form)
+            if not isinstance(found, str) and _follows(chain, sites, found[0].layer, context):
+                return found
+        if context.known is not None:  # the form does not matter
+            return None
+    return None
+
+
+def _follows(chain: Chain, sites: tuple[Site, ...], layer: Layer, context: Context) -> bool:
+    """Return whether nodes, as the layer `layer`, can be the chain's next member."""
     own = {node.site.output.name for node in chain.nodes}
     if context.known is not None:  # the host finishes each layer
-        return None if own.intersection(name for site in sites for name in site.node.inputs) else found
+        return not own.intersection(name for site in sites for name in site.node.inputs)
     if isinstance(sites[0].node.op, MatMul) and own.intersection(sites[0].node.inputs):
-        return None  # the host lays out both operands
-    for single in (False, True):
-        candidate = placed(sites, context._replace(single=True)) if single else found
-        if isinstance(candidate, str):
-            continue
-        read = operands(sites, candidate[0].layer, context.config.batch)
-        if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
-            continue  # the host adds its residual
-        if all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own):
-            return candidate
-    return None
+        return False  # the host lays out both operands
+    read = operands(sites, layer, context.config.batch)
+    if own.intersection(sites[0].node.inputs).difference(name for name, _ in read):
+        return False  # the host adds its residual
+    return all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in own)

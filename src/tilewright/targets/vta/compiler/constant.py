@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from tilewright.targets.vta.compiler.lowered import (
     held_zero_point,
 )
 
+#: `Kept.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
+_SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
+
 
 class Kept(NamedTuple):
     """The part of a linear layer that the machine computes.
@@ -33,6 +37,7 @@ class Kept(NamedTuple):
     `inputs`, `outputs` int64: the kept channels; None if all. `per_tap` int64 (O, T): the kept sums minus the centred
     sums, for each tap inside the image. `fixed` int64 (O): the centred sums that replace those of constant outputs;
     `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes that the machine holds.
+    `whole`: the tensor of the weights if all are kept, and codes of any value.
     """
 
     w: Array
@@ -44,13 +49,17 @@ class Kept(NamedTuple):
     constant: Array
     low: Array
     high: Array
+    whole: Tensor | None = None
 
     @property
     def sums(self) -> tuple[int, int]:
         """The lowest and the highest sum that the machine computes, over any subset of the taps; 0 lies between."""
-        low, high = (_read(end, self.start, self.w.shape[2]) for end in (self.low, self.high))
-        least, most = sums_of(self.w.astype(np.int64), low, high, padded=True)
-        return int(least.min()), int(most.max())
+        known = _SUMS.setdefault(self.whole, {}) if self.whole else {}
+        if self.w.shape not in known:
+            low, high = (_read(end, self.start, self.w.shape[2]) for end in (self.low, self.high))
+            least, most = sums_of(self.w.astype(np.int64), low, high, padded=True)
+            known[self.w.shape] = int(least.min()), int(most.max())
+        return known[self.w.shape]
 
     def corrected(self, correction: Array) -> Array:
         """Return the correction of the kept sums, int32 [row class, column class, O], with that of constant outputs."""
@@ -86,10 +95,10 @@ def sums_of(w: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Arr
 
     `low` and `high` are broadcast to w. `padded`: taps may lie outside the image, where they add nothing.
     """
-    ends = np.stack([w * low, w * high])
-    least, most = ends.min(axis=0), ends.max(axis=0)
+    ends = w * low, w * high
+    least, most = np.minimum(*ends), np.maximum(*ends)
     if padded:
-        least, most = np.minimum(least, 0), np.maximum(most, 0)
+        least, most = np.minimum(least, 0, out=least), np.maximum(most, 0, out=most)
     return least.sum(axis=(1, 2)), most.sum(axis=(1, 2))
 
 
@@ -158,7 +167,7 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
     if known is None or not full or (x.name not in known and site.output.name not in known):
         end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
         none = np.zeros(outputs, np.int64)
-        return Kept(w, start, None, None, per_tap, none, none > 0, *end)
+        return Kept(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
     codes, made = codes_of(x, known), codes_of(site.output, known)
     fixed = centred_sums(site, w.astype(np.int64), start, known)[0]
     needed, read = ~made.constant, ~codes.constant

@@ -262,7 +262,7 @@ class _Mover:
 
 
 def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> int:
-    return builder.parts.of(memory, region.at(slot), region.at(slot + 1))
+    return builder.parts.of(memory, *region.ends(slot))
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,7 +407,7 @@ def _used(
 
 
 def _slot(memory: Memory, region: Region, slot: int) -> tuple[Memory, int, int]:
-    return memory, region.at(slot), region.at(slot + 1)
+    return memory, *region.ends(slot)
 
 
 def _micro_ops(step: Step, item: Compute, where: Regions, inside: bool) -> bytes:

@@ -93,6 +93,11 @@ class Plan:
     tail: int = 0
 
     @property
+    def cut(self) -> tuple[object, ...]:
+        """All but the layer."""
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "layer")
+
+    @property
     def tapers(self) -> bool:
         """Whether groups are large enough for `head` and `tail` to cut them."""
         return self.layer.pool is None and (self.columns if self._axis else self.rows) > 2
@@ -264,6 +269,15 @@ class Region(NamedTuple):
     def at(self, slot: int) -> int:
         """Return the first tile of a slot."""
         return self.base + min(slot, self.slots) * self.stride + (self.extra if slot > self.slots else 0)
+
+    def ends(self, slot: int) -> tuple[int, int]:
+        """Return the first tile of a slot, and the one after its last."""
+        return self.at(slot), self.at(slot + 1)
+
+    @property
+    def tiles(self) -> list[slice]:
+        """The tiles of each slot, with those of the extra one."""
+        return [slice(*self.ends(slot)) for slot in range(self.slots + 1)]
 
 
 class Regions(NamedTuple):

@@ -5,7 +5,7 @@ The lower bound of the cycles is a formula over arrays, with an entry for each c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -14,30 +14,20 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import combinations, extents, finalists
-from tilewright.sim.order import order
-from tilewright.sim.steps import Footprints, StepTable, Trace
-from tilewright.targets.vta.compiler.emit import Draft, alone
-from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD, Step
+from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.residual import residual_steps
-from tilewright.targets.vta.compiler.sequence import sampled
+from tilewright.targets.vta.compiler.scores import fine, overhead, score
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
-from tilewright.targets.vta.isa.fields import REGIONS
-from tilewright.targets.vta.isa.stream import decode
-from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
-from tilewright.targets.vta.steps.moves import moves
 from tilewright.targets.vta.timing import MODELS, Intervals
 
-CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
+CUT = ("rows", "columns", "outs", "sums")
+CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
-#: Most GEMM micro-ops of a layer for which a longer search pays off, if it stores several byte planes.
-SMALL = 20_000
-#: The same budgets for such layers; OVERHEAD for them; and the number of plans with variants.
-FINE_EFFORT, FINE_REFINING, FINE_OVERHEAD, FINE_REFINED = 4000, 3000, 0.5, 6
+#: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
+FINE_EFFORT, FINE_REFINING, FINE_REFINED = 4000, 3000, 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
 #: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
@@ -48,14 +38,10 @@ REFINED = 2
 CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
-#: Least number of groups timed at the end of a layer; at the start, twice as many.
-FEW = 3
 #: Numbers of slots to try, largest first: of equal bounds, the first is taken.
 INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
 #: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
 MORE_SLOTS = (16, 8)
-#: Empty footprints: times do not depend on where data are.
-NOWHERE = Footprints.of(())
 
 
 def best(layer: Layer, config: Config, timing: str) -> Plan | None:
@@ -70,8 +56,7 @@ def least(layer: Layer, config: Config, timing: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _least(layer: Layer, config: Config, timing: str) -> float:
-    grid = _choices(layer, config)
-    return float(_bounds(layer, config, timing, grid).min(initial=np.inf))
+    return float(_bounded(layer, config, timing)[1].min(initial=np.inf))
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
@@ -81,71 +66,42 @@ def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 @lru_cache(maxsize=1024)
 def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    fine = _fine(layer)
-    effort, refining, refined = (FINE_EFFORT, FINE_REFINING, FINE_REFINED) if fine else (EFFORT, REFINING, REFINED)
+    longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
+    effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
     made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
     variants = [(0.0, variant) for _, plan in made[:refined] for variant in _variants(plan)]
     made += finalists(variants, lambda plan: score(plan, config, timing), refining)
     return tuple(plan for _, plan in sorted(made, key=lambda item: item[0]))
 
 
-def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    """Time a plan; return its score and the number of instructions that were timed.
-
-    The score is cycles plus OVERHEAD per instruction, which prefers the shorter of equally fast programs. Only the
-    first and last of many equal groups are timed.
-    """
-    groups = tuple(plan.groups())
-    first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
-    left_out = max(0, len(groups) - first - last)
-    if left_out < first + last:
-        first, last, left_out = len(groups), 0, 0
-    walk = sampled(plan, groups[:first] + groups[len(groups) - last :], config, timing)
-    made = alone(plan, walk, config)
-    known = trace_of(made, config, timing)
-    ends = np.cumsum(made.instructions)  # by item
-    overhead = _overhead(plan.layer)
-    cycles = known.cycles + overhead * int(ends[-1])
-    if left_out:  # each takes as long as the last of the first groups
-        turn = first // plan.period // 2 * plan.period
-        begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
-        spent = known.end[np.searchsorted(made.item, end)] - known.end[np.searchsorted(made.item, begin)]
-        cycles += left_out * (spent + overhead * (ends[end] - ends[begin])) / turn
-    return cycles, len(made.item)
-
-
-@lru_cache(maxsize=1024)
-def _fine(layer: Layer) -> bool:
-    """Return whether to search long for a layer's plan: a small one, which stores several byte planes."""
-    return layer.planes > 1 and layer.gemm_uops() <= SMALL
-
-
-def _overhead(layer: Layer) -> float:
-    """Return the assumed cycles of an instruction, besides those that are timed.
-
-    The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
-    """
-    return FINE_OVERHEAD if _fine(layer) else OVERHEAD
-
-
 def _variants(plan: Plan) -> Iterator[Plan]:
     """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
-    for head, tail in (FINE_CUTS if _fine(plan.layer) else CUTS) if plan.tapers else ():
+    for head, tail in (FINE_CUTS if fine(plan.layer) else CUTS) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
     """Yield (lower bound, plan) for each cut that fits, lowest bound first, with the best loop order and slots."""
-    grid = _choices(layer, config)
-    bounds = _bounds(layer, config, timing, grid)
-    seen: set[tuple[int, ...]] = set()
-    waiting = (FINE_HANDOVER if _fine(layer) else HANDOVER) * _handovers(layer, grid)
-    for i in np.argsort(bounds + waiting, kind="stable").tolist():
+    grid, bounds = _bounded(layer, config, timing)
+    if not len(bounds):
+        return
+    waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * _handovers(layer, grid)
+    turn = np.argsort(bounds + waiting, kind="stable")
+    cuts = np.ravel_multi_index(
+        [grid[name][turn] for name in CUT] + [grid["channels"][turn] * fine(layer)],
+        [int(grid[name].max()) + 1 for name in CUT] + [2],
+    )
+    for i in turn[np.sort(np.unique(cuts, return_index=True)[1])].tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
-        if (cut := (rows, columns, outs, sums, outside * _fine(layer))) not in seen:
-            seen.add(cut)
-            plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
-            yield float(bounds[i]), plan
+        plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
+        yield float(bounds[i]), plan
+
+
+@lru_cache(maxsize=64)
+def _bounded(layer: Layer, config: Config, timing: str) -> tuple[dict[str, Array], Array]:
+    """Return all candidate plans that fit the buffers (see _choices), and the lower bounds of their scores."""
+    grid = _choices(layer, config)
+    return grid, _bounds(layer, config, timing, grid)
 
 
 def _choices(layer: Layer, config: Config) -> dict[str, Array]:
@@ -160,29 +116,34 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
             tiles = {name: values[wide] for name, values in tiles.items()}
     chunks = 1 if layer.shared else -(-layer.out_tiles // outs.min()) * -(-layer.depth // sums.min())
     wgt = np.unique([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS])[::-1]
+    cuts = combinations(tile=np.arange(len(tiles["rows"])), outs=outs, sums=sums)
+    cuts = {name: values[cuts["tile"]] for name, values in tiles.items()} | {name: cuts[name] for name in CUT[2:]}
+    fits = _fits(layer, config, cuts)  # with one slot in each memory
     every = combinations(
-        tile=np.arange(len(tiles["rows"])),
-        outs=outs,
-        sums=sums,
+        cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),
-        inp=np.array([n for n in MORE_SLOTS * _fine(layer) + INP_SLOTS if n <= config.inp.depth]),
+        inp=np.array([n for n in MORE_SLOTS * fine(layer) + INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in _acc_slots(config, _fine(layer)) if n <= config.acc.depth]),
+        acc=np.array([n for n in _acc_slots(config, fine(layer)) if n <= config.acc.depth]),
     )
-    grid = {name: values[every["tile"]] for name, values in tiles.items()} | every
-    weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
-    carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
-    sets = 1 if layer.kind == "add" else grid["outs"]
-    lifts = int(layer.residual is not None)  # one tile of weights
-    fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum((config.wgt.depth - lifts) // grid["wgt"], LARGEST_SIZE)
-    )
-    fits &= layer.parameters * sets <= parameter_memory(config)[2]
+    grid = {name: values[every["cut"]] for name, values in cuts.items()} | {name: every[name] for name in CHOICES[4:]}
+    fits = _fits(layer, config, grid)
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else both orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most a token
     fits &= grid["acc"] <= config.token_depth  # and so does a store
     return {name: values[fits] for name, values in grid.items()}
+
+
+def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
+    """Return whether the slots of each candidate fit the memories: bool, an entry per candidate."""
+    outs, sums = grid["outs"], grid["sums"]
+    weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
+    sets = 1 if layer.kind == "add" else outs
+    lifts = int(layer.residual is not None)  # one tile of weights
+    room = (config.wgt.depth - lifts) // grid.get("wgt", np.ones(1, np.int64))
+    fits: Array = _fits_image(layer, config, grid, outs if layer.link == "diagonal" else sums, outs)
+    return fits & (weights <= np.minimum(room, LARGEST_SIZE)) & (layer.parameters * sets <= parameter_memory(config)[2])
 
 
 def _acc_slots(config: Config, fine: bool) -> tuple[int, ...]:
@@ -299,7 +260,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     total = np.maximum(total, first + compute / groups + store)
     total = np.where((grid["inp"] == 1) & (inp_loads > 1), np.maximum(total, compute + inp_loads * inp + last), total)
     total = np.where(grid["acc"] == 1, np.maximum(total, first + compute + store), total)
-    return np.asarray(total + _overhead(layer) * instructions, np.float64)
+    return np.asarray(total + overhead(layer) * instructions, np.float64)
 
 
 def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:
@@ -383,54 +344,3 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
         return np.where(few & (layer.kind == "sum"), grid["sums"], 1).astype(np.float64)
     rectangles = np.where(spatial == 1, 9.0, np.where(spatial == 2, 6.0, 4.0))
     return np.minimum(rectangles, layer.taps) * np.where(grid["outs"] < 3, 2.0, 1.0)
-
-
-def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """Return the timing trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
-    stream, line = decode(draft.built.code, config), config.pipeline
-    pops, pushes = line.tokens(stream)
-    kernel, kernels = draft.step, _kernels(draft.steps, config)
-    table = StepTable(
-        units=line.units,
-        queues=line.queues(config.token_depth),
-        spaces=(),
-        unit=draft.built.unit,
-        pops=pops,
-        pushes=pushes,
-        footprint=np.zeros(len(stream), np.int64),
-        footprints=NOWHERE,
-    )
-    moved = moves(stream, config, dict.fromkeys(REGIONS, 0))
-    micro_ops = np.append(kernels.micro_ops, 0)[kernel]
-    program = Elaborated(config, stream, table, kernel, kernels, micro_ops, moved, ())
-    return MODELS[model].trace(program, order(table))
-
-
-def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
-    """Return GEMM and ALU steps as the simulator's `Kernels`, with tile indices relative to the steps' slots."""
-    fields = np.array(list(map(_fields, steps)), np.int64).reshape(-1, len(FIELDS))
-    lists = [np.stack([step.kernel.dst, step.kernel.src, step.kernel.wgt], axis=1) for step in steps]
-    return Kernels(fields, lists, SEMANTICS[config.semantics])
-
-
-def _fields(step: Step) -> tuple[int, ...]:
-    """Return a step as a row of Kernels.fields, in the order of FIELDS."""
-    outer, inner = step.kernel.outer, step.kernel.inner
-    if step.kernel.joined:
-        return (
-            int(step.op is not None),
-            0,
-            1,
-            step.kernel.joined,
-            1,
-            *[0] * 6,
-            int(step.op or 0),
-            int(step.imm is not None),
-            0,
-            0,
-        )
-    loops = (outer.extent, inner.extent, outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)
-    imm = step.factor if step.op == AluOp.REQ else step.imm
-    code = int(step.reset) if step.op is None else int(step.op)
-    operand = (int(step.imm is not None), imm or 0, int((imm or 0) < 0))
-    return (int(step.op is not None), 0, len(step.kernel.dst), *loops, code, *operand)

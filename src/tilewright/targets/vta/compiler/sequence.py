@@ -17,7 +17,7 @@ from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.planes import Pending, Planes
 from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
@@ -105,9 +105,9 @@ class _State:
     """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
     `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
-    `residual`: as `sources`, of the residual. `joined`: the groups, by number, whose residual was added to their sums.
-    `first`: the number of the first group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if
-    it `carries`. `pieces`: by weight slot, the pieces in which its chunk was loaded.
+    `slots`: the tiles of each memory's slots. `residual`: as `sources`, of the residual. `joined`: the groups, by
+    number, whose residual was added to their sums. `first`: the number of the first group. `cleared`: how many tiles of
+    each accumulator slot the layer has cleared, if it `carries`. `pieces`: by weight slot, the pieces of its chunk.
     """
 
     index: int
@@ -119,6 +119,7 @@ class _State:
     planes: Planes
     first: int
     cleared: list[int]
+    slots: dict[str, list[slice]]
     pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
     known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
     sources: list[Array] = field(default_factory=list)
@@ -157,14 +158,18 @@ class Walk:
         With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
         """
         layer, config, line = stage.plan.layer, self._config, self.line
-        held = {name: Held(getattr(where, name).slots) for name in ("inp", "wgt", "par")}
+        regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
+        held = {name: Held(region.slots) for name, region in regions.items()}
+        slots = {
+            name: [slice(*region.ends(slot)) for slot in range(region.slots + 1)] for name, region in regions.items()
+        }
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
         listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
         self._plans.append(stage.plan)
         index, cleared = len(self._plans) - 1, [0] * stage.plan.acc
         planes = Planes(index, stage.plan, self._pending)
-        state = _State(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared)
+        state = _State(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared, slots)
         self.work.extend(planes.opened(where.acc))
         groups = list(groups)
         ahead = line.gemm != line.alu and layer.start != "zero"
@@ -172,7 +177,7 @@ class Walk:
         for group in groups:
             acc, before = (number % stage.plan.acc for number in (self._groups, self._groups - 1))
             self._groups += 1
-            place = where.acc.at(acc), where.acc.at(acc + 1)
+            place = where.acc.ends(acc)
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
                 self.finish()
             self._state = state
@@ -403,8 +408,7 @@ class Walk:
         A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
         work has waited for the group's store.
         """
-        region: Region = getattr(self._state.where, name)
-        free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
+        free = int(self._used[name][self._state.slots[name][slot]].max())
         need = at = len(self.work)
         if group < 0:  # after the first clearing, so that its micro-ops are loaded first
             self.loads.append(Load(max(free, self._cleared[0]), need, self._state.index, item, free))
@@ -415,8 +419,7 @@ class Walk:
         self._loaded.append((name, slot, self.loads[-1]))
 
     def _use(self, name: str, slot: int) -> None:
-        region: Region = getattr(self._state.where, name)
-        self._used[name][region.at(slot) : region.at(slot + 1)] = len(self.work)
+        self._used[name][self._state.slots[name][slot]] = len(self.work)
 
     def _source(self, group: Group, chunk: Chunk) -> int:
         """Return the index of the last group, of other layers, whose results a chunk of inputs reads; -1 for none."""
@@ -456,15 +459,6 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
         walk.layer(stage, where, stage.plan.groups())
-    walk.end()
-    return walk
-
-
-def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) -> Walk:
-    """Return the work and loads of some groups of a single layer, for timing only."""
-    where = Places(config, alone=True).take(plan)
-    walk = Walk(costs_of(config, timing), (where,))
-    walk.layer(Stage(plan), where, groups)
     walk.end()
     return walk
 

@@ -21,7 +21,8 @@ from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft, Names, draft
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.search import ranked, trace_of
+from tilewright.targets.vta.compiler.scores import trace_of
+from tilewright.targets.vta.compiler.search import ranked
 from tilewright.targets.vta.compiler.sequence import Load, Stage, Walk, early, listing, walked
 from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadResidual, LoadWeights
 from tilewright.targets.vta.config import Config
@@ -105,9 +106,9 @@ class _Chain:
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
         """Time a chain with its loads in the order of `early`, then with loads moved ahead; return the faster."""
-        walk = walked(stages, self.config, self.timing)
-        if walk.steps <= FINE:
-            walk = walked(stages, self.config, self.timing, apart=True)
+        walk = walked(stages, self.config, self.timing, apart=True)
+        if walk.steps > FINE:
+            walk = walked(stages, self.config, self.timing)
         found = self._timed(stages, walk, early(walk.loads))
         if not found.waits_much:
             return found

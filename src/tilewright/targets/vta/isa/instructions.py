@@ -18,7 +18,7 @@ from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Link, Uops, encode_uops, groups
+from tilewright.targets.vta.isa.stream import Fields, Link, Stream, Uops, encode_uops, groups
 
 #: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}
@@ -158,6 +158,24 @@ class InstructionBuffer:
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
             code[mine] = layout.encode(dict(zip(layout.by_name, values.T, strict=True)), mine)
         return code
+
+    def stream(self, index: Array, bits: Array) -> Stream:
+        """Return the instructions `index` [n], with the token bits `bits` [4, n] added, as they would be decoded.
+
+        Values that do not fit their fields are not refused here (see `encode`).
+        """
+        opcode = np.array([row[0] for row in self.rows], np.int64)
+        parts: dict[str, Fields] = {}
+        common = np.zeros((COMMON_SIZE, len(opcode)), np.int64)
+        for name, layout, mine in groups(opcode, self.config):
+            values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields)).T
+            common[:, mine] = values[:COMMON_SIZE]
+            columns = np.zeros((len(layout.fields) - COMMON_SIZE, len(opcode)), np.int64)
+            columns[:, mine] = values[COMMON_SIZE:]
+            parts[name] = Fields(zip(list(layout.by_name)[COMMON_SIZE:], columns[:, index], strict=True))
+        pop_prev, pop_next, push_prev, push_next = common[1:, index] | bits
+        tokens = pop_prev, pop_next, push_prev, push_next
+        return Stream(common[0, index], *tokens, parts["mem"], parts["gemm"], parts["alu"])
 
     def _add(self, row: list[int], memory: int = 0) -> int:
         unit = self.pipeline.unit_of(row[0], memory)

@@ -1,0 +1,259 @@
+"""Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
+
+Searches on different machines time the same plans again and again. What a plan's time does not depend on is taken out
+first: memories larger than the plan needs, then, for its instructions, the speed of DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.errors import ConfigError
+from tilewright.program.remembered import Remembered
+from tilewright.sim.order import Order, order
+from tilewright.sim.steps import Footprints, StepTable, Trace
+from tilewright.targets.vta.compiler.emit import Draft, alone
+from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
+from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.sequence import Stage, Walk
+from tilewright.targets.vta.compiler.work import costs_of
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
+from tilewright.targets.vta.isa.fields import REGIONS
+from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
+from tilewright.targets.vta.steps.moves import moves
+from tilewright.targets.vta.timing import MODELS
+
+#: Most GEMM micro-ops of a layer for which a longer search pays off, if it stores several byte planes.
+SMALL = 20_000
+#: OVERHEAD for such layers.
+FINE_OVERHEAD = 0.5
+#: Least number of groups timed at the end of a layer; at the start, twice as many.
+FEW = 3
+#: Empty footprints: times do not depend on where data are.
+NOWHERE = Footprints.of(())
+
+
+@lru_cache(maxsize=1024)
+def fine(layer: Layer) -> bool:
+    """Return whether to search long for a layer's plan: a small one, which stores several byte planes."""
+    return layer.planes > 1 and layer.gemm_uops() <= SMALL
+
+
+def overhead(layer: Layer) -> float:
+    """Return the assumed cycles of an instruction, besides those that are timed.
+
+    The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
+    """
+    return FINE_OVERHEAD if fine(layer) else OVERHEAD
+
+
+def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
+    """Time a plan; return its score and the number of instructions that were timed.
+
+    The score is cycles plus OVERHEAD per instruction, which prefers the shorter of equally fast programs. Only the
+    first and last of many equal groups are timed.
+    """
+    plan = replace(plan, layer=plan.layer.canonical)
+    return _score(plan, smallest(plan, config), timing)
+
+
+class _Sample(NamedTuple):
+    """The instructions of some groups of a plan, ready for the time pass.
+
+    `groups` equal groups are left out. Each takes as long as one of the `turn` groups that end with steps
+    `repeated[0]`.. `repeated[1]`, and has as many instructions as these have on average (`shorter` in all). Each
+    instruction counts as `overhead` cycles more.
+    """
+
+    program: Elaborated
+    relation: Order
+    instructions: int
+    groups: int
+    turn: int
+    repeated: tuple[int, int]
+    shorter: int
+    overhead: float
+
+
+@contextmanager
+def remembering(folder: Path) -> Iterator[None]:
+    """Keep the times of plans in a folder during a `with` block, and use those that are there."""
+    if folder not in _REMEMBERED:
+        _REMEMBERED.clear()
+        _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
+    try:
+        yield
+    finally:
+        _REMEMBERED[folder].flush()
+
+
+#: What is remembered in the folder that was last given to `remembering`.
+_REMEMBERED: dict[Path, Remembered] = {}
+
+
+@lru_cache(maxsize=1 << 16)
+def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
+    """Time a plan on a machine, or return what is remembered of it."""
+    key = f"{_text(plan.layer)} {plan.cut} {_text(config)} {timing}"
+    for known in _REMEMBERED.values():
+        found = known.get(key)
+        if found is None:
+            known.put(key, *(found := _timed(plan, config, timing)))
+        return found
+    return _timed(plan, config, timing)
+
+
+@lru_cache(maxsize=1024)
+def _text(key: Layer | Config) -> str:
+    """Return a text that only equal layers or machines share."""
+    return sha256(repr(key).encode()).hexdigest()
+
+
+def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
+    # One byte plane: the order of instructions does not depend on the DRAM.
+    unclocked = replace(config, LOG_BUS_WIDTH=None, dram_latency=1) if plan.layer.planes == 1 else config
+    return _estimate(_sample(plan, unclocked, timing), config, timing)
+
+
+def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]:
+    """Return the result of `score` for the instructions of a plan."""
+    known = MODELS[timing].trace(replace(sample.program, config=config), sample.relation)
+    cycles = known.cycles + sample.overhead * sample.instructions
+    if sample.groups:
+        begin, end = sample.repeated
+        spent = known.end[end] - known.end[begin] + sample.overhead * sample.shorter
+        cycles += sample.groups * spent / sample.turn
+    return float(cycles), len(sample.program.stream)
+
+
+@lru_cache(maxsize=1024)
+def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
+    """Return the instructions of a plan's first groups, and of its last if many equal ones lie between."""
+    groups = tuple(plan.groups())
+    first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
+    left_out = max(0, len(groups) - first - last)
+    if left_out < first + last:
+        first, last, left_out = len(groups), 0, 0
+    walk = Walk(costs_of(config, timing), (where := Places(config, alone=True).take(plan),))
+    walk.layer(Stage(plan), where, groups[:first] + groups[len(groups) - last :])
+    walk.end()
+    made = alone(plan, walk, config)
+    program, ends = _elaborated(made, config), np.cumsum(made.instructions)  # by item
+    turn, steps, shorter = 1, (0, 0), 0
+    if left_out:
+        turn = first // plan.period // 2 * plan.period
+        begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
+        steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
+        shorter = int(ends[end] - ends[begin])
+    relation, each = order(program.table), overhead(plan.layer)
+    return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, each)
+
+
+def smallest(plan: Plan, config: Config) -> Config:
+    """Return the machine with the smallest memories in which a plan has as many slots.
+
+    A plan of one byte plane takes exactly as long there. One of several may take a few cycles more or less, because
+    lists of micro-ops that are equal by chance are loaded once.
+    """
+    needs, places = plan.needs(), Places(config, alone=True).take(plan)
+    residual = int(plan.layer.residual is not None)
+    least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
+    inp, wgt = (
+        max(least, (place.slots * need + extra - 1).bit_length())
+        for place, need, extra in (
+            (places.inp, needs.inp, needs.residual),
+            (places.wgt, needs.wgt, residual),
+        )
+    )
+    for acc in range((plan.acc * needs.acc - 1).bit_length(), config.index_bits.acc):
+        other = _resized(config, inp, wgt, acc)
+        if (
+            other
+            and accumulator_tiles(other, plan.layer) // plan.acc >= needs.acc
+            and parameter_memory(other)[2] >= needs.par
+            and Places(other, alone=True).take(plan).par.slots == places.par.slots
+        ):
+            return other
+    return _resized(config, inp, wgt, config.index_bits.acc) or config
+
+
+@lru_cache(maxsize=4096)
+def _resized(config: Config, inp: int, wgt: int, acc: int) -> Config | None:
+    """Return the machine with memories of 2^`inp`, 2^`wgt` and 2^`acc` tiles; None if it is illegal."""
+    bits = config.index_bits
+    try:
+        return replace(
+            config,
+            LOG_INP_BUFF_SIZE=config.LOG_INP_BUFF_SIZE + inp - bits.inp,
+            LOG_WGT_BUFF_SIZE=config.LOG_WGT_BUFF_SIZE + wgt - bits.wgt,
+            LOG_ACC_BUFF_SIZE=config.LOG_ACC_BUFF_SIZE + acc - bits.acc,
+        )
+    except ConfigError:
+        return None
+
+
+def trace_of(draft: Draft, config: Config, model: str) -> Trace:
+    """Return the timing trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
+    program = _elaborated(draft, config)
+    return MODELS[model].trace(program, order(program.table))
+
+
+def _elaborated(draft: Draft, config: Config) -> Elaborated:
+    """Return a draft as the steps that the time pass takes."""
+    stream, line = draft.built.stream, config.pipeline
+    pops, pushes = line.tokens(stream)
+    kernel, kernels = draft.step, _kernels(draft.steps, config)
+    table = StepTable(
+        units=line.units,
+        queues=line.queues(config.token_depth),
+        spaces=(),
+        unit=draft.built.unit,
+        pops=pops,
+        pushes=pushes,
+        footprint=np.zeros(len(stream), np.int64),
+        footprints=NOWHERE,
+    )
+    moved = moves(stream, config, dict.fromkeys(REGIONS, 0))
+    micro_ops = np.append(kernels.micro_ops, 0)[kernel]
+    return Elaborated(config, stream, table, kernel, kernels, micro_ops, moved, ())
+
+
+def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
+    """Return GEMM and ALU steps as the simulator's `Kernels`, with tile indices relative to the steps' slots."""
+    fields = np.array(list(map(_fields, steps)), np.int64).reshape(-1, len(FIELDS))
+    lists = [np.stack([step.kernel.dst, step.kernel.src, step.kernel.wgt], axis=1) for step in steps]
+    return Kernels(fields, lists, SEMANTICS[config.semantics])
+
+
+def _fields(step: Step) -> tuple[int, ...]:
+    """Return a step as a row of Kernels.fields, in the order of FIELDS."""
+    outer, inner = step.kernel.outer, step.kernel.inner
+    if step.kernel.joined:
+        return (
+            int(step.op is not None),
+            0,
+            1,
+            step.kernel.joined,
+            1,
+            *[0] * 6,
+            int(step.op or 0),
+            int(step.imm is not None),
+            0,
+            0,
+        )
+    loops = (outer.extent, inner.extent, outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)
+    imm = step.factor if step.op == AluOp.REQ else step.imm
+    code = int(step.reset) if step.op is None else int(step.op)
+    operand = (int(step.imm is not None), imm or 0, int((imm or 0) < 0))
+    return (int(step.op is not None), 0, len(step.kernel.dst), *loops, code, *operand)
