@@ -51,6 +51,15 @@ def test_a_layer_that_waits_for_its_input_is_not_optimal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_one_cycle_of_waiting_is_too_much(name: str) -> None:
+    waits = {}
+    for before in range(1, 140):
+        records = [INPUT, gemm(before), gemm(200, pop_prev=1), gemm(70), FINISH]
+        waits[int(traced(records, config_of(), name).wait[2])] = bool(marks(records, [1, 0, 1, 2, 2], name)[1])
+    assert waits[0] and not waits[1] and sum(waits.values()) == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_whole_launch_is_optimal_with_its_first_instruction_and_its_last_store(name: str) -> None:
     whole = [gemm(50, push_next=1), STORE, {**FINISH, "pop_next": 1}]
     (argument,) = marks(whole, [0, 0, 0], name)
