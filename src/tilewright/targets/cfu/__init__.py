@@ -41,7 +41,8 @@ class CfuSystem(given.Machine[Config]):
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         own = self.own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
+        system = {key: count for key, count in bill.bill(own).items() if not key.startswith("cfu_")}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **system}
 
     def header(self, config: base.Config) -> str:
         from .compiler import firmware

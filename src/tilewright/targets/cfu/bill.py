@@ -54,7 +54,8 @@ def bill(config: Config) -> dict[str, float]:
     `cfu_lut`, `cfu_ff`: what the CFU takes of the system; without extensions, LUTs and flip-flops are estimates.
     """
     names, buffers = config.extension_names, rams(config)
-    cfu_bram = sum(ram.halves for ram in buffers) / 2
+    halves = sum(ram.halves for ram in buffers)
+    cfu_bram = halves / 2 if halves % 2 else halves // 2
     if names:  # image memory, and channel tables of 256 x 70 bits
         cfu_bram += IMAGE_BYTES // BLOCK + 1
     if "add" in names and "im2col" not in names:

@@ -113,4 +113,4 @@ def test_the_bills_are_those_of_the_page() -> None:
 
 def test_targets_tells_the_bill() -> None:
     told = get("cfu").describe(Config())
-    assert (told["bram36"], told["cfu_dsp"], told["products_in_logic"]) == (91, 236, 24)
+    assert (told["bram36"], told["dsp_beside_array"], told["products_in_logic"]) == (91, 8, 24)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Elaboratable, Module, Signal, Value, signed
+from amaranth.hdl import Array, Elaboratable, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -49,6 +49,61 @@ class ProcessingElement(wiring.Component):
         return m
 
 
+class ArrayRow(wiring.Component):
+    """A row of n processing elements: values of A pass from left to right, values of B from `top` to `down`.
+
+    `clear` has a bit for each element. The last `in_logic` elements have no multiplier block. Lane 0 is in the low
+    bits.
+    """
+
+    def __init__(self, lanes: int, in_logic: int = 0) -> None:
+        self.lanes, self.in_logic = lanes, in_logic
+        super().__init__(
+            {
+                "left": In(signed(LEFT_BITS)),
+                "top": In(lanes * TOP_BITS),
+                "clear": In(lanes),
+                "down": Out(lanes * TOP_BITS),
+                "sums": Out(lanes * SUM_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, left = Module(), self.left
+        for lane in range(self.lanes):
+            in_logic = lane >= self.lanes - self.in_logic
+            element = ProcessingElement(in_logic)
+            m.submodules[f"element_{lane}"] = part(element, f"ProcessingElement{'InLogic' if in_logic else ''}")
+            m.d.comb += [
+                element.left.eq(left),
+                element.top.eq(self.top.word_select(lane, TOP_BITS)),
+                element.clear.eq(self.clear[lane]),
+                self.down.word_select(lane, TOP_BITS).eq(element.down),
+                self.sums.word_select(lane, SUM_BITS).eq(element.sum),
+            ]
+            left = element.right
+        return m
+
+
+class Skew(wiring.Component):
+    """Delays lane r of `values` by r cycles. Values have `bits` bits, lane 0 in the low ones."""
+
+    def __init__(self, lanes: int, bits: int) -> None:
+        self.lanes, self.bits = lanes, bits
+        super().__init__({"values": In(lanes * bits), "skewed": Out(lanes * bits)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        for lane in range(self.lanes):
+            value = self.values.word_select(lane, self.bits)
+            for cycle in range(lane):
+                later = Signal(self.bits, name=f"lane{lane}_after_{cycle + 1}")
+                m.d.sync += later.eq(value)
+                value = later
+            m.d.comb += self.skewed.word_select(lane, self.bits).eq(value)
+        return m
+
+
 class SystolicArray(wiring.Component):
     """An n x n array of processing elements; each keeps its sum in place (output stationary).
 
@@ -71,33 +126,22 @@ class SystolicArray(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, lanes = Module(), self.lanes
-        clear = [self.clear, *_delayed(m, self.clear, 2 * lanes - 2, "clear")]
-        lefts, tops = _skewed(m, self.left, lanes, "left"), _skewed(m, self.top, lanes, "top")
-        rows = []
-        for row in range(lanes):
-            sums, left = [], lefts[row]
-            for column in range(lanes):
-                in_logic = row * lanes + column >= lanes * lanes - self.in_logic
-                element = ProcessingElement(in_logic)
-                kind = "ProcessingElementInLogic" if in_logic else "ProcessingElement"
-                m.submodules[f"element_{row}_{column}"] = part(element, kind)
-                m.d.comb += [element.left.eq(left), element.top.eq(tops[column]), element.clear.eq(clear[row + column])]
-                left, tops[column] = element.right, element.down
-                sums.append(element.sum)
-            rows.append(Cat(sums))
-        m.d.comb += self.sums.eq(Array(rows)[self.row])
+        left, top = Skew(lanes, LEFT_BITS), Skew(lanes, TOP_BITS)
+        m.submodules.skew_left, m.submodules.skew_top = part(left, "SkewLeft"), part(top, "SkewTop")
+        clear = Signal(2 * lanes - 1)  # bit d: `clear` d cycles ago, for the elements of diagonal d
+        m.d.sync += clear[1:].eq(clear)
+        m.d.comb += [left.values.eq(self.left), top.values.eq(self.top), clear[0].eq(self.clear)]
+        down, sums = top.skewed, []
+        for number in range(lanes):
+            in_logic = min(max(self.in_logic - (lanes - 1 - number) * lanes, 0), lanes)
+            row = ArrayRow(lanes, in_logic)
+            m.submodules[f"row_{number}"] = part(row, f"ArrayRow{in_logic}InLogic" if in_logic else "ArrayRow")
+            m.d.comb += [
+                row.left.eq(left.skewed.word_select(number, LEFT_BITS)),
+                row.top.eq(down),
+                row.clear.eq(clear[number : number + lanes]),
+            ]
+            down = row.down
+            sums.append(row.sums)
+        m.d.comb += self.sums.eq(Array(sums)[self.row])
         return m
-
-
-def _skewed(m: Module, values: Value, lanes: int, name: str) -> list[Value]:
-    """Return the lanes of `values`, lane r later by r cycles."""
-    entering = [values.word_select(lane, len(values) // lanes) for lane in range(lanes)]
-    return [[value, *_delayed(m, value, lane, f"{name}{lane}")][-1] for lane, value in enumerate(entering)]
-
-
-def _delayed(m: Module, value: Value, cycles: int, name: str) -> list[Signal]:
-    """Return `value` later by 1 .. `cycles` cycles."""
-    found = [Signal(len(value), name=f"{name}_after_{cycle + 1}") for cycle in range(cycles)]
-    for before, after in zip([value, *found], found, strict=False):
-        m.d.sync += after.eq(before)
-    return found
