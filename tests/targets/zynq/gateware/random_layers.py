@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.targets.zynq.cases import Case, case
+from tilewright.array import Array
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 from tilewright.targets.zynq.timing import walk
@@ -28,7 +29,7 @@ def random_case(seed: int, config: Config) -> Case:
         changes["bias"] = rng.integers(-(2**31), 2**31, len(made.bias)).astype(np.int32)
     if rng.random() < 0.2:
         changes["weights"] = np.full_like(made.weights, made.weights.max(initial=0))
-    factor = made.factor * 2.0 ** rng.integers(-9, 3)
+    factor: Array = made.factor * 2.0 ** rng.integers(-9, 3)
     if made.layer.channels and made.layer.rule == "pow2":
         factor = 2.0 ** np.round(np.log2(factor))
     return replace(made, factor=factor, **changes)
