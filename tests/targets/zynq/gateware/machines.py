@@ -22,6 +22,8 @@ MACHINES: dict[str, dict[str, str | int]] = {
     "pipelined": {"control": "pipelined", "layout": "chw"},
     "pipelined, behind": {"control": "pipelined", "write_behind": 1},
     "pipelined, behind, by 16": {"control": "pipelined", "write_behind": 1, "layout": "chw", "fc_lanes": 16},
+    "two frames": {"frames": 2},
+    "two frames, behind, by 16": {"frames": 2, "write_behind": 1, "control": "pruned", "fc_lanes": 16},
 }
 
 

@@ -23,11 +23,13 @@ ADDRESS = 29
 class Operand(wiring.Signature):
     """The word that a lane takes. If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum.
 
-    `needed`: its block must be in the store, even if the lane does not use the word.
+    `needed`: its block must be in the store, even if the lane does not use the word. `more`: the iteration that begins
+    with this lane also reads the next block. `kept`: all blocks fit the store, and stay there.
     """
 
     def __init__(self, block_bits: int, offset_bits: int) -> None:
-        super().__init__({"used": Out(1), "needed": Out(1), "block": Out(block_bits), "offset": Out(offset_bits)})
+        flags = {name: Out(1) for name in ("used", "needed", "more", "kept")}
+        super().__init__({**flags, "block": Out(block_bits), "offset": Out(offset_bits)})
 
 
 def field(name: str) -> Any:
@@ -84,8 +86,15 @@ class FcLoader(Walker):
             self.last.eq(self.column == self.l - 1),
             self.short.eq(self.r - k < config.fc_lanes),
         ]
-        self.places(m, self.data, k, config.data_bits)
+        self.places(m, self.data, Mux(k == self.r, 0, k), config.data_bits)  # the next column begins with word 0
         self.places(m, self.weight, weight, config.weight_bits)
+        rest = Signal(range(LANES))  # the iteration's lanes after the first
+        m.d.comb += [
+            rest.eq(Mux(self.short, self.r - k, config.fc_lanes) - 1),
+            self.data.more.eq((k + rest) >> config.data_bits != self.data.block),
+            self.weight.more.eq((weight + rest) >> config.weight_bits != self.weight.block),
+            self.data.kept.eq(self.r <= config.frames * config.block_words("data")),
+        ]
         with m.If(self.start):
             m.d.sync += [k.eq(0), lane.eq(0), weight.eq(0), self.column.eq(0)]
         with m.Else():
