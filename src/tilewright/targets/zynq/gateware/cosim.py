@@ -24,7 +24,7 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import uses
+from tilewright.targets.zynq.timing.walk import kernels_per_block, uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
@@ -243,7 +243,14 @@ def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
 
 
 def in_order(layer: Layer, codes: Array) -> Array:
-    """Return a sample's results (as values.machine gives them) in the order of writing, uint8: channel by channel."""
+    """Return a sample's results (as values.machine gives them) in the order of writing, uint8.
+
+    That is channel by channel; with oc_blocking, position by position for the channels of each weight block.
+    """
+    if layer.conv and layer.config.oc_blocking:
+        each, planes = kernels_per_block(layer), codes.reshape(-1, layer["oc"])
+        parts = [planes[:, first : first + each].ravel() for first in range(0, layer["oc"], each)]
+        return np.concatenate(parts).view(np.uint8)
     channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
     return np.ascontiguousarray(codes.reshape(-1, channels).T).ravel().view(np.uint8)
 
