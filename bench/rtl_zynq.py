@@ -4,7 +4,7 @@
 
 Layers are small, with blocks of 512 words, so that all pages of the document's engine are served many times; some are
 random. In some cases pages take random additional cycles, and the engine is held at random cycles. `--full` adds pools
-and FC3 of VGG16 at full size, and a convolution of its depth: all convolutions take the document's engine hours.
+and FC3 of VGG16 at full size, and a convolution of its depth: the document's engine takes hours for all of VGG16's.
 
 rtl:      one layer: a new instance, its pages, the run. The gateware is compiled beforehand.
 machine:  the same layer in the simulator: all values, the cycles and the trace.

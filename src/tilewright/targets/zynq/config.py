@@ -132,7 +132,7 @@ class Config(MachineConfig):
         return {
             "compute unit (DSP48)": self.unit_dsp,
             "requantisation (DSP48)": 0 if self.logic else REQUANTISATION,
-            "addresses (DSP48)": 0 if self.logic else ADDRESSES[self.layout],
+            "addresses (DSP48)": 0 if self.logic else ADDRESSES[self.layout] + 2 * self.resident,
             **{f"{store} store (BRAM36)": n for store, n in stores.items()},
             "requantisation factors (BRAM36)": FACTOR_BRAM,
         }
@@ -145,7 +145,7 @@ class Config(MachineConfig):
     @property
     def logic(self) -> bool:
         """Whether multipliers outside the compute unit are made of logic."""
-        return self.unit_dsp + REQUANTISATION + ADDRESSES[self.layout] > self.dsp_budget
+        return self.unit_dsp + REQUANTISATION + ADDRESSES[self.layout] + 2 * self.resident > self.dsp_budget
 
     @property
     def dsp(self) -> int:

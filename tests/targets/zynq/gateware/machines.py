@@ -22,6 +22,11 @@ MACHINES: dict[str, dict[str, str | int]] = {
     "pipelined": {"control": "pipelined", "layout": "chw"},
     "pipelined, behind": {"control": "pipelined", "write_behind": 1},
     "pipelined, behind, by 16": {"control": "pipelined", "write_behind": 1, "layout": "chw", "fc_lanes": 16},
+    "two frames": {"frames": 2},
+    "one sweep": {"oc_blocking": 1, "bias_bits": 4, "weight_bits": 11},
+    "two frames, resident": {"frames": 2, "resident": 1, "control": "pipelined"},
+    "two frames, one sweep": {"frames": 2, "oc_blocking": 1, "write_behind": 1, "bias_bits": 4, "control": "pipelined"},
+    "two frames, behind, by 16": {"frames": 2, "write_behind": 1, "control": "pruned", "fc_lanes": 16},
 }
 
 

@@ -41,7 +41,7 @@ def test_what_cannot_be_built_says_so(capsys: Capture, tmp_path: Path) -> None:
     assert main(["rtl", "zynq", "-c", "fast", "-o", str(tmp_path / "rtl")]) != 0
     assert "banked=1 has no gateware" in capsys.readouterr().err
     assert not (tmp_path / "rtl").exists()
-    with pytest.raises(ConfigError, match="frames=2 has no gateware"):
+    with pytest.raises(ConfigError, match="frames=2 has no design for a board"):
         board_files(Config(frames=2, weight_bits=16, result_bits=16))
 
 

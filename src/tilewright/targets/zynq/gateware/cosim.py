@@ -24,7 +24,7 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import uses
+from tilewright.targets.zynq.timing.walk import kernels_per_block, uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
@@ -43,7 +43,10 @@ class Wave(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A page service: the number of the store, the block, and how many cycles the engine had worked before it."""
+    """A page service: the number of the store, the block, and when it began.
+
+    `at` counts the cycles that the engine had worked before; with two frames, all cycles.
+    """
 
     store: int
     block: int
@@ -52,11 +55,14 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """A layer on the RTL: results in the order of writing, uint8 [outputs]; its cycles; its page services in order."""
+    """A layer on the RTL: results in the order of writing, uint8 [outputs]; its cycles; its page services in order.
+
+    `engine`: cycles without waits, or None with two frames.
+    """
 
     results: Array
     cycles: int
-    engine: int
+    engine: int | None
     served: list[Served]
 
 
@@ -91,7 +97,34 @@ def run(
     model["start"] = 1
     model.step()
     model["start"] = 0
-    return _serve(model, layer, blocks, first, disturb)
+    return (_serve if config.frames == 1 else _load_ahead)(model, layer, blocks, first, disturb)
+
+
+def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, disturb: int) -> RtlRun:
+    """Be the PS of an engine with two frames: move blocks in the simulator's order, each when the engine is ready."""
+    rng, config = np.random.default_rng(disturb), layer.config
+    results, served = dict[int, Array](), list[Served]()
+    numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
+    limit = 2 * service.schedule(layer, paged=False).engine + 1000
+    for number in service.schedule(layer).service.cause.tolist():
+        if number == service.RELAYOUT:
+            continue
+        model["job"] = number
+        model.step(int(rng.integers(0, 40)) if disturb else 0)
+        model.run_until("ready", limit)
+        block, began = next(numbers[number]), model.cycle
+        if number == RESULT:
+            results[block] = _read(model, config)
+        else:
+            _write(model, config, number, blocks[STORES[number]][block])
+        model.step(began + config.transfer(STORES[number]) - 1 - model.cycle)
+        model["done"] = 1
+        model.step()
+        model["done"] = 0
+        served.append(Served(number, block, began - first))
+    model.run_until("idle", limit)
+    left = np.concatenate([results[index] for index in range(len(results))])
+    return RtlRun(left[: layer.outputs], model.cycle - first, None, served)
 
 
 def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, disturb: int) -> RtlRun:
@@ -200,8 +233,9 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int
 def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
     """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
     found = service.schedule(layer)
-    told, cycles = _services(layer, found, ran), ran.cycles + layer.config.relayout * layer.outputs
-    if ran.engine != found.engine:
+    told = _services(layer, found, ran) if layer.config.frames == 1 or not disturb else []
+    cycles = ran.cycles + layer.config.relayout * layer.outputs
+    if ran.engine is not None and ran.engine != found.engine:
         told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
     if not disturb and cycles != found.cycles:
         told.append((ran.cycles, f"{cycles} cycles on the RTL, {found.cycles} in the simulator"))
@@ -209,7 +243,14 @@ def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
 
 
 def in_order(layer: Layer, codes: Array) -> Array:
-    """Return a sample's results (as values.machine gives them) in the order of writing, uint8: channel by channel."""
+    """Return a sample's results (as values.machine gives them) in the order of writing, uint8.
+
+    That is channel by channel; with oc_blocking, position by position for the channels of each weight block.
+    """
+    if layer.conv and layer.config.oc_blocking:
+        each, planes = kernels_per_block(layer), codes.reshape(-1, layer["oc"])
+        parts = [planes[:, first : first + each].ravel() for first in range(0, layer["oc"], each)]
+        return np.concatenate(parts).view(np.uint8)
     channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
     return np.ascontiguousarray(codes.reshape(-1, channels).T).ravel().view(np.uint8)
 
@@ -226,7 +267,8 @@ def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[
     if told or (layer.conv and layer.config.layout != "rows"):  # then the simulator only counts services
         return told
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
-    waits = zip(found.service.cause.tolist(), found.waits.at.tolist(), strict=True)
+    began = found.waits.at if layer.config.frames == 1 else found.service.start
+    waits = zip(found.service.cause.tolist(), began.tolist(), strict=True)
     modelled = [Served(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
     seen = sorted((one._replace(at=_begin(layer, one)) for one in ran.served), key=_order)
     for index, (got, wanted) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
@@ -241,12 +283,12 @@ def _order(served: Served) -> tuple[int, bool, int]:
 
 
 def _text(served: Served) -> str:
-    return f"{STORES[served.store]} block {served.block} after {served.at} engine cycles"
+    return f"{STORES[served.store]} block {served.block} at {served.at} cycles"
 
 
 def _begin(layer: Layer, served: Served) -> int:
     """Return the engine cycle at which the simulator requests the page of a request: when its iteration begins."""
-    if layer.kind != Kind.FC or served.store == RESULT:
+    if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
     step = layer.config.iteration(fc=True)
     column = layer.depth * step + (0 if layer.config.write_behind else 1)

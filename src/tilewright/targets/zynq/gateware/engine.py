@@ -17,7 +17,7 @@ from tilewright.hdl.rescale import after
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import ConvLoader, FcLoader, field
-from tilewright.targets.zynq.gateware.paging import Paging
+from tilewright.targets.zynq.gateware.paging import Ahead, Paging
 from tilewright.targets.zynq.gateware.pool import Pool
 from tilewright.targets.zynq.gateware.results import Results
 from tilewright.targets.zynq.gateware.states import Stage, States, Step
@@ -33,10 +33,12 @@ class Engine(wiring.Component):
     """The engine behind its registers. `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
 
     `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is set.
-    The PS pulses `done` after that. `hold` stops the engine too. `idle`: no layer runs. The PS's port moves one beat of
-    store number `page_store` per cycle: `page_write` writes `page_data`; `page_result` is the beat of the result store
-    that was addressed in the cycle before. `factor_write` sets a word of the requantisation factors (results.py).
-    `interrupt`: the engine waits or is idle. `moves`, `stage`, `step`, `lane` show what the engine does.
+    The PS pulses `done` after that. With two frames, the PS sets `job` and waits for `ready` instead (paging.Ahead).
+    `hold` stops the engine too. `idle`: no layer runs. `interrupt`: the engine waits (is ready) or is idle.
+
+    The PS's port moves one beat of store number `page_store` per cycle: `page_write` writes `page_data`; `page_result`
+    is the beat of the result store that was addressed in the cycle before. `factor_write` sets a word of the
+    requantisation factors (results.py). `moves`, `stage`, `step`, `lane` show what the engine does.
     """
 
     def __init__(self, config: Config) -> None:
@@ -49,6 +51,8 @@ class Engine(wiring.Component):
                 **{name: In(1) for name in ("start", "hold", "done", "page_write", "factor_write")},
                 **{name: Out(1) for name in ("waiting", "write", "idle", "moves", "interrupt")},
                 "store": Out(2),
+                "job": In(2),
+                "ready": Out(1),
                 "block": Out(config.block_bits),
                 "page_store": In(2),
                 "page_address": In(range(max(2, lines))),
@@ -71,7 +75,8 @@ class Engine(wiring.Component):
         m.submodules.pool = pool = Pool(config)
         m.submodules.unit = unit = ComputeUnit()
         m.submodules.results = results = Results(config, self.beat)
-        m.submodules.paging = paging = Paging(config)
+        ahead = config.frames > 1
+        m.submodules.paging = paging = Ahead() if ahead else Paging(config)
         for part in (conv, fc, pool, results):
             own = [name for name in part.signature.members if name in fields]
             m.d.comb += [part.start.eq(self.start), *(getattr(part, name).eq(fields[name]) for name in own)]
@@ -79,7 +84,7 @@ class Engine(wiring.Component):
             steps = ("next_lane", "next_iteration", "next_sum")
             m.d.comb += [getattr(loader, name).eq(getattr(states, name) & mine) for name in steps]
         m.d.comb += [
-            self.interrupt.eq(self.waiting | self.idle),
+            self.interrupt.eq((self.ready if ahead else self.waiting) | self.idle),
             self.moves.eq(~paging.stalls & ~self.hold & ~self.idle),
             self.idle.eq((states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed),
             *(getattr(self, name).eq(getattr(states, name)) for name in ("stage", "step", "lane")),
@@ -90,7 +95,7 @@ class Engine(wiring.Component):
             states.last.eq(Mux(states.is_fc, fc.last, conv.last)),
             states.short.eq(fc.short),
             states.pool_last.eq(pool.last),
-            states.flushed.eq(~results.full),
+            states.flushed.eq(~results.leaves),
         ]
         # Operands: each store is read at the place that the current loader gives.
         stores = self._stores(m, paging)
@@ -99,7 +104,7 @@ class Engine(wiring.Component):
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
             read, chosen = stores[name].read, dict[str, Any]()
-            for place in ("block", "offset", "used", "needed"):
+            for place in ("block", "offset", "used", "needed", "more", "kept"):
                 chosen[place] = Mux(
                     states.is_fc, getattr(getattr(fc, name), place), getattr(getattr(conv, name), place)
                 )
@@ -109,12 +114,18 @@ class Engine(wiring.Component):
             m.d.comb += [read.block.eq(chosen["block"]), read.offset.eq(chosen["offset"])]
             m.d.comb += read.en.eq(asks & chosen["needed"])
             m.d.sync += is_used.eq(chosen["used"])
+            if ahead:
+                m.d.comb += [stores[name].more.eq(chosen["more"]), stores[name].kept.eq(chosen["kept"])]
+                ended = states.is_fc & (states.step == Step.WRITE)
+                m.d.comb += stores[name].begins.eq((states.step == Step.REQUEST) | states.elements | ended)
         bias = stores["bias"].read
         m.d.comb += [
             bias.en.eq(states.requests & states.first),
             bias.block.eq(column >> config.bias_bits),
             bias.offset.eq(column),
         ]
+        if ahead:
+            m.d.comb += stores["bias"].begins.eq(bias.en)
         # They arrive a cycle later, in the unit's lanes with their zero points subtracted, or in the pool.
         for name, letter in (("data", "x"), ("weight", "w")):
             read = stores[name].read
@@ -146,9 +157,21 @@ class Engine(wiring.Component):
                 getattr(results, f"factor_{name}").eq(getattr(self, f"factor_{name}"))
                 for name in ("address", "data", "write")
             ),
+            paging.done.eq(self.done),
+        ]
+        if isinstance(paging, Ahead):
+            # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
+            begins = states.requests & states.first | states.elements & pool.gives
+            m.d.comb += [
+                paging.result_miss.eq(results.full & begins),
+                paging.result_ready.eq(results.leaves),
+                paging.job.eq(self.job),
+                self.ready.eq(paging.ready),
+            ]
+            return m
+        m.d.comb += [
             paging.result_miss.eq(results.full),
             paging.result_block.eq(results.block),
-            paging.done.eq(self.done),
             paging.hold.eq(self.hold),
             *(getattr(self, name).eq(getattr(paging, name)) for name in ("waiting", "store", "block", "write")),
         ]
@@ -163,21 +186,23 @@ class Engine(wiring.Component):
             m.d.comb += found[spec.name].eq(self.descriptor[at : at + spec.width])
         return found
 
-    def _stores(self, m: Module, paging: Paging) -> dict[str, OperandStore]:
+    def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, OperandStore]:
         """Add the stores that the PS fills, connected to its port and to the page requests."""
         config, stores = self.config, dict[str, OperandStore]()
         for name, width in OPERANDS.items():
             bits = int(getattr(config, f"{name}_bits"))
-            m.submodules[f"{name}_store"] = stores[name] = store = OperandStore(
-                bits, width, config.block_bits, self.beat
-            )
+            store = OperandStore(bits, width, config.block_bits, self.beat, config.frames)
+            m.submodules[f"{name}_store"] = stores[name] = store
             m.d.comb += [
                 store.address.eq(self.page_address),
                 store.data.eq(self.page_data),
                 store.write.eq(self.page_write & (self.page_store == STORES.index(name))),
                 store.arrived.eq(getattr(paging, f"{name}_done")),
-                store.forget.eq(self.start),
+                store.start.eq(self.start),
                 getattr(paging, f"{name}_miss").eq(store.read.miss),
-                getattr(paging, f"{name}_block").eq(store.read.block),
             ]
+            if isinstance(paging, Ahead):
+                m.d.comb += [store.moves.eq(self.moves), getattr(paging, f"{name}_ready").eq(store.ready)]
+            else:
+                m.d.comb += getattr(paging, f"{name}_block").eq(store.read.block)
         return stores

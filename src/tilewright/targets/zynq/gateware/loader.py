@@ -23,11 +23,13 @@ ADDRESS = 29
 class Operand(wiring.Signature):
     """The word that a lane takes. If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum.
 
-    `needed`: its block must be in the store, even if the lane does not use the word.
+    `needed`: its block must be in the store, even if the lane does not use the word. `more`: the iteration that begins
+    with this lane also reads the next block. `kept`: all blocks fit the store, and stay there.
     """
 
     def __init__(self, block_bits: int, offset_bits: int) -> None:
-        super().__init__({"used": Out(1), "needed": Out(1), "block": Out(block_bits), "offset": Out(offset_bits)})
+        flags = {name: Out(1) for name in ("used", "needed", "more", "kept")}
+        super().__init__({**flags, "block": Out(block_bits), "offset": Out(offset_bits)})
 
 
 def field(name: str) -> Any:
@@ -84,8 +86,15 @@ class FcLoader(Walker):
             self.last.eq(self.column == self.l - 1),
             self.short.eq(self.r - k < config.fc_lanes),
         ]
-        self.places(m, self.data, k, config.data_bits)
+        self.places(m, self.data, Mux(k == self.r, 0, k), config.data_bits)  # the next column begins with word 0
         self.places(m, self.weight, weight, config.weight_bits)
+        rest = Signal(range(LANES))  # the iteration's lanes after the first
+        m.d.comb += [
+            rest.eq(Mux(self.short, self.r - k, config.fc_lanes) - 1),
+            self.data.more.eq((k + rest) >> config.data_bits != self.data.block),
+            self.weight.more.eq((weight + rest) >> config.weight_bits != self.weight.block),
+            self.data.kept.eq(self.r <= config.frames * config.block_words("data")),
+        ]
         with m.If(self.start):
             m.d.sync += [k.eq(0), lane.eq(0), weight.eq(0), self.column.eq(0)]
         with m.Else():
@@ -170,14 +179,15 @@ class ConvLoader(Walker):
         m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
         m.d.comb += whole.eq(image <= config.block_words("data")) if by_rows else whole.eq(1)
         is_new_block = ~whole & (below + row > config.block_words("data"))
-        starts, ends = Signal(), is_row_end & is_end
-        m.d.comb += [starts.eq(self.start | self.next_sum & ends), self.last.eq(ends & (self.column == self.oc - 1))]
+        starts, ends, turns = Signal(), is_row_end & is_end, Signal()
+        next_position = self.next_sum & turns
+        m.d.comb += [starts.eq(self.start | next_position & ends), self.last.eq(ends & (self.column == self.oc - 1))]
         place = Signal(signed(ADDRESS))
-        m.d.comb += place.eq(corner + pixel)
+        m.d.comb += place.eq(Mux(turns, corner + pixel, corner))
         with m.If(starts):
             m.d.comb += place.eq(top)
             m.d.sync += [x.eq(0), y.eq(0), block.eq(0), below.eq(row + (row << 1))]
-        with m.Elif(self.next_sum):
+        with m.Elif(next_position):
             m.d.sync += x.eq(Mux(is_row_end, 0, x + 1))
             with m.If(is_row_end):
                 m.d.sync += [y.eq(y + 1), below.eq(below + row)]
@@ -190,24 +200,35 @@ class ConvLoader(Walker):
             m.d.comb += [self.data.block.eq(block), self.data.offset.eq(word)]
         else:
             self.places(m, self.data, word, config.data_bits)
-        self._weights(m, starts, kernel, is_over)
+        if config.resident:  # two blocks, which share two rows, hold the image
+            both = Signal(ADDRESS)
+            m.d.sync += both.eq(product(((self.rows + 1) >> 1) + 2, row, config.logic))
+            m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
+        self._weights(m, starts, kernel, is_over, turns)
         return m
 
-    def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value) -> None:
-        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel."""
+    def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value, turns: Signal) -> None:
+        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel.
+
+        With oc_blocking, all kernels of a block for each position, then the next block. `turns`: the position is next.
+        """
         config, words = self.config, self.config.block_words("weight")
         begin, word, block = Signal(ADDRESS), Signal(ADDRESS), Signal(config.block_bits)
+        following, top, is_full = Signal(ADDRESS), Signal(16), Signal()
+        m.d.comb += following.eq(begin + kernel)
+        if config.layout == "rows":
+            m.d.comb += is_full.eq(following + kernel > words)
+        m.d.comb += turns.eq(is_full | (self.column == self.oc - 1) if config.oc_blocking else 1)
         with m.If(self.start):
-            m.d.sync += [begin.eq(0), word.eq(0), block.eq(0), self.column.eq(0)]
-        with m.Elif(starts):
-            following = Signal(ADDRESS)
-            m.d.comb += following.eq(begin + kernel)
+            m.d.sync += [begin.eq(0), word.eq(0), block.eq(0), self.column.eq(0), top.eq(0)]
+        with m.Elif(starts if not config.oc_blocking else starts | self.next_sum & ~turns):
             m.d.sync += [begin.eq(following), word.eq(following), self.column.eq(self.column + 1)]
-            if config.layout == "rows":
-                with m.If(following + kernel > words):
-                    m.d.sync += [begin.eq(0), word.eq(0), block.eq(block + 1)]
+            with m.If(is_full):
+                m.d.sync += [begin.eq(0), word.eq(0), block.eq(block + 1), top.eq(self.column + 1)]
         with m.Elif(self.next_sum):
             m.d.sync += word.eq(begin)
+            if config.oc_blocking:
+                m.d.sync += [begin.eq(0), word.eq(0), self.column.eq(top)]
         with m.Elif(self.next_lane & ~is_over):
             m.d.sync += word.eq(word + 1)
         if config.layout == "rows":

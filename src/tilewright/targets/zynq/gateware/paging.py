@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module
+from amaranth.hdl import Cat, Elaboratable, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -63,4 +63,35 @@ class Paging(wiring.Component):
                         self.block.eq(getattr(self, f"{store}_block")),
                         self.write.eq(int(store == "result")),
                     ]
+        return m
+
+
+class Ahead(wiring.Component):
+    """Two frames: the PS moves blocks ahead, in an order that it knows. The engine waits only for blocks that are late.
+
+    The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses `done`.
+    STORE_ready: the store has a free frame, or a block that has to leave. STORE_miss: the store's block is late.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                **{f"{store}_miss": In(1) for store in STORES},
+                **{f"{store}_ready": In(1) for store in STORES},
+                **{f"{store}_done": Out(1) for store in STORES},
+                "stalls": Out(1),
+                "job": In(2),
+                "ready": Out(1),
+                "done": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.d.comb += self.stalls.eq(Cat(getattr(self, f"{store}_miss") for store in STORES).any())
+        with m.Switch(self.job):
+            for number, store in enumerate(STORES):
+                with m.Case(number):
+                    m.d.comb += self.ready.eq(getattr(self, f"{store}_ready"))
+                    m.d.comb += getattr(self, f"{store}_done").eq(self.done)
         return m

@@ -1,7 +1,8 @@
 """The way of results: from the accumulator through the requantiser, or from the pool, to the result store.
 
 A result's place is taken when its sum is written; the code follows some cycles later. When a block's last place has
-been taken, or a layer has ended, the block leaves: `full` stops the engine until the PS has moved it.
+been taken, or a layer has ended, the block leaves. With one frame, the engine stops until the PS has moved it; with
+two, a group that begins a block waits until a frame is free.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ class Results(wiring.Component):
     """Writes results. `writes` takes a place for a result of channel `column`; its sum is at `sum` late() cycles later.
 
     `pools`: the pool's result is complete in two cycles. `last`: it is the layer's last result. `start` begins a layer,
-    `ends` ends it. `done`: block `block` has left.
+    `ends` ends it. `leaves`: block `block` has to leave. `done`: it has left. `full`: the engine must not go on; with two
+    frames, it must not begin a result.
 
     `factor_write` sets word `factor_address` of the requantisation factors, two words (low, high) per channel.
     """
 
     def __init__(self, config: Config, beat: int) -> None:
         self.config = config
-        self.store = ResultStore(config.result_bits, beat)
+        self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
             {
                 **{name: In(field(name)) for name in FIELDS},
@@ -49,6 +51,7 @@ class Results(wiring.Component):
                 "page_address": In(range(max(2, self.store.lines))),
                 "page_result": Out(beat),
                 "full": Out(1),
+                "leaves": Out(1),
                 "block": Out(config.block_bits),
             }
         )
@@ -77,15 +80,23 @@ class Results(wiring.Component):
             store.address.eq(self.page_address),
             self.page_result.eq(store.data),
         ]
+        # Blocks that have to leave, and the one that is filled.
+        count, filled, frames = Signal(2), Signal(), self.config.frames
+        complete = (self.writes | self.pools) & ~self.last & (offset == self.config.block_words("result") - 1)
+        m.d.comb += [
+            self.leaves.eq(count != 0),
+            self.full.eq(count != 0 if frames == 1 else (count == frames) & (offset == 0)),
+            store.frame.eq(Mux(pooled, after(m, filled, POOL_TAIL), after(m, filled, later)) if frames > 1 else 0),
+            store.leaving.eq(self.block[0] if frames > 1 else 0),
+        ]
         with m.If(self.start):
-            m.d.sync += [offset.eq(0), self.block.eq(0), self.full.eq(0)]
+            m.d.sync += [offset.eq(0), self.block.eq(0), count.eq(0), filled.eq(0)]
         with m.Else():
+            m.d.sync += count.eq(count + (complete | self.ends) - self.done)
             with m.If(self.writes | self.pools):
                 m.d.sync += offset.eq(offset + 1)
-                with m.If(~self.last & (offset == self.config.block_words("result") - 1)):
-                    m.d.sync += self.full.eq(1)
-            with m.If(self.ends):
-                m.d.sync += self.full.eq(1)
+            with m.If(complete):
+                m.d.sync += filled.eq(~filled)
             with m.If(self.done):
-                m.d.sync += [self.full.eq(0), self.block.eq(self.block + 1)]
+                m.d.sync += self.block.eq(self.block + 1)
         return m

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -25,14 +25,20 @@ class Read(wiring.Signature):
 
 
 class OperandStore(wiring.Component):
-    """A store that the PS fills: one block of 2**`word_bits` words of `width` bits.
+    """A store that the PS fills: one block of 2**`word_bits` words of `width` bits, or two, each in a frame.
 
-    The PS writes `beat` bits at a time: `data` to beat number `address` of the block with `write`. With `arrived`, the
-    store then holds block `read.block`; `forget` makes it hold none.
+    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`. `start` empties the
+    store. With one frame, the store holds block `read.block` after `arrived`.
+
+    With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and `arrived`
+    ends each load. An access to another block than the one before is the next use; with `kept`, the use of a block is
+    its number. With `begins`, an iteration begins at `read.block` (or would, after a result is written): this frees the
+    frames of earlier uses, and the access also needs the next use if `more` is set. `ready`: a frame is free. `moves`:
+    the engine makes the access.
     """
 
-    def __init__(self, word_bits: int, width: int, block_bits: int, beat: int) -> None:
-        self.width, self.beat, self.words = width, beat, 1 << word_bits
+    def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
+        self.width, self.beat, self.words, self.frames = width, beat, 1 << word_bits, frames
         self.lines = self.words * width // beat
         super().__init__(
             {
@@ -41,44 +47,85 @@ class OperandStore(wiring.Component):
                 "data": In(beat),
                 "write": In(1),
                 "arrived": In(1),
-                "forget": In(1),
+                "start": In(1),
+                **({name: In(1) for name in ("kept", "more", "begins", "moves")} if frames > 1 else {}),
+                "ready": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines, init=[])
+        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines * self.frames, init=[])
         reads, writes = ram.read_port(), ram.write_port()
-        m.d.comb += [writes.addr.eq(self.address), writes.data.eq(self.data), writes.en.eq(self.write)]
         lanes = self.beat // self.width
         inside = Signal(range(max(2, lanes)))
-        m.d.comb += [reads.addr.eq(self.read.offset >> ceil_log2(lanes)), reads.en.eq(self.read.en)]
+        line = self.read.offset >> ceil_log2(lanes)
+        m.d.comb += [writes.data.eq(self.data), writes.en.eq(self.write), reads.en.eq(self.read.en)]
         with m.If(self.read.en):
             m.d.sync += inside.eq(self.read.offset[: ceil_log2(lanes)])
         m.d.comb += self.read.data.eq(reads.data.word_select(inside, self.width) if lanes > 1 else reads.data)
+        if self.frames == 1:
+            m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
+            self._tag(m)
+        else:
+            wanted, loaded = self._uses(m)
+            m.d.comb += [
+                writes.addr.eq(Mux(loaded[0], self.lines, 0) + self.address),
+                reads.addr.eq(Mux(wanted[0], self.lines, 0) + line),
+            ]
+        return m
+
+    def _tag(self, m: Module) -> None:
+        """One frame: a register for the number of the block that the store holds."""
         held, valid = Signal.like(self.read.block), Signal()
         m.d.comb += self.read.miss.eq(self.read.en & ~(valid & (held == self.read.block)))
-        with m.If(self.forget):
+        with m.If(self.start):
             m.d.sync += valid.eq(0)
         with m.Elif(self.arrived):
             m.d.sync += [held.eq(self.read.block), valid.eq(1)]
-        return m
+
+    def _uses(self, m: Module) -> tuple[Signal, Signal]:
+        """Two frames: count the uses. Return the number of the use of this access, and how many have been loaded."""
+        use, wanted, loaded, left, free = (
+            Signal(USES, name=name) for name in ("use", "wanted", "loaded", "left", "free")
+        )
+        held, valid = Signal.like(self.read.block), Signal()
+        follows = valid & (held != self.read.block)
+        m.d.comb += [
+            wanted.eq(Mux(self.kept, self.read.block, use + follows)),
+            self.read.miss.eq(self.read.en & (wanted + (self.more & self.begins) >= loaded)),
+            free.eq(Mux(self.begins & ~self.kept, wanted, left)),
+            self.ready.eq(loaded - free < self.frames),
+        ]
+        with m.If(self.start):
+            m.d.sync += [use.eq(0), loaded.eq(0), left.eq(0), valid.eq(0)]
+        with m.Else():
+            m.d.sync += [loaded.eq(loaded + self.arrived), left.eq(free)]
+            with m.If(self.read.en & self.moves):
+                m.d.sync += [use.eq(wanted), held.eq(self.read.block), valid.eq(1)]
+        return wanted, loaded
+
+
+#: Bits of the number of a use.
+USES = 28
 
 
 class ResultStore(wiring.Component):
-    """The store that the PS empties: one block of 2**`word_bits` result codes.
+    """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame.
 
-    The engine writes `code` to word `offset` with `en`. The PS reads `data`, `beat` bits at a time: it is beat number
-    `address` of a cycle before.
+    The engine writes `code` to word `offset` of frame `frame` with `en`. The PS reads `data`, `beat` bits at a time: it
+    is beat number `address` of frame `leaving`, of a cycle before.
     """
 
-    def __init__(self, word_bits: int, beat: int) -> None:
-        self.beat, self.lines = beat, (1 << word_bits) * 8 // beat
+    def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
+        self.beat, self.lines, self.frames = beat, (1 << word_bits) * 8 // beat, frames
         super().__init__(
             {
                 "en": In(1),
                 "offset": In(word_bits),
                 "code": In(8),
+                "frame": In(1),
+                "leaving": In(1),
                 "address": In(range(max(2, self.lines))),
                 "data": Out(beat),
             }
@@ -86,12 +133,12 @@ class ResultStore(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines, init=[])
+        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines * self.frames, init=[])
         reads, writes, lanes = ram.read_port(transparent_for=()), ram.write_port(granularity=8), self.beat // 8
         m.d.comb += [
-            reads.addr.eq(self.address),
+            reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address),
             self.data.eq(reads.data),
-            writes.addr.eq(self.offset >> ceil_log2(lanes)),
+            writes.addr.eq(Mux(self.frame, self.lines, 0) + (self.offset >> ceil_log2(lanes))),
             writes.data.eq(self.code.replicate(lanes)),
             writes.en.eq(self.en << self.offset[: ceil_log2(lanes)]),
         ]

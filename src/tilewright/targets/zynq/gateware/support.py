@@ -13,8 +13,6 @@ DOCUMENTED = {
     "banked": (0, "a loader that reads all BRAM36 of a store at once, while the PS writes to them"),
     "outputs": (1, "a compute unit and a loader for several sums"),
     "macs_per_dsp": (1, "a compute unit for several sums"),
-    "frames": (1, "a PS that loads blocks ahead, instead of the document's `waiting` and `done`"),
-    "oc_blocking": (0, "another order of the loops, and of the results in DDR"),
     "fc_batch": (1, "an accumulator for each sample"),
 }
 

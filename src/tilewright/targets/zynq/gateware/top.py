@@ -15,6 +15,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.errors import ConfigError
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.verilog import modules
 from tilewright.targets.zynq.config import STORES, Config
@@ -94,6 +95,12 @@ class ZynqSystem(wiring.Component):
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
     support.require(config)
+    for key, value in (("frames", 1), ("oc_blocking", 0)):
+        if (other := getattr(config, key)) != value:
+            reason = (
+                f"{key}={other} has no design for a board: the PS driver and its registers have the paper's protocol"
+            )
+            raise ConfigError("zynq gateware", reason, f"set {key}={value}; `tilewright cosim` runs the gateware")
     system = ZynqSystem(config)
     verilog = {f"{name}.v": text for name, text in modules(system, CORE).items()}
     beat, lines = system.engine.beat, system.lines
