@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tilewright.explore import Study, _search
-from tilewright.explore.front import hypervolume
+from tilewright.explore.front import front, hypervolume
 from tilewright.explore.measure import Subject
 from tilewright.explore.pool import Here
 from tilewright.explore.sampler import Grid, Searched
@@ -64,6 +64,12 @@ def test_a_grid_measures_all_that_is_not_refused(grid: Study) -> None:
     assert grid.space.size == 4320
     assert len(grid.measured) + grid.count(REFUSED) == grid.space.size
     assert sum(grid.refusals().values()) == grid.count(REFUSED) > 0
+
+
+def test_the_front_of_a_study_is_that_of_its_points(grid: Study) -> None:
+    """The study updates its front with every machine; the other way looks at all machines at once."""
+    expected = sorted(map(tuple, grid.points()[front(grid.points())].tolist()))
+    assert [trial.objectives(grid.objectives) for trial in grid.front()] == expected
 
 
 @pytest.mark.parametrize("seed", range(3))

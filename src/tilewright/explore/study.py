@@ -22,7 +22,7 @@ import numpy as np
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.explore.front import front
+from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
 from tilewright.explore.trial import EXCLUDED, PRUNED, REFUSED, Trial
@@ -49,7 +49,7 @@ class Study:
     trials: dict[int, Trial] = field(default_factory=dict)
     journal: IO[bytes] | None = None
     machines: dict[str, Trial] = field(default_factory=dict)  # measured, by the digest of the configuration
-    _front: list[Trial] | None = None
+    _front: list[Trial] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
         """Keep a trial that has ended: once this returns, no kill can lose it."""
@@ -61,9 +61,14 @@ class Study:
             os.fsync(self.journal.fileno())
 
     def _count(self, trial: Trial) -> None:
-        if trial.measured and trial.point != BASE and trial.digest not in self.machines:
-            self.machines[trial.digest] = trial
-            self._front = None
+        """Take note of a measured machine, and of the front with it: of equal machines, the first is kept."""
+        if not trial.measured or trial.point == BASE or trial.digest in self.machines:
+            return
+        own, front = trial.objectives(self.objectives), [(old, old.objectives(self.objectives)) for old in self._front]
+        self.machines[trial.digest] = trial
+        if not any(dominates(known, own) or known == own for _, known in front):
+            kept = [old for old, known in front if not dominates(own, known)]
+            self._front = sorted([*kept, trial], key=lambda each: each.objectives(self.objectives))
 
     @property
     def base(self) -> Trial | None:
@@ -92,10 +97,6 @@ class Study:
 
     def front(self) -> list[Trial]:
         """Return the measured machines that no other dominates, by the first objective."""
-        if self._front is None:
-            measured = self.measured
-            found = [measured[index] for index in front(self.points()).tolist()]
-            self._front = sorted(found, key=lambda trial: trial.objectives(self.objectives))
         return self._front
 
     def count(self, status: str) -> int:
@@ -151,7 +152,8 @@ class Study:
         self.journal = _journal(folder)
         for line in _lines(self.journal, folder):
             self.trials[line.point] = line
-            self._count(line)
+            with untrusted(folder / JOURNAL, REMEDY):
+                self._count(line)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
