@@ -2,8 +2,8 @@
 
     python bench/rtl_vs_machine.py --target cfu [--full] [--json]
 
-Most cases run on small arrays. `--full` adds an array of 32, and ResNet-8 whole if its model is in the folder that
-$TILEWRIGHT_SHARED names: firmware on the simulated CPU, with the gateware behind it.
+Most cases run on small arrays. `--full` adds an array of 32, and ResNet-8 whole if its model is there
+(../shared or $TILEWRIGHT_SHARED): firmware on the simulated CPU, with the gateware behind it.
 
 rtl:      all commands of a case, as fast as the CFU takes them. The gateware is compiled beforehand.
 machine:  the same commands on the compiled model. It computes a launch when its values are first needed, and no cycle
@@ -29,7 +29,8 @@ from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.runtime.core import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 
-RESNET = "mlperf_tiny/models/pretrainedResnet_quant.tflite"
+SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+RESNET = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"
 COMMANDS = 300
 #: Machines, each with its number of cases.
 MACHINES: tuple[tuple[Config, int], ...] = (
@@ -68,8 +69,8 @@ def measure(full: bool) -> dict[str, Any]:
         "cycle_differences": late,
         **{f"{name}_cycles_per_second": round(cycles / spent) for name, spent in seconds.items()},
     }
-    if full and (model := Path(os.environ.get("TILEWRIGHT_SHARED", "../shared")) / RESNET).exists():
-        network = resnet(model)
+    if full and RESNET.exists():
+        network = resnet(RESNET)
         row["resnet8_cycles"] = network.rtl_cycles
         row["mismatched_bits"] += 8 * network.mismatched_bytes + bool(network.differences)
         row["cycle_differences"] += network.cycles != network.rtl_cycles

@@ -6,27 +6,24 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.isa.state import Note, Reg, buffers, notes, registers
-from tilewright.targets.cfu.runtime.core import seam
+from tilewright.targets.cfu.isa.state import Note, Reg, notes
+from tilewright.targets.cfu.runtime.unit import ModelUnit
 
 SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, CLAMP = range(9)
 
 
-class Unit:
+class Unit(ModelUnit):
     """State of one CFU; `cycle` is when it takes the next command."""
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
-        self.regs, self.buffers = registers(self.config), buffers(self.config)
-        self.ram = np.zeros(16, np.uint8)
+        super().__init__(self.config)
         self.cycle = 0
-        with seam(None, self.regs) as execute:
-            self._execute = execute
 
     def op(self, funct7: int, a: int = 0, b: int = 0, funct3: int = 0) -> int:
-        value, ready = self._execute(self.regs, self.buffers, self.ram, funct7, funct3, a, b, self.cycle)
+        value, ready = self.execute(funct7, funct3, a, b, self.cycle)
         self.cycle = ready + 1
-        return int(value)
+        return value
 
     @property
     def notes(self) -> list[Note]:

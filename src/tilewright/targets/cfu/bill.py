@@ -27,14 +27,16 @@ LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
 
 
+#: Extensions that have gateware. `resident` has no instructions of its own.
+BUILT = ("resident", "dot")
 #: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
 SMALLEST = 1 << 9
 
 
 def require(config: Config) -> None:
     """Check that gateware can be built for the CFU. Raises ConfigError if it cannot."""
-    if config.extensions:
-        reason = f"there is no gateware of the extensions ({config.extensions}); only the simulator has them"
+    if missing := [name for name in config.extension_names if name not in BUILT]:
+        reason = f"there is no gateware of the extensions {', '.join(missing)}; only the simulator has them"
         raise ConfigError("CFU gateware", reason, "set extensions= to leave them out, or choose the preset published")
 
 
@@ -51,15 +53,16 @@ def bill(config: Config) -> dict[str, float]:
     `bram36`: block RAMs of the system, without LiteX's boot ROM and SRAM; half a block has 18 Kbit.
     `dsp_beside_array`: multipliers outside the array, those of the CPU included. `products_in_logic`: products of the
     array that must be made of logic cells, because the board has too few multipliers. `cfu_bram36`, `cfu_dsp`,
-    `cfu_lut`, `cfu_ff`: what the CFU takes of the system; without extensions, LUTs and flip-flops are estimates.
+    `cfu_lut`, `cfu_ff`: what the CFU takes of the system. LUTs and flip-flops are estimates, and missing if there is no
+    gateware.
     """
     names, buffers = config.extension_names, rams(config)
     halves = sum(ram.halves for ram in buffers)
     cfu_bram = halves / 2 if halves % 2 else halves // 2
-    if names:  # image memory, and channel tables of 256 x 70 bits
-        cfu_bram += IMAGE_BYTES // BLOCK + 1
     if "add" in names and "im2col" not in names:
         names = (*names, "im2col")  # `add` needs the lanes of im2col
+    if names:  # image memory; with im2col also channel tables of 256 x 70 bits
+        cfu_bram += IMAGE_BYTES // BLOCK + ("im2col" in names)
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
     beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
     beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
@@ -73,7 +76,7 @@ def bill(config: Config) -> dict[str, float]:
         "cfu_bram36": cfu_bram,
         "cfu_dsp": products - in_logic + beside - PRODUCT,
     }
-    if not config.extensions:
+    if set(names) <= set(BUILT):
         found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
         found["cfu_lut"] += sum(ram.luts for ram in buffers)
         found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic

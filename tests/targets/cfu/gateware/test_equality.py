@@ -26,6 +26,8 @@ LARGE = {
     "counter8, blocking": Config(array=8, transfer="counter", start="blocking", buffer_rows=32),
     "published": Config(),
     "published, wrapping": Config(buffer_rows=16),
+    "dot": Config(buffer_rows=16, extensions="resident,dot"),
+    "image memory": Config(buffer_rows=16, extensions="resident", srdhm="single"),
     "addressed16, random": Config(transfer="addressed", readout="random", buffer_rows=64),
 }
 CASES, COMMANDS = 12, 200
@@ -118,6 +120,6 @@ def test_a_command_before_the_cfu_can_take_it_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_extensions_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="no gateware of the extensions"):
+def test_extensions_with_sequencers_of_their_own_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="no gateware of the extensions im2col"):
         Gateware(PRESETS[name])

@@ -14,8 +14,19 @@ from tilewright.targets.base import CosimCase
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
-from tilewright.targets.cfu.isa.custom import GET, OFF_MAXMIN, RDBPOT, SET_A, SET_B, START
-from tilewright.targets.cfu.isa.state import notes
+from tilewright.targets.cfu.isa.custom import (
+    DOT,
+    GET,
+    GET_IMAGE,
+    OFF_MAXMIN,
+    PUSH_IMAGE,
+    PUT,
+    RDBPOT,
+    SET_A,
+    SET_B,
+    START,
+)
+from tilewright.targets.cfu.isa.state import FIELDS, notes
 from tilewright.targets.cfu.runtime import core
 from tilewright.targets.cfu.runtime.launch import runs
 from tilewright.targets.cfu.runtime.unit import ModelUnit
@@ -78,8 +89,10 @@ def random_commands(config: Config, rng: np.random.Generator, count: int) -> Ite
 
     Launches are at most three tiles high and wide. None is endless with start=blocking: the CPU would wait for ever.
     """
-    often = np.array(list(OFTEN.values()), np.float64)
-    chosen = rng.choice(list(OFTEN), count, p=often / often.sum()).tolist()
+    also = {PUT: 4, PUSH_IMAGE: 4, GET_IMAGE: 4, DOT: 4} if config.extensions else {}
+    numbers = list(OFTEN | also)
+    often = np.array(list((OFTEN | also).values()), np.float64)
+    chosen = rng.choice(numbers, count, p=often / often.sum()).tolist()
     edges = [-(1 << 31), (1 << 31) - 1, 0, -1, 1 << 30]
     least = 1 if config.start == "blocking" else 0
     for funct7 in chosen:
@@ -93,6 +106,8 @@ def random_commands(config: Config, rng: np.random.Generator, count: int) -> Ite
             b = int(rng.integers(0, 33)) if likely else b
         elif funct7 in (SET_A, SET_B) and config.transfer == "addressed" and likely:
             a = int(rng.integers(config.buffer_rows * config.array // 4))
+        elif funct7 == PUT and likely:
+            a, b = FIELDS[rng.choice(["POINTER", "POINTER", "DOT"])], int(rng.integers(64))
         elif funct7 == GET and likely:
             a, b = rng.integers(0, 3 * config.array, 2).tolist()
         elif not likely:

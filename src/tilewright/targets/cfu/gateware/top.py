@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Signal
@@ -14,9 +15,13 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.custom import (
     CHECK,
     CUSTOM,
+    DOT,
     GET,
+    GET_IMAGE,
     GET_SRDHM,
     OFF_MAXMIN,
+    PUSH_IMAGE,
+    PUT,
     RDBPOT,
     SET_A,
     SET_B,
@@ -25,6 +30,7 @@ from tilewright.targets.cfu.isa.custom import (
 )  # fmt: skip
 
 from .gemm import MatrixUnit
+from .image import DotProduct, ImageMemory
 from .post import HighProduct, OffsetClamp, RoundingShift
 
 
@@ -58,7 +64,9 @@ class Cfu(wiring.Component):
         first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
         waits, taken = Signal(name="waits"), Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
-        numbers = (SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN)
+        beyond = [PUT, PUSH_IMAGE, GET_IMAGE] if config.extensions else []
+        beyond += [DOT] if "dot" in config.extension_names else []
+        numbers = (SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN, *beyond)
         commands = {number: Signal(name=f"is_{CUSTOM[number].name}") for number in numbers}
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
@@ -85,6 +93,7 @@ class Cfu(wiring.Component):
         ]
         results = {CHECK: gemm.busy, GET: gemm.sum, GET_SRDHM: srdhm.high, RDBPOT: rdbpot.result}
         results[OFF_MAXMIN] = clamp.result
+        results |= self._extensions(m, commands)
         late = {}  # instructions that answer a cycle later, with their results
         if config.readout == "random":
             late[GET] = results.pop(GET)
@@ -111,3 +120,24 @@ class Cfu(wiring.Component):
             with m.If(gemm.last):
                 m.d.sync += [waits.eq(0), self.rsp_valid.eq(1)]
         return m
+
+    def _extensions(self, m: Module, commands: Mapping[int, Signal]) -> dict[int, Any]:
+        """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
+        blocks = list[Any]()
+        results: dict[int, Any] = {}
+        if PUT in commands:
+            image = ImageMemory()
+            m.submodules.image = part(image, "ImageMemory")
+            m.d.comb += [image.push.eq(commands[PUSH_IMAGE]), image.get.eq(commands[GET_IMAGE])]
+            blocks.append(image)
+            results |= {PUT: 0, PUSH_IMAGE: 0, GET_IMAGE: image.word}
+        if DOT in commands:
+            dot = DotProduct()
+            m.submodules.dot = part(dot, "DotProduct")
+            m.d.comb += dot.dot.eq(commands[DOT])
+            blocks.append(dot)
+            results[DOT] = dot.total
+        for block in blocks:
+            m.d.comb += [block.put.eq(commands[PUT])]
+            m.d.comb += [block.first.eq(self.cmd_payload_inputs_0), block.second.eq(self.cmd_payload_inputs_1)]
+        return results
