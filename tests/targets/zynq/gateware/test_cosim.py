@@ -29,7 +29,7 @@ from tilewright.targets.zynq.values import machine as values
 
 pytestmark = pytest.mark.gxx
 LAYERS = CASES | SHAPES
-ALWAYS = ("rows", "pipelined, behind", "two frames, one sweep")
+ALWAYS = ("rows", "two frames, one sweep")
 EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in MACHINES]
 
 
@@ -129,7 +129,8 @@ def test_a_program_from_the_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({key: value}, f"{key}={value}") for key, value in (("banked", 1), ("outputs", 2), ("fc_batch", 2))]
+    [({key: 2, "dsp_budget": 400}, f"{key}=2") for key in ("outputs", "fc_batch")]
+    + [({"banked": 1}, "banked=1")]
     + [({"handshake": 3}, "handshake=3 is too short"), ({"axi_bytes": 64}, "a bias block has 16 bytes")],
 )
 def test_what_has_no_gateware_says_so(changes: dict[str, str | int], reason: str) -> None:

@@ -30,8 +30,8 @@ class Results(wiring.Component):
     """Writes results. `writes` takes a place for a result of channel `column`; its sum is at `sum` late() cycles later.
 
     `pools`: the pool's result is complete in two cycles. `last`: it is the layer's last result. `start` begins a layer,
-    `ends` ends it. `leaves`: block `block` has to leave. `done`: it has left. `full`: the engine must not go on; with two
-    frames, it must not begin a result.
+    `ends` ends it. `leaves`: block `block` has to leave. `done`: it has left. `full`: the engine must not go on. With
+    two frames, it must not begin a result.
 
     `factor_write` sets word `factor_address` of the requantisation factors, two words (low, high) per channel.
     """
