@@ -40,7 +40,7 @@ COLD = {**SIZES, "LOG_BUS_WIDTH": "6..8"}
 WARM = {**SIZES, "dram_latency": "32, 64, 128"}
 POINTS = 60
 #: Seconds of each of these two studies without --full, and the points after which the clock is read.
-LIMIT, LOOK = 100.0, 4
+LIMIT, LOOK = 120.0, 12
 #: The space of the search with --full: 4,704 points. Without, 192 of them.
 SMALL = {"LOG_INP_BUFF_SIZE": "10..16", "LOG_WGT_BUFF_SIZE": "12..19", "LOG_ACC_BUFF_SIZE": "12..18"}
 SMALL |= {"alu": "upstream, fused", "stages": "3..4", "LOG_BUS_WIDTH": "6..8"}

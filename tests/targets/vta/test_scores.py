@@ -68,6 +68,8 @@ def test_machines_share_times_if_a_plan_fits_both() -> None:
     _, plan = a_plan()
     other = PRESETS["pynq"].with_overrides({"LOG_INP_BUFF_SIZE": 14})
     assert scores.smallest(plan, other) == scores.smallest(plan, PRESETS["pynq"])
+    packed = PRESETS["ultra96"].with_overrides({"multipliers": "packed", "LOG_BUS_WIDTH": 6})
+    assert scores.smallest(plan, packed.plain) == scores.smallest(plan, PRESETS["pynq"].plain)
     assert scores.smallest(plan, PRESETS["pynq"]) != PRESETS["pynq"]
 
 

@@ -189,6 +189,13 @@ class Config:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
 
+    @cached_property
+    def plain(self) -> Config:
+        """The machine of which programs and their cycles are the same; keys that change neither have one value."""
+        return replace(
+            self, TARGET="pynq", HW_VER="0.0.2", LOG_BUS_WIDTH=self.bus_bits.bit_length() - 1, multipliers="single"
+        )
+
     def digest(self) -> str:
         return given.digest(self.to_dict())
 

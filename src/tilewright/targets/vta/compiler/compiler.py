@@ -51,11 +51,11 @@ def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEF
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
-    mode = rounding_mode(rounding)
+    mode, plain = rounding_mode(rounding), config.plain
     steps: list[Launch | HostStep] = []
     with uncollected():
-        for step in chains(graph, config, mode, timing):
-            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config, timing)
+        for step in chains(graph, plain, mode, timing):
+            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, plain, timing)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 

@@ -29,6 +29,7 @@ from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.isa.fields import REGIONS
+from tilewright.targets.vta.isa.stream import Fields
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
 from tilewright.targets.vta.steps.moves import moves
@@ -40,6 +41,8 @@ SMALL = 20_000
 FINE_OVERHEAD = 0.5
 #: Least number of groups timed at the end of a layer; at the start, twice as many.
 FEW = 3
+#: Plans whose instructions are kept: a plan takes 90 kB on average.
+SAMPLES = 3072
 #: Empty footprints: times do not depend on where data are.
 NOWHERE = Footprints.of(())
 
@@ -65,7 +68,7 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     first and last of many equal groups are timed.
     """
     plan = replace(plan, layer=plan.layer.canonical)
-    return _score(plan, smallest(plan, config), timing)
+    return _score(plan, smallest(plan, config.plain), timing)
 
 
 class _Sample(NamedTuple):
@@ -122,7 +125,7 @@ def _text(key: Layer | Config) -> str:
 
 def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     # One byte plane: the order of instructions does not depend on the DRAM.
-    unclocked = replace(config, LOG_BUS_WIDTH=None, dram_latency=1) if plan.layer.planes == 1 else config
+    unclocked = replace(config, LOG_BUS_WIDTH=6, dram_latency=1) if plan.layer.planes == 1 else config
     return _estimate(_sample(plan, unclocked, timing), config, timing)
 
 
@@ -137,7 +140,7 @@ def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]
     return float(cycles), len(sample.program.stream)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=SAMPLES)
 def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     """Return the instructions of a plan's first groups, and of its last if many equal ones lie between."""
     groups = tuple(plan.groups())
@@ -157,6 +160,7 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
         steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
         shorter = int(ends[end] - ends[begin])
     relation, each = order(program.table), overhead(plan.layer)
+    program = replace(program, stream=replace(program.stream, mem=Fields(), gemm=Fields(), alu=Fields()))  # small
     return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, each)
 
 
