@@ -2,10 +2,12 @@
 
     python bench/explore.py [--full] [--json]
 
-points_per_core_hour_cold, _warm: ResNet-18 (pow2) on VTA, 60 machines with empty caches, then 60 other machines of the
-same layers. A point is a machine that differs from all others, timed whole; a core-hour is wall time times workers.
-Without --full, each study ends after LIMIT seconds; points_cold and points_warm are the machines that it measured.
-efficiency_two_workers: the time of one worker over twice the time of two, median of pairs that take turns.
+points_per_core_hour_cold, _warm: ResNet-18 (pow2) on VTA, 60 machines with empty caches, then 60 machines with other
+memories, in a new process, with the times of plans that the first study left. A point is a machine that differs from
+all others, timed whole; a core-hour is wall time times workers. Without --full, each study ends after LIMIT seconds;
+points_cold and points_warm are the machines that it measured.
+efficiency_two_workers: the time of one worker over twice the time of two, median of pairs that take turns; each study
+has PAIRED machines (POINTS with --full) and empty caches.
 hypervolume_ratio: of the front that a search finds in a tenth of the trials of a small network's grid, to the grid's.
 kills: processes of a Dask cluster (scheduler, worker, client) that were killed at random; lost: finished trials that
 are missing later; repeated: finished trials that were measured again (tests/explore/kills.py).
@@ -14,15 +16,18 @@ are missing later; repeated: finished trials that were measured again (tests/exp
 from __future__ import annotations
 
 import json
+import os
 import random
 import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -34,11 +39,11 @@ from tilewright.explore.space import Space
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # for `tests`
 DIGITS = HERE.parent / "examples" / "digits" / "digits.tflite"
-#: Machines of the cold study, then of the warm one: the same sizes with another DRAM.
-SIZES = {"LOG_INP_BUFF_SIZE": "13..15", "LOG_WGT_BUFF_SIZE": "16..18", "LOG_ACC_BUFF_SIZE": "15..17"}
-COLD = {**SIZES, "LOG_BUS_WIDTH": "6..8"}
-WARM = {**SIZES, "dram_latency": "32, 64, 128"}
-POINTS = 60
+#: Machines of the cold study, then of the warm one: none is of both.
+COLD = {"LOG_INP_BUFF_SIZE": "13..15", "LOG_WGT_BUFF_SIZE": "16..18", "LOG_ACC_BUFF_SIZE": "15..17"}
+COLD |= {"LOG_BUS_WIDTH": "6..8"}
+WARM = {**COLD, "LOG_INP_BUFF_SIZE": "11..12", "LOG_WGT_BUFF_SIZE": "15..18"}
+POINTS, PAIRED = 60, 32
 #: Seconds of each of these two studies without --full, and the points after which the clock is read.
 LIMIT, LOOK = 120.0, 12
 #: The space of the search with --full: 4,704 points. Without, 192 of them.
@@ -48,7 +53,7 @@ SMALLER = {**SMALL, "LOG_INP_BUFF_SIZE": "11..14", "LOG_WGT_BUFF_SIZE": "13..16"
 SMALLER |= {"stages": "3", "LOG_BUS_WIDTH": "6..7"}
 #: Random kills with --full, and without.
 KILLS, FEWER = 200, 6
-PAIR = {"LOG_INP_BUFF_SIZE": "11..15", "LOG_ACC_BUFF_SIZE": "13..16"}
+T = TypeVar("T")
 
 
 def studied(model: Path, keys: Mapping[str, str]) -> Study:
@@ -65,16 +70,29 @@ def rate(model: Path, keys: Mapping[str, str], limit: float) -> tuple[float, int
     return len(study.measured) / spent * 3600, len(study.measured)
 
 
-def efficiency(pairs: int) -> float:
+def seconds(model: Path, workers: int, points: int) -> float:
+    """Return the wall time of a study with a number of workers."""
+    began = perf_counter()
+    explore(studied(model, COLD), trials=points, prune=False, workers=workers)
+    return perf_counter() - began
+
+
+def afresh(function: Callable[..., T], *given: Any, folder: str) -> T:
+    """Call a function in a new process, with a cache folder."""
+    os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(function, *given).result()
+
+
+def efficiency(model: Path, pairs: int, points: int) -> float:
     """Return the time of one worker over twice the time of two, the median of pairs."""
     found = []
     for _ in range(pairs):
-        seconds = []
+        spent = []
         for workers in (1, 2):
-            study, began = studied(DIGITS, PAIR), perf_counter()
-            explore(study, grid=True, prune=False, workers=workers)
-            seconds.append(perf_counter() - began)
-        found.append(seconds[0] / (2 * seconds[1]))
+            with TemporaryDirectory() as folder:
+                spent.append(afresh(seconds, model, workers, points, folder=folder))
+        found.append(spent[0] / (2 * spent[1]))
     return median(found)
 
 
@@ -115,10 +133,11 @@ def main(full: bool, seed: int | None, as_json: bool) -> None:
         figures.update(found)
 
     with options.progress_bar() as bar:
-        for name, keys in (("cold", COLD), ("warm", WARM)):
-            points, count = rate(model, keys, limit)
-            add(**{f"points_per_core_hour_{name}": points, f"points_{name}": count})
-        add(efficiency_two_workers=efficiency(5 if full else 3))
+        with TemporaryDirectory() as folder:
+            for name, keys in (("cold", COLD), ("warm", WARM)):
+                points, count = afresh(rate, model, keys, limit, folder=folder)
+                add(**{f"points_per_core_hour_{name}": points, f"points_{name}": count})
+        add(efficiency_two_workers=efficiency(model, 5 if full else 3, POINTS if full else PAIRED))
         add(**search(SMALL if full else SMALLER, bar))
         add(**killed(KILLS if full else FEWER, seed, bar))
     if as_json:

@@ -97,7 +97,7 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
         yield float(bounds[i]), plan
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _bounded(layer: Layer, config: Config, timing: str) -> tuple[dict[str, Array], Array]:
     """Return all candidate plans that fit the buffers (see _choices), and the lower bounds of their scores."""
     grid = _choices(layer, config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -101,6 +101,34 @@ class Engine(wiring.Component):
         stores = self._stores(m, paging)
         column = Signal(16)
         m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
+        used = self._requests(m, states, (conv, fc, pool), stores, column)
+        bias = stores["bias"].read
+        # They arrive a cycle later, in the unit's lanes with their zero points subtracted, or in the pool.
+        for name, letter in (("data", "x"), ("weight", "w")):
+            read = stores[name].read
+            code = Mux(fields[f"{letter}_signed"], read.data.as_signed(), read.data)
+            m.d.comb += getattr(unit, name).eq(Mux(used[name], code - fields[f"z{letter}"], 0))
+        m.d.sync += [unit.fill.eq(states.next_lane), unit.lane.eq(states.lane), pool.arrives.eq(pool.next)]
+        m.d.comb += [unit.take.eq(states.take), unit.clear.eq(self.start)]
+        m.d.comb += [pool.next.eq(self.moves & states.elements), pool.word.eq(stores["data"].read.data)]
+        # The accumulator begins with the bias.
+        acc, base, loads = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS)), Signal()
+        m.d.sync += loads.eq(self.moves & bias.en)
+        with m.If(loads):
+            m.d.sync += base.eq(bias.data)
+        begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
+        with m.If(states.accumulates):
+            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
+        m.d.comb += [results.sum.eq(acc), results.column.eq(column)]
+        self._results(m, states, pool, results)
+        self._pages(m, states, pool, results, paging)
+        return m
+
+    def _requests(
+        self, m: Module, states: States, parts: tuple[Any, ...], stores: dict[str, OperandStore], column: Value
+    ) -> dict[str, Signal]:
+        """Read each store at the place that the current loader gives; return whether the words that arrive are used."""
+        (conv, fc, pool), config, ahead = parts, self.config, self.config.frames > 1
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
             read, chosen = stores[name].read, dict[str, Any]()
@@ -126,39 +154,27 @@ class Engine(wiring.Component):
         ]
         if ahead:
             m.d.comb += stores["bias"].begins.eq(bias.en)
-        # They arrive a cycle later, in the unit's lanes with their zero points subtracted, or in the pool.
-        for name, letter in (("data", "x"), ("weight", "w")):
-            read = stores[name].read
-            code = Mux(fields[f"{letter}_signed"], read.data.as_signed(), read.data)
-            m.d.comb += getattr(unit, name).eq(Mux(used[name], code - fields[f"z{letter}"], 0))
-        m.d.sync += [unit.fill.eq(states.next_lane), unit.lane.eq(states.lane), pool.arrives.eq(pool.next)]
-        m.d.comb += [unit.take.eq(states.take), unit.clear.eq(self.start)]
-        m.d.comb += [pool.next.eq(self.moves & states.elements), pool.word.eq(stores["data"].read.data)]
-        # The accumulator begins with the bias.
-        acc, base, loads = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS)), Signal()
-        m.d.sync += loads.eq(self.moves & bias.en)
-        with m.If(loads):
-            m.d.sync += base.eq(bias.data)
-        begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
-        with m.If(states.accumulates):
-            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
+        return used
+
+    def _results(self, m: Module, states: States, pool: Pool, results: Results) -> None:
+        """Connect the way of results to the states, the pool and the PS's port."""
         m.d.comb += [
-            results.sum.eq(acc),
-            results.column.eq(column),
             results.writes.eq(states.writes),
             results.pools.eq(pool.next & pool.gives),
             results.pool_result.eq(pool.result),
             results.last.eq(Mux(states.elements, pool.last, states.last)),
             results.ends.eq(states.ends),
-            results.done.eq(paging.result_done),
             results.page_address.eq(self.page_address),
             self.page_result.eq(results.page_result),
             *(
                 getattr(results, f"factor_{name}").eq(getattr(self, f"factor_{name}"))
                 for name in ("address", "data", "write")
             ),
-            paging.done.eq(self.done),
         ]
+
+    def _pages(self, m: Module, states: States, pool: Pool, results: Results, paging: Paging | Ahead) -> None:
+        """Connect the page requests to the results and to the PS."""
+        m.d.comb += [paging.done.eq(self.done), results.done.eq(paging.result_done)]
         if isinstance(paging, Ahead):
             # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
             begins = states.requests & states.first | states.elements & pool.gives
@@ -168,14 +184,13 @@ class Engine(wiring.Component):
                 paging.job.eq(self.job),
                 self.ready.eq(paging.ready),
             ]
-            return m
+            return
         m.d.comb += [
             paging.result_miss.eq(results.full),
             paging.result_block.eq(results.block),
             paging.hold.eq(self.hold),
             *(getattr(self, name).eq(getattr(paging, name)) for name in ("waiting", "store", "block", "write")),
         ]
-        return m
 
     def _fields(self, m: Module) -> dict[str, Any]:
         """Return a signal for each field of the descriptor."""
