@@ -26,7 +26,7 @@ check: install   ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-quick: install   ## the tests that take less than 0.4 s each
+quick: install   ## the tests that take less than 0.3 s each
 	$(BIN)/pytest -m 'not long'
 
 test: check      ## everything that CI checks

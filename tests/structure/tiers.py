@@ -8,7 +8,7 @@ from pathlib import Path
 
 LONG = Path(__file__).resolve().parents[1] / "long.txt"
 #: Seconds that the slowest case of a test may take in the quick tier.
-LIMIT = 0.4
+LIMIT = 0.3
 LINE = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+([^\s\[]+)(\S*)")
 
 
