@@ -4,8 +4,7 @@
 
 points_per_core_hour_cold, _warm: ResNet-18 (pow2) on VTA, 60 machines with empty caches, then a second study of these
 machines in a new process (as one with another table of energies), with the times of plans that the first one left. A
-point is a machine that differs from all others, timed whole; a core-hour is wall time times workers. Without --full,
-each study ends after LIMIT seconds; points_cold and points_warm are the machines that it measured.
+point is a machine that differs from all others, timed whole; a core-hour is wall time times workers.
 efficiency_two_workers: the time of one worker over twice the time of two, median of pairs that take turns; each study
 has PAIRED machines (POINTS with --full) and empty caches.
 hypervolume_ratio: of the front that a search finds in a tenth of the trials of a small network's grid, to the grid's.
@@ -43,8 +42,6 @@ DIGITS = HERE.parent / "examples" / "digits" / "digits.tflite"
 SPACE = {"LOG_INP_BUFF_SIZE": "13..15", "LOG_WGT_BUFF_SIZE": "16..18", "LOG_ACC_BUFF_SIZE": "15..17"}
 SPACE |= {"LOG_BUS_WIDTH": "6..8"}
 POINTS, PAIRED = 60, 32
-#: Seconds of each of these two studies without --full, and the points after which the clock is read.
-LIMIT, LOOK = 150.0, 30
 #: The space of the search with --full: 4,704 points. Without, 192 of them.
 SMALL = {"LOG_INP_BUFF_SIZE": "10..16", "LOG_WGT_BUFF_SIZE": "12..19", "LOG_ACC_BUFF_SIZE": "12..18"}
 SMALL |= {"alu": "upstream, fused", "stages": "3..4", "LOG_BUS_WIDTH": "6..8"}
@@ -59,14 +56,9 @@ def studied(model: Path, keys: Mapping[str, str]) -> Study:
     return study_of([model], "vta", Space.from_json({"keys": dict(keys)}), ("cycles", "on_chip_kib"))
 
 
-def rate(model: Path, limit: float) -> tuple[float, int]:
-    """Return the points per core-hour of one worker, and the points. The base machine is no point, but takes time."""
-    study, began = studied(model, SPACE), perf_counter()
-    for points in range(LOOK, POINTS + 1, LOOK):
-        explore(study, trials=points, prune=False)
-        if (spent := perf_counter() - began) > limit:
-            break
-    return len(study.measured) / spent * 3600, len(study.measured)
+def rate(model: Path) -> float:
+    """Return the points per core-hour of one worker. The base machine is no point, but takes time."""
+    return POINTS / seconds(model, 1, POINTS) * 3600
 
 
 def seconds(model: Path, workers: int, points: int) -> float:
@@ -124,7 +116,6 @@ def main(full: bool, seed: int | None, as_json: bool) -> None:
     seed = random.randrange(1 << 32) if seed is None else seed
     click.echo(f"seed of the kills: {seed}", err=True)
     figures: dict[str, Any] = {}
-    limit = float("inf") if full else LIMIT
 
     def add(**found: float) -> None:
         for name, value in found.items():
@@ -134,8 +125,7 @@ def main(full: bool, seed: int | None, as_json: bool) -> None:
     with options.progress_bar() as bar:
         with TemporaryDirectory() as folder:
             for name in ("cold", "warm"):
-                points, count = afresh(rate, model, limit, folder=folder)
-                add(**{f"points_per_core_hour_{name}": points, f"points_{name}": count})
+                add(**{f"points_per_core_hour_{name}": afresh(rate, model, folder=folder)})
         add(efficiency_two_workers=efficiency(model, 5 if full else 3, POINTS if full else PAIRED))
         add(**search(SMALL if full else SMALLER, bar))
         add(**killed(KILLS if full else FEWER, seed, bar))
