@@ -22,8 +22,6 @@ from tilewright.explore.trial import REFUSED, Trial
 DEATHS = 2
 #: One thread a worker: the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
 #: How many machines are measured between two runs of the garbage collector.
 UNCOLLECTED = 64
 _MEASURED = count()

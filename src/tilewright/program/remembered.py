@@ -64,9 +64,9 @@ class Remembered:
         with suppress(sqlite3.Error):  # full disk, or locked for too long: they stay in memory
             pages, size = (self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             if pages * size < self._limit:
-                self._file.execute("BEGIN IMMEDIATE")
-                self._file.executemany("INSERT OR IGNORE INTO numbers VALUES (?, ?, ?)", rows)
-                self._file.execute("COMMIT")
+                with self._file:  # commits, or rolls back
+                    self._file.execute("BEGIN IMMEDIATE")
+                    self._file.executemany("INSERT OR IGNORE INTO numbers VALUES (?, ?, ?)", rows)
             self._new.clear()
 
     def close(self) -> None:

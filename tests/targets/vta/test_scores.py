@@ -87,6 +87,15 @@ def test_times_are_remembered_by_other_processes(tmp_path: Path, monkeypatch: py
     scores._score.cache_clear()
 
 
+def test_nothing_is_remembered_outside_of_the_block(tmp_path: Path) -> None:
+    _, plan = a_plan()
+    with scores.remembering(tmp_path):
+        pass
+    scores._score.cache_clear()
+    scores.score(plan, PRESETS["pynq"], DEFAULT)
+    assert not scores._REMEMBERED[tmp_path]._new
+
+
 def test_what_is_remembered(tmp_path: Path) -> None:
     first = Remembered(tmp_path, HERE)
     assert first.get("a") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
@@ -87,13 +85,13 @@ class Zynq(given.Machine[Config]):
         return ""
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.zynq.gateware.top import board_files
 
         return board_files(self.own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.zynq.gateware.cosim import compare
 
         image = LayerImage.of(launch, self.config_of(program))
@@ -107,7 +105,7 @@ class Zynq(given.Machine[Config]):
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        with _gateware_tools():
+        with given.gateware_tools():
             from tilewright.targets.zynq.gateware.cosim import waveform
 
         image = LayerImage.of(launch, self.config_of(program))
@@ -136,14 +134,6 @@ class Zynq(given.Machine[Config]):
         from tilewright.targets.zynq.compiler.codegen import explain
 
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
-
-
-@contextmanager
-def _gateware_tools() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
 
 
 def _data(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> Array:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, constant
+from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, ran
 from tests.targets.zynq.gateware.machines import BLOCKS
 from tests.targets.zynq.networks import Chain
 from tilewright.array import Array
@@ -75,15 +75,8 @@ def test_the_driver_runs_a_network_on_the_gateware(layout: str, rounding: str, t
     program = compiled(chain, rounding, layout=layout, **{**BLOCKS, "data_bits": 8, "result_bits": 8})
     library, data = build(program, tmp_path), chain.inputs(1)
     board = Board(Config.read(program.config, {}))
-    memory = np.zeros(constant(tmp_path, "ZYNQ_DDR_BYTES"), np.uint8)
-    content = np.fromfile(tmp_path / "zynq_ddr.bin", np.uint8)
-    memory[: content.size] = content
     images = [LayerImage.of(launch, board.config) for launch in program.launches]
-    output = np.zeros(images[-1].layer.outputs, np.int8)
-    scratch = np.zeros(max(image.layer.outputs for image in images), np.uint8)
-    given = np.ascontiguousarray(data.ravel())
-    arrays = (ctypes.c_void_p(array.ctypes.data) for array in (memory, given, output, scratch))
-    services = library.zynq_run(ctypes.byref(board.port), *arrays)
+    services, output = ran(library, tmp_path, board.port, images, data)
     golden = reference.run(chain.graph(), data, program.rounding)
     np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
     loads = [schedule(image.layer).loads() for image in images]

@@ -93,28 +93,29 @@ class _Sample(NamedTuple):
 def remembering(folder: Path) -> Iterator[None]:
     """Keep the times of plans in a folder during a `with` block, and use those that are there."""
     if folder not in _REMEMBERED:
-        _REMEMBERED.clear()
         _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
+    _IN_USE.append(_REMEMBERED[folder])
     try:
         yield
     finally:
-        _REMEMBERED[folder].flush()
+        _IN_USE.pop().flush()
 
 
-#: What is remembered in the folder that was last given to `remembering`.
+#: What is remembered, by folder; and that of the innermost `with` block comes last.
 _REMEMBERED: dict[Path, Remembered] = {}
+_IN_USE: list[Remembered] = []
 
 
 @lru_cache(maxsize=1 << 16)
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     """Time a plan on a machine, or return what is remembered of it."""
+    if not _IN_USE:
+        return _timed(plan, config, timing)
     key = f"{_text(plan.layer)} {plan.cut} {_text(config)} {timing}"
-    for known in _REMEMBERED.values():
-        found = known.get(key)
-        if found is None:
-            known.put(key, *(found := _timed(plan, config, timing)))
-        return found
-    return _timed(plan, config, timing)
+    found = _IN_USE[-1].get(key)
+    if found is None:
+        _IN_USE[-1].put(key, *(found := _timed(plan, config, timing)))
+    return found
 
 
 @lru_cache(maxsize=1024)
