@@ -13,6 +13,7 @@ $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev]'
 	$(BIN)/tilewright run examples/digits/digits.tflite -t vta >/dev/null # compiles the simulator's loops, once
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q src # or each command compiles the modules it loads
 	@touch $@
 
 install: $(VENV)/.installed ## make the environment

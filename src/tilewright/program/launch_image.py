@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.errors import MachineError, ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
@@ -241,7 +241,7 @@ class Dram:
         outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))
         for index in np.flatnonzero(outside)[:1]:
             self._segment(int(address[index]), int(end[index]), "DRAM")
-        for index in np.unique(home[written & used]):
+        for index in ascending(home[written & used]):
             _own(self.segments[index], samples)
         common = [segment for segment in self.segments if segment.shared and len(segment.data) == 1]
         alone = max(common, key=lambda segment: segment.data.size, default=None)

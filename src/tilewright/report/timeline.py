@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.array import ascending
 from tilewright.errors import InputError
 from tilewright.report.metrics import HOST as ON_HOST
 from tilewright.report.metrics import Layer, Result
@@ -99,7 +100,7 @@ def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: floa
 
 def _tracks(traces: Sequence[Trace]) -> list[str]:
     """Return the names of the tracks of some launches: the path, each unit and its waits, the breakdowns of steps."""
-    waits = {trace.table.units[unit] for trace in traces for unit in np.unique(trace.table.unit[trace.wait > 0])}
+    waits = {trace.table.units[unit] for trace in traces for unit in ascending(trace.table.unit[trace.wait > 0])}
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
     shares = dict.fromkeys(_by_size(name) for trace in traces for name in trace.shares)

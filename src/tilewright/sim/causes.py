@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.sim.jit import compiled
 
 #: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
@@ -83,7 +83,7 @@ class Path(NamedTuple):
         `codes` [m]: the cause of each stretch, 0..count-1. Span i begins where span i - 1 ends, and ends in `ends[i]`;
         ends never decrease, and the last one is the launch's.
         """
-        edges = np.unique(np.concatenate([self.end, ends]))
+        edges = ascending(np.concatenate([self.end, ends]))
         stretch, span = np.searchsorted(self.end, edges), np.searchsorted(ends, edges)
         cells = span * count + codes[stretch]
         found = np.bincount(cells, np.diff(edges, prepend=0), len(ends) * count)

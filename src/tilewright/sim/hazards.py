@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
@@ -89,7 +89,7 @@ def out_of_range(table: StepTable) -> list[Finding]:
     rows = footprints.rows
     outside = footprints.live & ((footprints.end > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
     findings: list[Finding] = []
-    for footprint in np.unique(footprints.owner()[outside]).tolist() if outside.any() else ():
+    for footprint in ascending(footprints.owner()[outside]).tolist() if outside.any() else ():
         step = int(np.flatnonzero(table.footprint == footprint)[0])
         rows = footprints.of_step(footprint)
         rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]

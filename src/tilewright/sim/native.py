@@ -125,7 +125,7 @@ def load(function: Function, parts: Sequence[Function], arguments: Sequence[Any]
     types = signature(arguments)
     name = f"{function.__qualname__}-{sha256(types.encode()).hexdigest()[:12]}.loop"
     paths = [folder / re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{name}") for folder in _folders(function)]
-    stamp = _stamp(function, types)
+    stamp = _stamp(function, parts, types)
     for path in paths:
         if found := _read(path, stamp):
             return Loop(function.__qualname__, *found, arguments)
@@ -158,15 +158,17 @@ def _folders(function: Function) -> tuple[Path, Path]:
     return Path(_source(function)).parent / "__pycache__", user_folder() / "loops"
 
 
-def _stamp(function: Function, types: str) -> str:
-    """Return a hash of all that the machine code of a loop depends on: its source file, and what compiles and runs it.
+def _stamp(function: Function, parts: Sequence[Function], types: str) -> str:
+    """Return a hash of all that the machine code of a loop depends on: its sources, and what compiles and runs it.
 
-    The parts of a loop are in the same file. Numba's version follows from llvmlite's.
+    The parts of a loop are in the same file; what writes the LLVM code of a part may be in another. Numba's version
+    follows from llvmlite's.
     """
     import llvmlite
 
     with suppress(OSError):
-        source = Path(_source(function)).read_bytes()
+        files = {_source(each) for each in (function, *(EMITTED[part] for part in parts if part in EMITTED))}
+        source = b"".join(Path(file).read_bytes() for file in sorted(files))
         line = function.__code__.co_firstlineno
         others = FORM, llvmlite.__version__, sys.version, _processor(), line, types
         return sha256(repr(others).encode() + source).hexdigest()
@@ -273,3 +275,8 @@ def _processor() -> tuple[str, str]:
     import llvmlite.binding as llvm
 
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def processor_features() -> frozenset[str]:
+    """Return the extensions of this processor's instruction set, by LLVM's names, such as "avx2"."""
+    return frozenset(name[1:] for name in _processor()[1].split(",") if name.startswith("+"))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array, numbers
+from tilewright.array import Array, ascending, numbers
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
 from tilewright.sim.steps import (
@@ -124,7 +124,7 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
     """Return, for each footprint row, whether the span between its ends reaches into one of the ranges: bool [r]."""
     rows = footprints.rows
     reached = np.zeros(len(rows), np.bool_)
-    for index in np.unique(ranges[:, 0]):
+    for index in ascending(ranges[:, 0]):
         parts = ranges[ranges[:, 0] == index]
         inside = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
         reached |= (rows[:, SPACE] == index) & inside

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from platform import machine
 
 import numpy as np
 import pytest
@@ -81,7 +85,12 @@ def compute(rng: np.random.Generator) -> Record:
     }
     loop |= {f"{which}_factor_{level}": int(rng.integers(3)) for which in ("dst", "src") for level in ("in", "out")}
     if rng.random() < 0.5:
-        return {"opcode": Opcode.GEMM, **loop, "reset_reg": int(rng.random() < 0.4), "wgt_factor_in": 1}
+        return {
+            "opcode": Opcode.GEMM,
+            **loop,
+            "reset_reg": int(rng.random() < 0.4),
+            "wgt_factor_in": int(rng.integers(2)),
+        }
     imm = int(rng.choice([int(rng.integers(-40, 40)), int(rng.integers(-(2**15), 2**15))]))
     operation = {"alu_opcode": int(rng.integers(len(BASE.alu_ops))), "use_imm": int(rng.random() < 0.6), "imm": imm}
     return {"opcode": Opcode.ALU, **loop, **operation}
@@ -157,7 +166,7 @@ def test_what_the_loop_does_not_know_is_left_to_the_array_forms(seed: int, monke
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("name", ["pynq", "int4", "acc16"])
+@pytest.mark.parametrize("name", ["pynq", "int4", "batch2"])
 def test_compiled_and_uncompiled_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config, seed = CONFIGS[name], 5
     rng = np.random.default_rng(seed)
@@ -170,6 +179,31 @@ def test_compiled_and_uncompiled_agree(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(jit.Compiled, "__call__", lambda self, *args: self.python(*args))
     plain.run(parts)
     check(plain, native, seed)
+
+
+#: Runs tests of this file in a new process, compiled for another processor.
+ON_ANOTHER_PROCESSOR = """
+import sys
+import pytest
+from pathlib import Path
+from tilewright.sim import native
+
+cpu, features, folder, *tests = sys.argv[1:]
+native._processor = lambda: (cpu, features)
+native._folders = lambda function: (Path(folder), Path(folder))
+sys.exit(pytest.main([*tests, "-n0", "-p", "no:cacheprovider"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine() != "x86_64", reason="compiles for x86-64 processors")
+@pytest.mark.parametrize(("cpu", "features"), [("haswell", "+avx2"), ("x86-64", "+sse2")])
+def test_a_processor_without_wider_vectors(cpu: str, features: str, tmp_path: Path) -> None:
+    """The loop as it is compiled for older processors, which this one also runs."""
+    tests = [f"{__file__}::test_both_forms_agree[{name}-hls]" for name in ("pynq", "batch2")]
+    run = [sys.executable, "-c", ON_ANOTHER_PROCESSOR, cpu, features, str(tmp_path), *tests]
+    subprocess.run(run, check=True, cwd=Path(__file__).parents[3])
+    assert list(tmp_path.glob("loop.run-*.loop"))
 
 
 def test_a_large_instruction_ends_a_stretch_unless_the_loop_multiplies_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram
+from tilewright.sim.beside import beside
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
@@ -148,10 +149,15 @@ def run_passes(
     Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
     """
     prepared = known or prepare(insns, config, dram, bases, options)
-    if options.values:
-        if known is None:
-            prepared.passes.refuse(options)
+    if not options.values:
+        return prepared
+    if known is not None:
         Machine(config, dram, samples).run(prepared.plan(options, samples))
+        return prepared
+    prepared.passes.refuse(replace(options, timing=None))
+    plan = prepared.plan(options, samples)
+    with beside(lambda: Machine(config, dram, samples).run(plan)):
+        prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
     return prepared
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.array import ascending
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
@@ -142,7 +143,7 @@ class Stream:
         """Return the indices of the transfers that must end before a command reads or writes (`mode`) an operand."""
         low, high = self._units(operand)
         columns = (self._written, self._read) if mode == WRITE else (self._written,)
-        return {number for column in columns for number in np.unique(column[low:high]).tolist()} - {-1}
+        return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
         """Return the first unit (of UNIT bytes in a lane) that an operand touches, and one past the last unit."""

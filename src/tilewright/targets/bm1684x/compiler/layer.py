@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.graph.ir import Site, Tensor
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -358,4 +358,4 @@ class Writer:
 
 def _only(values: Array) -> Any:
     """Return the single value that all elements of `values` have, or None if they differ."""
-    return values.flat[0] if len(np.unique(values)) == 1 else None
+    return values.flat[0] if len(ascending(values)) == 1 else None

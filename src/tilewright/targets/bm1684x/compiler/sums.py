@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
@@ -178,7 +178,7 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     op = site.node.op
     assert isinstance(op, AveragePool2D)
     _no_activation(op.activation)
-    counts = np.unique(op.counts(site))
+    counts = ascending(op.counts(site))
     if len(counts) > 1:
         reason = f"padding={list(op.window.padding)} is not supported for an average pool"
         raise ir.Refused(f"{reason}: windows at the border average fewer values than others")

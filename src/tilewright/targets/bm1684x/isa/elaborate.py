@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tilewright.array import Array, one_thread
+from tilewright.array import Array, ascending, one_thread
 from tilewright.errors import ProgramError
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import MODE, SPACE, WRITE, Footprints, Space, StepTable, TokenQueue
@@ -109,7 +109,7 @@ class Elaborated:
         if ran is not None:
             mine &= np.isin(footprints.owner(), self.table.footprint[ran])
         rows = footprints.rows[mine]
-        for space in np.unique(rows[:, SPACE]).tolist():
+        for space in ascending(rows[:, SPACE]).tolist():
             self.regions[space].written.add(of_rows(rows[rows[:, SPACE] == space]))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.sim.hazards import UNWRITTEN, finding, hazards
 from tilewright.sim.steps import READ
@@ -129,7 +129,7 @@ class _Shadow:
             self._blame(values[used])
 
     def _blame(self, origins: Array) -> None:
-        self._blamed |= {int(origin) - 1 for origin in np.unique(origins) if origin != DEFINED}
+        self._blamed |= {int(origin) - 1 for origin in ascending(origins) if origin != DEFINED}
 
 
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:

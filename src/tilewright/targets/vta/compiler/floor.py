@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Add, DepthwiseConv2D, Linear, MaxPool2D, Window
 from tilewright.graph.ops.linear import Convolution
@@ -131,7 +131,7 @@ def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[i
         at = np.intersect1d(at, _taps(reader.node.op.window, axis, np.arange(reader.output.shape[1 + axis])))
     taps = _taps(window, axis, at)
     inside = (taps >= 0) & (taps < site.input(0).shape[1 + axis])
-    return int(inside.sum()), int(inside.any(axis=0).sum()), len(np.unique(taps[inside]))
+    return int(inside.sum()), int(inside.any(axis=0).sum()), len(ascending(taps[inside]))
 
 
 def _taps(window: Window, axis: int, at: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear, Mean
@@ -102,7 +102,7 @@ def of_product_shift(
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
-    shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
+    shift = ascending(-power_of_two(requant.real, f"op '{site.node.name}'"))
     if correction.any() or out.zero_point or out.dtype != "int8" or config.alu == "float":
         return None
     if shift.size > 1 or not 0 <= shift[0] < 31:

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
@@ -115,7 +115,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
             tiles = {name: values[wide] for name, values in tiles.items()}
     chunks = 1 if layer.shared else -(-layer.out_tiles // outs.min()) * -(-layer.depth // sums.min())
-    wgt = np.unique([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS])[::-1]
+    wgt = ascending(np.array([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS]))[::-1]
     cuts = combinations(tile=np.arange(len(tiles["rows"])), outs=outs, sums=sums)
     cuts = {name: values[cuts["tile"]] for name, values in tiles.items()} | {name: cuts[name] for name in CUT[2:]}
     fits = _fits(layer, config, cuts)  # with one slot in each memory

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 
 #: Tile numbers; a slice if they are consecutive.
 Tiles = Array | slice
@@ -98,7 +98,7 @@ class Pattern:
         """
         source = self.dst if reads_own else self.src + shift
         reads_own = reads_own or np.array_equal(self.dst, source)
-        once = np.unique(self.dst).size == self.dst.size
+        once = ascending(self.dst).size == self.dst.size
         if once and (reads_own or not np.isin(source, self.dst).any()):
             return (slice(None),)
         written: dict[int, int] = {}

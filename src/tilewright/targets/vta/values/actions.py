@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array, among
+from tilewright.array import Array, among, ascending
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -138,9 +138,9 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
         if kernel >= 0:
             writer[written[kernel]] = step if resets[kernel] else -1
         elif (writers := writer[low:high]).max(initial=-1) >= 0:
-            for reset in np.unique(writers[writers >= 0]).tolist():
+            for reset in ascending(writers[writers >= 0]).tolist():
                 stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
-    return {step: np.unique(np.concatenate(tiles)) for step, tiles in stored.items()}
+    return {step: ascending(np.concatenate(tiles)) for step, tiles in stored.items()}
 
 
 def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:

@@ -7,7 +7,7 @@ does not depend on them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
+from tilewright.targets.vta.values.vectors import LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
@@ -23,8 +24,6 @@ MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
 NONE = -1
 #: The memory that a LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
-#: Values that `product` reads and writes.
-LANES = 16
 
 
 class Steps(NamedTuple):
@@ -98,7 +97,7 @@ class Chips(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of tiles. `out_memory`: STORE reads an out memory of its own. `in_lanes`: `product` can be used."""
+    """The shape of tiles. `out_memory`: STORE reads an out memory of its own. `in_lanes`: `products` can be used."""
 
     batch: int
     block: int
@@ -111,7 +110,7 @@ class Shape(NamedTuple):
 
 
 def in_lanes(config: Config) -> bool:
-    """Return whether the machine's tiles and integers are those of `product`."""
+    """Return whether the machine's tiles and integers are those of `products`."""
     narrow = max(config.inp.width, config.wgt.width) <= 8  # the sum of two products fits in 32 bits
     return narrow and config.acc.width == 32 and config.block % LANES == 0
 
@@ -170,8 +169,9 @@ def fill(memory: Array, chips: Chips, shape: Shape, to: int, first: int, count: 
     elif to == TO_INP:
         inp = chips.inp[first * size : (first + count) * size]
         if bits == 8:
+            raw = memory[at : at + inp.shape[0]]
             for i in range(inp.shape[0]):
-                inp[i] = np.int8(memory[at + i])
+                inp[i] = np.int8(raw[i])
         else:
             for i in range(inp.shape[0]):
                 inp[i] = value(memory, at, i, bits)
@@ -190,6 +190,9 @@ def fill_wgt(memory: Array, chips: Chips, shape: Shape, first: int, count: int, 
         wgt = chips.wgt[(first + tile) * block * block : (first + tile + 1) * block * block]
         begin = tile * block * block
         if bits == 8:
+            if block == LANES:
+                interleaved(wgt, memory[at + begin :])
+                continue
             raw = memory[at + begin : at + begin + block * block]
             for pair in range(block // lanes):
                 for column in range(block):
@@ -202,6 +205,13 @@ def fill_wgt(memory: Array, chips: Chips, shape: Shape, first: int, count: int, 
                     for lane in range(lanes):
                         item = value(memory, at, begin + column * block + pair * lanes + lane, bits)
                         wgt[(pair * block + column) * lanes + lane] = item
+
+
+@in_llvm(emit_interleaved)
+def interleaved(wgt: Array, raw: Array) -> None:
+    """Write a wgt tile of LANES**2 values of 8 bits, whose row of an output channel DRAM has in one piece."""
+    rows = raw[: LANES * LANES].view(np.int8).reshape(LANES, LANES // 2, 2)
+    wgt[: LANES * LANES] = rows.swapaxes(0, 1).reshape(-1)
 
 
 @called
@@ -259,79 +269,74 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 
 @part
 def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute a GEMM: add products of tiles to accumulator tiles."""
+    """Execute a GEMM: add products of tiles to accumulator tiles.
+
+    Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
+    """
+    inner, again = kernels.inner[kernel], kernels.wgt_inner[kernel]
+    count = inner if again == 0 else 1  # products of one wgt tile at once
     for outer in range(kernels.outer[kernel]):
-        for inner in range(kernels.inner[kernel]):
-            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
-            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
-            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
-            if shape.in_lanes and shape.batch == 1 and shape.block == LANES:  # the usual machine: no loops in a tile
-                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-                    dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
-                    product(chips.acc, dst * LANES, chips.inp, src * LANES, chips.wgt, wgt * LANES * LANES, 2 * LANES)
-                    chips.mirrors[dst] = True
-            else:
-                for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-                    add(chips, shape, to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop])
-                    chips.mirrors[to + tiles.dst[uop]] = True
+        for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+            dst = outer * kernels.dst_outer[kernel] + tiles.dst[uop]
+            src = outer * kernels.src_outer[kernel] + tiles.src[uop]
+            wgt = outer * kernels.wgt_outer[kernel] + tiles.wgt[uop]
+            for first in range(0, inner, count):
+                to, by = dst + first * kernels.dst_inner[kernel], src + first * kernels.src_inner[kernel]
+                if shape.in_lanes:
+                    add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * again, count)
+                else:
+                    for i in range(count):
+                        at, x = to + i * kernels.dst_inner[kernel], by + i * kernels.src_inner[kernel]
+                        add(chips, shape, at, x, wgt + first * again)
+            for i in range(inner):
+                chips.mirrors[dst + i * kernels.dst_inner[kernel]] = True
+
+
+@part
+def add_lanes(
+    kernels: Kernels, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, wgt: int, count: int
+) -> None:
+    """Add to `count` acc tiles the products of as many inp tiles with one wgt tile, as the inner loop steps."""
+    block, size = shape.block, shape.batch * shape.block
+    to_step, by_step = kernels.dst_inner[kernel] * size, kernels.src_inner[kernel] * size
+    for line in range(shape.batch):
+        for low in range(0, block, LANES):
+            for first in range(0, block, LANES):
+                to, by = dst * size + line * block + low, src * size + line * block + first
+                of = wgt * block * block + first * block + 2 * low
+                products(chips.acc, to, chips.inp, by, chips.wgt, of, 2 * block, count, to_step, by_step)
 
 
 @called
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
     """Add the product of an inp tile and a wgt tile to an acc tile."""
-    block = shape.block
+    block, lanes = shape.block, min(2, shape.block)
     for line in range(shape.batch):
         to, by, of = (dst * shape.batch + line) * block, (src * shape.batch + line) * block, wgt * block * block
-        if shape.in_lanes:
-            for low in range(0, block, LANES):
-                for first in range(0, block, LANES):
-                    at = of + first * block + 2 * low
-                    product(chips.acc, to + low, chips.inp, by + first, chips.wgt, at, 2 * block)
-        else:
-            lanes = min(2, block)
-            for column in range(block):
-                total = np.int64(0)
-                for i in range(block):
-                    weight = chips.wgt[of + (i // lanes * block + column) * lanes + i % lanes]
-                    total += np.int64(chips.inp[by + i]) * np.int64(weight)
-                chips.acc[to + column] += total
+        for column in range(block):
+            total = np.int64(0)
+            for i in range(block):
+                weight = chips.wgt[of + (i // lanes * block + column) * lanes + i % lanes]
+                total += np.int64(chips.inp[by + i]) * np.int64(weight)
+            chips.acc[to + column] += total
 
 
-def _emit_product(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `product` in LLVM's language: products of pairs of 16-bit integers, which processors add up at once."""
-    from llvmlite import ir
-
-    if bits[0::2][:3] != (32, 16, 16):
-        return  # a machine of other widths, which does not use `product`
-    acc, at, inp, x, wgt, w, pitch = operands
-    half, whole, index = ir.IntType(16), ir.IntType(32), ir.IntType(64)
-    pairs, wide, sums = ir.VectorType(half, 2 * LANES), ir.VectorType(whole, 2 * LANES), ir.VectorType(whole, LANES)
-    unknown = ir.Constant(sums, ir.Undefined)
-    target = builder.bitcast(builder.gep(acc, [at]), sums.as_pointer())
-    total = builder.load(target, align=4)
-    for k in range(LANES // 2):
-        two = builder.bitcast(builder.gep(inp, [builder.add(x, index(2 * k))]), whole.as_pointer())
-        first = builder.insert_element(unknown, builder.load(two, align=2), whole(0))
-        left = builder.bitcast(builder.shuffle_vector(first, unknown, ir.Constant(sums, [0] * LANES)), pairs)
-        row = builder.gep(wgt, [builder.add(w, builder.mul(pitch, index(k)))])
-        right = builder.load(builder.bitcast(row, pairs.as_pointer()), align=2)
-        products = builder.mul(builder.sext(left, wide), builder.sext(right, wide))
-        for lane in range(2):
-            places = ir.Constant(sums, [2 * column + lane for column in range(LANES)])
-            total = builder.add(total, builder.shuffle_vector(products, ir.Constant(wide, ir.Undefined), places))
-    builder.store(total, target, align=4)
-
-
-@in_llvm(_emit_product)
-def product(acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: int) -> None:
+@in_llvm(emit_products)
+def products(
+    acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: int, count: int, to_step: int, by_step: int
+) -> None:
     """Add LANES values of inp times LANES**2 of wgt to LANES of acc: row i of wgt is for value i of inp.
 
-    Rows are in pairs, `pitch` apart, and the values of two rows alternate.
+    Rows are in pairs, `pitch` apart, and the values of two rows alternate. `count` times, `to_step` values of acc and
+    `by_step` of inp apart, with the same weights.
     """
     rows = np.lib.stride_tricks.as_strided(
         wgt[w:], (LANES // 2, 2, LANES), tuple(wgt.itemsize * step for step in (pitch, 1, 2))
     )
-    acc[at : at + LANES] += inp[x : x + LANES].astype(acc.dtype) @ rows.reshape(LANES, LANES).astype(acc.dtype)
+    weights = rows.reshape(LANES, LANES).astype(acc.dtype)
+    for i in range(count):
+        to, by = at + i * to_step, x + i * by_step
+        acc[to : to + LANES] += inp[by : by + LANES].astype(acc.dtype) @ weights
 
 
 @part
@@ -375,41 +380,49 @@ def operate(
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
     chips.mirrors[dst : dst + count] = True
     target, other = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
-    first = other if kernels.first_is_src[kernel] else target
     if kernels.has_imm[kernel]:
-        if op == MIN:
-            for j in range(target.shape[0]):
-                target[j] = min(np.int32(first[j]), imm)
-        elif op == MAX:
-            for j in range(target.shape[0]):
-                target[j] = max(np.int32(first[j]), imm)
-        elif op == SUM:
-            for j in range(target.shape[0]):
-                target[j] = np.int64(first[j]) + imm
-        elif op == PRODUCT:
-            for j in range(target.shape[0]):
-                target[j] = np.int64(first[j]) * imm
-        elif op == SHIFT and always >= 0:
-            for j in range(target.shape[0]):
-                target[j] = np.int32(first[j]) >> np.int32(always)
-        elif op == SHIFT:
-            for j in range(target.shape[0]):
-                target[j] = np.int64(first[j]) << -always
+        if kernels.first_is_src[kernel]:
+            operate_immediate(target, other, op, imm, always)
+        else:  # in place, which LLVM sees here
+            operate_immediate(target, target, op, imm, always)
     elif op == MIN:
         for j in range(target.shape[0]):
-            target[j] = min(first[j], other[j])
+            target[j] = min(target[j], other[j])
     elif op == MAX:
         for j in range(target.shape[0]):
-            target[j] = max(first[j], other[j])
+            target[j] = max(target[j], other[j])
     elif op == SUM:
         for j in range(target.shape[0]):
-            target[j] = np.int64(first[j]) + np.int64(other[j])
+            target[j] = np.int64(target[j]) + np.int64(other[j])
     elif op == PRODUCT:
         for j in range(target.shape[0]):
-            target[j] = np.int64(first[j]) * np.int64(other[j])
+            target[j] = np.int64(target[j]) * np.int64(other[j])
     elif op == SHIFT:
         for j in range(target.shape[0]):
             y = np.int64(other[j])
             amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
-            x = np.int64(first[j])
+            x = np.int64(target[j])
             target[j] = x >> amount if amount >= 0 else x << -amount
+
+
+@part
+def operate_immediate(target: Array, first: Array, op: int, imm: np.int32, always: int) -> None:
+    """Combine the values of `first` with an immediate. SHIFT takes the amount `always`; left if negative."""
+    if op == MIN:
+        for j in range(target.shape[0]):
+            target[j] = min(np.int32(first[j]), imm)
+    elif op == MAX:
+        for j in range(target.shape[0]):
+            target[j] = max(np.int32(first[j]), imm)
+    elif op == SUM:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) + imm
+    elif op == PRODUCT:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) * imm
+    elif op == SHIFT and always >= 0:
+        for j in range(target.shape[0]):
+            target[j] = np.int32(first[j]) >> np.int32(always)
+    elif op == SHIFT:
+        for j in range(target.shape[0]):
+            target[j] = np.int64(first[j]) << -always
