@@ -31,12 +31,12 @@ def numbers(low: Array, count: Array) -> tuple[Array, Array]:
 
 
 def ascending(values: Array) -> Array:
-    """Return the different numbers among `values`, in ascending order.
+    """Return the different numbers among `values` (any shape), in ascending order, as a vector.
 
     For a million integers, np.unique, which hashes them, takes 40 times as long. Its first call also imports numpy.ma,
     in 25 ms.
     """
-    found = np.sort(values, kind="stable")
+    found = np.sort(values, axis=None, kind="stable")
     return found[np.append(True, found[1:] > found[:-1])] if len(found) else found
 
 
