@@ -205,7 +205,6 @@ class Dram:
                 raise MachineError("DRAM", f"segment '{before.name}' overlaps '{after.name}'")
         self._starts = [segment.address for segment in self.segments]
         self._ends = [segment.end for segment in self.segments]
-        self._pool: Array | None = None
 
     def __getitem__(self, name: str) -> Array:
         return next(segment.data for segment in self.segments if segment.name == name)
@@ -227,13 +226,14 @@ class Dram:
         _own(segment, samples)
         return _view(segment, address, (rows, row_bytes), stride)
 
-    def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array, Array]:
-        """Return DRAM as two vectors, uint8, and where each byte range starts in them, int64 [n, 3].
+    def span(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
+        """Return a vector over all segments, uint8, and where each byte range starts in it, int64 [n, 2].
 
         Ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks those to be written. A start is the index
-        of the first sample's data, the distance to the next sample's (0 if samples share data), and the number of the
-        vector. Vector 1 is the largest segment that all samples share, uncopied; no range in it is to be written. The
-        other segments become views of vector 0. Raises MachineError if a range leaves its segment.
+        of the first sample's data, and the distance to the next sample's (0 if samples share data). The vector spans
+        the process's memory from the first segment to the last, so nothing is copied: bytes outside the segments must
+        not be accessed, and the vector is valid until a segment is replaced. Raises MachineError if a range leaves its
+        segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
         home = np.searchsorted(starts, address, side="right") - 1
@@ -241,26 +241,16 @@ class Dram:
         outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))
         for index in np.flatnonzero(outside)[:1]:
             self._segment(int(address[index]), int(end[index]), "DRAM")
-        for index in ascending(home[written & used]):
+        for index in ascending(home[written & used]).tolist():
             _own(self.segments[index], samples)
-        common = [segment for segment in self.segments if segment.shared and len(segment.data) == 1]
-        alone = max(common, key=lambda segment: segment.data.size, default=None)
-        others = [segment for segment in self.segments if segment is not alone]
-        if self._pool is None or any(segment.data.base is not self._pool for segment in others):
-            self._pool = np.concatenate([np.zeros(0, np.uint8), *(s.data.reshape(-1) for s in others)])
-            first = 0
-            for segment in others:
-                part = self._pool[first : first + segment.data.size]
-                segment.data = part.reshape(segment.data.shape)
-                first += segment.data.size
-        sizes = [0 if segment is alone else segment.data.size for segment in self.segments]
-        offset = np.cumsum([0, *sizes])[:-1] * [segment is not alone for segment in self.segments]
+        first = np.array([segment.data.__array_interface__["data"][0] for segment in self.segments], np.int64)
+        last = first + np.array([segment.data.size for segment in self.segments], np.int64)
+        base = int(first.min()) if len(first) else 0
         pitch = np.array([s.data.shape[1] if s.data.shape[0] > 1 else 0 for s in self.segments], np.int64)
-        vector = np.array([segment is alone for segment in self.segments], np.int64)
-        place = np.zeros((len(address), 3), np.int64)
+        place = np.zeros((len(address), 2), np.int64)
         home = home[used]
-        place[used] = np.stack([address[used] - starts[home] + offset[home], pitch[home], vector[home]], axis=1)
-        return self._pool, alone.data.reshape(-1) if alone else self._pool, place
+        place[used] = np.stack([address[used] - starts[home] + first[home] - base, pitch[home]], axis=1)
+        return np.asarray(_Bytes(base, int(last.max(initial=base)) - base)), place
 
     def _segment(self, address: int, end: int, where: str) -> Segment:
         index = bisect_right(self._starts, address) - 1
@@ -269,6 +259,13 @@ class Dram:
             reason = f"DRAM bytes {address:#x}..{end:#x} are not inside one segment"
             raise MachineError(where, reason, f"segments are {known or 'none'}")
         return self.segments[index]
+
+
+class _Bytes:
+    """The process's memory from address `base` on, for np.asarray."""
+
+    def __init__(self, base: int, size: int) -> None:
+        self.__array_interface__ = {"data": (base, False), "shape": (size,), "typestr": "|u1", "version": 3}
 
 
 def _own(segment: Segment, samples: int) -> None:

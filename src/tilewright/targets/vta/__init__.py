@@ -225,6 +225,13 @@ def _result(
     known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions, left: Mapping[str, Array]
 ) -> LaunchResult:
     """Return the result of a launch; `left` are the values that it computed."""
+    if not known.results:
+        known.results.append(_described(known, launch, image, options))
+    return replace(known.results[0], values=left)
+
+
+def _described(known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions) -> LaunchResult:
+    """Return the result of a launch, without values."""
     from tilewright.targets.vta.events import events
     from tilewright.targets.vta.timing.limits import summed
 
@@ -233,7 +240,7 @@ def _result(
     parts, limits = known.parts(layer, count), known.limits(layer, count)
     bound = summed(limits).bound if limits else 0
     counted = partial(events, known.elaborated, known.trace)
-    made = LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
+    made = LaunchResult.of({}, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
     return made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1)))
 
 

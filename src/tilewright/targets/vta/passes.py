@@ -14,7 +14,7 @@ from tilewright.sim.beside import beside
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
-from tilewright.sim.passes import Passes, RunOptions, Times
+from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
 from tilewright.sim.steps import Part, Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
@@ -39,7 +39,8 @@ NOTHING = Part(0, 0, 0, 0, {})
 class Prepared:
     """The results of a launch that do not depend on data, made with `options`.
 
-    Computed values are not here: `run_passes` writes them to the DRAM that it is given.
+    Computed values are not here: `run_passes` writes them to the DRAM that it is given. `results` keeps the launch's
+    result, without values, for later runs.
     """
 
     elaborated: Elaborated
@@ -48,6 +49,7 @@ class Prepared:
     options: RunOptions
     _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
     _optimal: list[str] = field(default_factory=list)
+    results: list[LaunchResult] = field(default_factory=list)
 
     @property
     def order(self) -> Order:

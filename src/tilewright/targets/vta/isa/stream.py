@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -321,9 +322,14 @@ PIPELINES = {
 }
 
 
+_IMAGES: WeakKeyDictionary[Launch, LaunchImage] = WeakKeyDictionary()
+
+
 def image_of(launch: Launch) -> LaunchImage:
     """Return the decoded contents of a launch. Raises ProgramError if they are invalid (a file's may be)."""
-    return LaunchImage.of(launch, INSN_BYTES, REGIONS)
+    if launch not in _IMAGES:
+        _IMAGES[launch] = LaunchImage.of(launch, INSN_BYTES, REGIONS)
+    return _IMAGES[launch]
 
 
 def unpack_values(raw: Array, width: int) -> Array:

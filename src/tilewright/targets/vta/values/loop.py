@@ -15,7 +15,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
-from tilewright.targets.vta.values.vectors import LANES, emit_interleaved, emit_products
+from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
@@ -77,17 +77,14 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample, flat. DRAM is two vectors, uint8: `memory`, and `shared`, which is only read.
+    """The memories of one sample, flat. `memory` uint8 is DRAM; the bytes of a step begin at `places`, int64 [n].
 
-    `in_shared` bool [n]: whether the bytes of a step are in `shared`; `places` int64 [n]: where they begin there.
-
-    inp, acc and out have depth * batch * block values, wgt depth * block * block (see machine.interleaved). `mirrors`
-    bool [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
+    inp, acc and out have depth * batch * block values, wgt depth * block * block (see machine.interleaved). inp of 8
+    bits is uint8, its values plus Shape.bias: processors multiply unsigned by signed bytes. `mirrors` bool [depth]:
+    whether an out tile equals the acc tile, and is therefore not kept in `out`.
     """
 
     memory: Array
-    shared: Array
-    in_shared: Array
     places: Array
     inp: Array
     wgt: Array
@@ -101,18 +98,24 @@ class Shape(NamedTuple):
 
     batch: int
     block: int
+    bias: int
     out_memory: bool
     in_lanes: bool
 
     @classmethod
     def of(cls, config: Config) -> Shape:
-        return cls(config.batch, config.block, config.rules.out_memory, in_lanes(config))
+        bias = BIAS if narrow(config) else 0
+        return cls(config.batch, config.block, bias, config.rules.out_memory, in_lanes(config))
+
+
+def narrow(config: Config) -> bool:
+    """Return whether values of inp and wgt fit in bytes."""
+    return max(config.inp.width, config.wgt.width) <= 8
 
 
 def in_lanes(config: Config) -> bool:
     """Return whether the machine's tiles and integers are those of `products`."""
-    narrow = max(config.inp.width, config.wgt.width) <= 8  # the sum of two products fits in 32 bits
-    return narrow and config.acc.width == 32 and config.block % LANES == 0
+    return narrow(config) and config.acc.width == 32 and config.block % LANES == 0
 
 
 @compiled
@@ -134,13 +137,12 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
 def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
     """Execute a LOAD: copy tiles from DRAM, and surround them with zero tiles (padding)."""
     to, width, left, columns = steps.to[step], steps.width[step], steps.left[step], steps.columns[step]
-    memory = chips.shared if chips.in_shared[step] else chips.memory
     for line in range(steps.height[step]):
         row, first = line - steps.top[step], steps.base[step] + line * width
         if 0 <= row < steps.rows[step]:
             clear(chips, shape, to, first, left)
             at = chips.places[step] + row * steps.stride[step]
-            fill(memory, chips, shape, to, first + left, columns, at, steps.bits[step])
+            fill(chips, shape, to, first + left, columns, at, steps.bits[step])
             clear(chips, shape, to, first + left + columns, width - left - columns)
         else:
             clear(chips, shape, to, first, width)
@@ -151,7 +153,7 @@ def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
     """Write zeros to `count` tiles of memory `to`, from tile `first` on."""
     size = shape.batch * shape.block
     if to == TO_INP:
-        chips.inp[first * size : (first + count) * size] = 0
+        chips.inp[first * size : (first + count) * size] = shape.bias
     elif to == TO_WGT:
         size = shape.block * shape.block
         chips.wgt[first * size : (first + count) * size] = 0
@@ -161,20 +163,21 @@ def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
 
 
 @part
-def fill(memory: Array, chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, bits: int) -> None:
+def fill(chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, bits: int) -> None:
     """Write `count` tiles of memory `to`, from tile `first` on, with the values in DRAM from byte `at` on."""
     size = shape.batch * shape.block
+    memory = chips.memory
     if to == TO_WGT:
-        fill_wgt(memory, chips, shape, first, count, at, bits)
+        fill_wgt(chips, shape, first, count, at, bits)
     elif to == TO_INP:
         inp = chips.inp[first * size : (first + count) * size]
         if bits == 8:
             raw = memory[at : at + inp.shape[0]]
             for i in range(inp.shape[0]):
-                inp[i] = np.int8(raw[i])
+                inp[i] = np.int8(raw[i]) + shape.bias
         else:
             for i in range(inp.shape[0]):
-                inp[i] = value(memory, at, i, bits)
+                inp[i] = value(memory, at, i, bits) + shape.bias
     else:
         keep(chips, shape, first, count)
         acc = chips.acc[first * size : (first + count) * size]
@@ -183,34 +186,25 @@ def fill(memory: Array, chips: Chips, shape: Shape, to: int, first: int, count: 
 
 
 @part
-def fill_wgt(memory: Array, chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
+def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
     """Write weight tiles: DRAM has a row for each output channel, and wgt is interleaved (see machine.interleaved)."""
-    block, lanes = shape.block, min(2, shape.block)
+    memory, block, group = chips.memory, shape.block, min(GROUP, shape.block)
     for tile in range(count):
         wgt = chips.wgt[(first + tile) * block * block : (first + tile + 1) * block * block]
         begin = tile * block * block
-        if bits == 8:
-            if block == LANES:
-                interleaved(wgt, memory[at + begin :])
-                continue
-            raw = memory[at + begin : at + begin + block * block]
-            for pair in range(block // lanes):
-                for column in range(block):
-                    for lane in range(lanes):
-                        short = np.int8(raw[column * block + pair * lanes + lane])
-                        wgt[(pair * block + column) * lanes + lane] = short
+        if bits == 8 and block == LANES:
+            interleaved(wgt, memory[at + begin :])
         else:
-            for pair in range(block // lanes):
-                for column in range(block):
-                    for lane in range(lanes):
-                        item = value(memory, at, begin + column * block + pair * lanes + lane, bits)
-                        wgt[(pair * block + column) * lanes + lane] = item
+            for column in range(block):
+                for i in range(block):
+                    item = value(memory, at, begin + column * block + i, bits)
+                    wgt[(i // group * block + column) * group + i % group] = item
 
 
 @in_llvm(emit_interleaved)
 def interleaved(wgt: Array, raw: Array) -> None:
     """Write a wgt tile of LANES**2 values of 8 bits, whose row of an output channel DRAM has in one piece."""
-    rows = raw[: LANES * LANES].view(np.int8).reshape(LANES, LANES // 2, 2)
+    rows = raw[: LANES * LANES].view(np.int8).reshape(LANES, LANES // GROUP, GROUP)
     wgt[: LANES * LANES] = rows.swapaxes(0, 1).reshape(-1)
 
 
@@ -273,8 +267,8 @@ def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel:
 
     Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
     """
-    inner, again = kernels.inner[kernel], kernels.wgt_inner[kernel]
-    count = inner if again == 0 else 1  # products of one wgt tile at once
+    inner, wgt_step = kernels.inner[kernel], kernels.wgt_inner[kernel]
+    count = 1 if wgt_step else max(1, inner)  # products of one wgt tile at once
     for outer in range(kernels.outer[kernel]):
         for uop in range(kernels.start[kernel], kernels.stop[kernel]):
             dst = outer * kernels.dst_outer[kernel] + tiles.dst[uop]
@@ -283,13 +277,16 @@ def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel:
             for first in range(0, inner, count):
                 to, by = dst + first * kernels.dst_inner[kernel], src + first * kernels.src_inner[kernel]
                 if shape.in_lanes:
-                    add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * again, count)
+                    add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * wgt_step, count)
                 else:
                     for i in range(count):
                         at, x = to + i * kernels.dst_inner[kernel], by + i * kernels.src_inner[kernel]
-                        add(chips, shape, at, x, wgt + first * again)
-            for i in range(inner):
-                chips.mirrors[dst + i * kernels.dst_inner[kernel]] = True
+                        add(chips, shape, at, x, wgt + first * wgt_step)
+            if kernels.dst_inner[kernel] == 1:
+                chips.mirrors[dst : dst + inner] = True
+            else:
+                for i in range(inner):
+                    chips.mirrors[dst + i * kernels.dst_inner[kernel]] = True
 
 
 @part
@@ -303,21 +300,21 @@ def add_lanes(
         for low in range(0, block, LANES):
             for first in range(0, block, LANES):
                 to, by = dst * size + line * block + low, src * size + line * block + first
-                of = wgt * block * block + first * block + 2 * low
-                products(chips.acc, to, chips.inp, by, chips.wgt, of, 2 * block, count, to_step, by_step)
+                of = wgt * block * block + first * block + GROUP * low
+                products(chips.acc, to, chips.inp, by, chips.wgt, of, GROUP * block, count, to_step, by_step)
 
 
 @called
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
     """Add the product of an inp tile and a wgt tile to an acc tile."""
-    block, lanes = shape.block, min(2, shape.block)
+    block, group = shape.block, min(GROUP, shape.block)
     for line in range(shape.batch):
         to, by, of = (dst * shape.batch + line) * block, (src * shape.batch + line) * block, wgt * block * block
         for column in range(block):
             total = np.int64(0)
             for i in range(block):
-                weight = chips.wgt[of + (i // lanes * block + column) * lanes + i % lanes]
-                total += np.int64(chips.inp[by + i]) * np.int64(weight)
+                weight = chips.wgt[of + (i // group * block + column) * group + i % group]
+                total += (np.int64(chips.inp[by + i]) - shape.bias) * np.int64(weight)
             chips.acc[to + column] += total
 
 
@@ -327,16 +324,14 @@ def products(
 ) -> None:
     """Add LANES values of inp times LANES**2 of wgt to LANES of acc: row i of wgt is for value i of inp.
 
-    Rows are in pairs, `pitch` apart, and the values of two rows alternate. `count` times, `to_step` values of acc and
-    `by_step` of inp apart, with the same weights.
+    The values of GROUP rows alternate; those of the next GROUP rows follow `pitch` values later. `count` times,
+    `to_step` values of acc and `by_step` of inp apart, with the same weights. Values of inp have the bias BIAS.
     """
-    rows = np.lib.stride_tricks.as_strided(
-        wgt[w:], (LANES // 2, 2, LANES), tuple(wgt.itemsize * step for step in (pitch, 1, 2))
-    )
+    rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)
     for i in range(count):
         to, by = at + i * to_step, x + i * by_step
-        acc[to : to + LANES] += inp[by : by + LANES].astype(acc.dtype) @ weights
+        acc[to : to + LANES] += (inp[by : by + LANES].astype(acc.dtype) - BIAS) @ weights
 
 
 @part

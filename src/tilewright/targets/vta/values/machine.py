@@ -21,6 +21,7 @@ from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
 from tilewright.targets.vta.values import loop
 from tilewright.targets.vta.values.actions import ARRAYS_US, Action, Stretch
+from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
 #: Most rows of a product that is computed column by column; with so few, rearranging the weights costs more.
 FEW_ROWS = 4
@@ -37,11 +38,11 @@ class Machine:
         self.config, self.dram, self.samples = config, dram, samples
         self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
-        kind = np.dtype(f"int{max(16, config.inp.width, config.wgt.width)}")
+        kind = np.dtype(f"int{max(8, config.inp.width, config.wgt.width)}")
         # The extra last tile of inp stays zero: pattern.NO_TILE, -1, selects it.
         self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), kind)
-        lanes = min(2, config.block)
-        self.wgt = np.zeros((1, config.wgt.depth, config.block // lanes, config.block, lanes), kind)
+        group = min(GROUP, config.block)
+        self.wgt = np.zeros((1, config.wgt.depth, config.block // group, config.block, group), kind)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
@@ -75,7 +76,7 @@ class Machine:
         """Execute a stretch in one compiled loop, sample by sample."""
         table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
         stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
-        memory, shared, places = self.dram.pool(self.samples, table.address, table.end, stores)
+        memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
@@ -88,8 +89,11 @@ class Machine:
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
-            held = loop.Chips(memory, shared, places[:, 2] > 0, at, inp, weights, acc, out, self._mirrors)
+            biased = inp.view(np.uint8) ^ BIAS if loop.narrow(self.config) else inp
+            held = loop.Chips(memory, at, biased, weights, acc, out, self._mirrors)
             loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Shape.of(self.config))
+            if biased is not inp:
+                inp.view(np.uint8)[:] = biased ^ BIAS
         self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:
@@ -230,11 +234,11 @@ class Machine:
 def interleaved(tiles: Array) -> Array:
     """Return a view of weight tiles (..., block_out, block_in), as DRAM has them, in the order of the wgt memory.
 
-    That is (..., block_in / 2, block_out, 2): the weights of two input channels alternate, so that a processor's
-    instructions for pairs of products can read them. A block of 1 has no pairs: (..., 1, 1, 1).
+    That is (..., block_in / 4, block_out, 4): the weights of four input channels alternate, so that a processor's
+    instructions for sums of four products can read them. A smaller block is one group: (..., 1, block, block).
     """
-    lanes = min(2, tiles.shape[-1])
-    return tiles.reshape(*tiles.shape[:-1], -1, lanes).swapaxes(-3, -2)
+    group = min(GROUP, tiles.shape[-1])
+    return tiles.reshape(*tiles.shape[:-1], -1, group).swapaxes(-3, -2)
 
 
 def matrices(wgt: Array) -> Array:

@@ -2,73 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.sim.native import processor_features
 
-#: Values of a tile's line that `loop.products` reads and writes.
-LANES = 16
+#: Values of a tile's line that `loop.products` reads and writes; input channels whose weights alternate.
+LANES, GROUP = 16, 4
+#: What is added to signed bytes of inp, to make them unsigned.
+BIAS = 128
+#: What a processor needs for sums of four products of bytes in vectors of 512 bits (VPDPBUSD).
+BYTES = frozenset({"avx512bw", "avx512vnni"})
 
 
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `products` in LLVM's language, for the widest vectors of this processor: one loop for each part of a line.
+    """Write `loop.products` for the widest vectors of this processor: one loop for each part of a line.
 
-    The weights stay in registers during a loop.
+    The weights stay in registers during a loop. So does what the bias of inp adds to each sum.
     """
-    if bits[0::2][:3] != (32, 16, 16):
+    if bits[0::2][:3] != (32, 8, 8):
         return  # a machine of other widths, which does not use `products`
-    columns, dot = _dot_product(builder)
-    for low in range(0, LANES, columns):
-        _emit_loop(builder, operands, low, columns, dot)
+    if processor_features() >= BYTES:
+        _emit_loop(builder, operands, 0, LANES, _by_bytes)
+    else:
+        for low in range(0, LANES, LANES // 2):
+            _emit_loop(builder, operands, low, LANES // 2, _by_pairs)
 
 
-def _dot_product(builder: Any) -> tuple[int, Callable[[Any, Any, Any], Any]]:
-    """Return how many sums a vector register holds, and what adds to each the products of two pairs of int16.
+def _emit_loop(
+    builder: Any, operands: tuple[Any, ...], low: int, columns: int, dot_of: Callable[..., Callable[[Any, Any], Any]]
+) -> None:
+    """Write the loop of `products` for the sums from `low` on, `columns` of them.
 
-    LLVM has no operation of its own for this, and recognises its equivalents in straight code only.
+    `dot_of` gets the weights of each group, and returns what adds their products with LANES values to the sums.
     """
-    from llvmlite import ir
-
-    features = processor_features()
-    columns = LANES if {"avx512bw", "avx512vnni"} <= features else LANES // 2
-    pairs, sums = ir.VectorType(ir.IntType(16), 2 * columns), ir.VectorType(ir.IntType(32), columns)
-
-    def intrinsic(name: str, result: Any, *arguments: Any) -> Any:
-        return builder.module.declare_intrinsic(f"llvm.x86.{name}", (), ir.FunctionType(result, arguments))
-
-    if columns == LANES:
-        fused = intrinsic("avx512.vpdpwssd.512", sums, sums, sums, sums)
-        return columns, lambda total, left, right: builder.call(fused, [total, left, builder.bitcast(right, sums)])
-    if "avx2" in features:
-        multiplied = intrinsic("avx2.pmadd.wd", sums, pairs, pairs)
-        return columns, lambda total, left, right: builder.add(
-            total, builder.call(multiplied, [builder.bitcast(left, pairs), right])
-        )
-
-    def anywhere(total: Any, left: Any, right: Any) -> Any:
-        wide = ir.VectorType(ir.IntType(32), 2 * columns)
-        parts = builder.mul(builder.sext(builder.bitcast(left, pairs), wide), builder.sext(right, wide))
-        for lane in range(2):
-            places = ir.Constant(sums, [2 * column + lane for column in range(columns)])
-            total = builder.add(total, builder.shuffle_vector(parts, ir.Constant(wide, ir.Undefined), places))
-        return total
-
-    return columns, anywhere
-
-
-def _emit_loop(builder: Any, operands: tuple[Any, ...], low: int, columns: int, dot: Callable[..., Any]) -> None:
-    """Write the loop of `products` for the sums from `low` on, `columns` of them."""
     from llvmlite import ir
 
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
-    whole, index = ir.IntType(32), ir.IntType(64)
-    pairs, sums = ir.VectorType(ir.IntType(16), 2 * columns), ir.VectorType(whole, columns)
-    unknown = ir.Constant(sums, ir.Undefined)
-    rows = []
-    for k in range(LANES // 2):
-        row = builder.gep(wgt, [builder.add(builder.add(w, index(2 * low)), builder.mul(pitch, index(k)))])
-        rows.append(builder.load(builder.bitcast(row, pairs.as_pointer()), align=2))
+    byte, index = ir.IntType(8), ir.IntType(64)
+    weights, values = ir.VectorType(byte, GROUP * columns), ir.VectorType(byte, LANES)
+    sums = ir.VectorType(ir.IntType(32), columns)
+    groups = []
+    for k in range(LANES // GROUP):
+        group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
+        groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
+    dot = dot_of(builder, groups, columns)
+    excess = dot(ir.Constant(sums, [0] * columns), ir.Constant(values, [BIAS] * LANES))
     before, body, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
     builder.cbranch(builder.icmp_signed(">", count, index(0)), body, after)
     builder.position_at_end(body)
@@ -76,36 +55,93 @@ def _emit_loop(builder: Any, operands: tuple[Any, ...], low: int, columns: int, 
     done.add_incoming(index(0), before)
     place = builder.gep(acc, [builder.add(builder.add(at, index(low)), builder.mul(done, to_step))])
     target = builder.bitcast(place, sums.as_pointer())
-    source = builder.gep(inp, [builder.add(x, builder.mul(done, by_step))])
-    total = builder.load(target, align=4)
-    for k, right in enumerate(rows):
-        two = builder.bitcast(builder.gep(source, [index(2 * k)]), whole.as_pointer())
-        first = builder.insert_element(unknown, builder.load(two, align=2), whole(0))
-        left = builder.shuffle_vector(first, unknown, ir.Constant(ir.VectorType(whole, columns), [0] * columns))
-        total = dot(total, left, right)
-    builder.store(total, target, align=4)
+    source = builder.bitcast(builder.gep(inp, [builder.add(x, builder.mul(done, by_step))]), values.as_pointer())
+    total = builder.sub(builder.load(target, align=4), excess)
+    builder.store(dot(total, builder.load(source, align=1)), target, align=4)
     following = builder.add(done, index(1))
     done.add_incoming(following, body)
     builder.cbranch(builder.icmp_signed("<", following, count), body, after)
     builder.position_at_end(after)
 
 
-def emit_interleaved(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `loop.interleaved`: interleave the pairs of each two rows, then those of each two results, and so on."""
+def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
+    """Return what adds products of unsigned and signed bytes to sums, four at once."""
     from llvmlite import ir
 
-    if bits != (16, 8):
+    sums = ir.VectorType(ir.IntType(32), columns)
+    four = _intrinsic(builder, f"avx512.vpdpbusd.{32 * columns}", sums, sums, sums, sums)
+
+    def dot(total: Any, values: Any) -> Any:
+        parts = builder.bitcast(values, ir.VectorType(ir.IntType(32), LANES // GROUP))
+        for k, group in enumerate(groups):
+            total = builder.call(four, [total, _spread(builder, parts, k, columns), builder.bitcast(group, sums)])
+        return total
+
+    return dot
+
+
+def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
+    """Return what adds products of pairs of 16-bit integers to sums."""
+    from llvmlite import ir
+
+    half, whole = ir.IntType(16), ir.IntType(32)
+    pairs, sums = ir.VectorType(half, 2 * columns), ir.VectorType(whole, columns)
+    rows = []
+    for group in groups:
+        for first in range(0, GROUP, 2):
+            order = [GROUP * column + first + lane for column in range(columns) for lane in range(2)]
+            rows.append(builder.sext(_shuffled(builder, group, order), pairs))
+    has_avx2 = "avx2" in processor_features()
+    multiplied = _intrinsic(builder, "avx2.pmadd.wd", sums, pairs, pairs) if has_avx2 else None
+
+    def dot(total: Any, values: Any) -> Any:
+        parts = builder.bitcast(builder.zext(values, ir.VectorType(half, LANES)), ir.VectorType(whole, LANES // 2))
+        for k, row in enumerate(rows):
+            left = builder.bitcast(_spread(builder, parts, k, columns), pairs)
+            if multiplied:
+                total = builder.add(total, builder.call(multiplied, [left, row]))
+                continue
+            wide = ir.VectorType(whole, 2 * columns)
+            product = builder.mul(builder.sext(left, wide), builder.sext(row, wide))
+            for lane in range(2):
+                total = builder.add(total, _shuffled(builder, product, range(lane, 2 * columns, 2)))
+        return total
+
+    return dot
+
+
+def _intrinsic(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    from llvmlite import ir
+
+    return builder.module.declare_intrinsic(f"llvm.x86.{name}", (), ir.FunctionType(result, arguments))
+
+
+def _shuffled(builder: Any, vector: Any, order: Sequence[int], other: Any = None) -> Any:
+    """Return the elements of `vector`, followed by those of `other`, at the places `order`."""
+    from llvmlite import ir
+
+    places = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
+    return builder.shuffle_vector(vector, other or ir.Constant(vector.type, ir.Undefined), places)
+
+
+def _spread(builder: Any, vector: Any, k: int, columns: int) -> Any:
+    """Return `columns` copies of element k."""
+    return _shuffled(builder, vector, [k] * columns)
+
+
+def emit_interleaved(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
+    """Write `loop.interleaved`: interleave the groups of each two rows, then those of each two results, and so on."""
+    from llvmlite import ir
+
+    if bits != (8, 8):
         return  # a machine of other widths, which does not use `interleaved`
     wgt, raw = operands
-    pair, rows = ir.IntType(16), []
+    rows, kind = [], ir.VectorType(ir.IntType(8 * GROUP), LANES // GROUP)
     for row in range(LANES):
         place = builder.gep(raw, [ir.Constant(ir.IntType(64), row * LANES)])
-        rows.append(builder.load(builder.bitcast(place, ir.VectorType(pair, LANES // 2).as_pointer()), align=1))
+        rows.append(builder.load(builder.bitcast(place, kind.as_pointer()), align=1))
     while (half := len(rows) // 2) > 0:
         size = rows[0].type.count
         order = [column + size * second for column in range(size) for second in range(2)]
-        places = ir.Constant(ir.VectorType(ir.IntType(32), 2 * size), order)
-        rows = [builder.shuffle_vector(rows[k], rows[k + half], places) for k in range(half)]
-    values = builder.bitcast(rows[0], ir.VectorType(ir.IntType(8), LANES * LANES))
-    wide = ir.VectorType(pair, LANES * LANES)
-    builder.store(builder.sext(values, wide), builder.bitcast(wgt, wide.as_pointer()), align=2)
+        rows = [_shuffled(builder, rows[k], order, rows[k + half]) for k in range(half)]
+    builder.store(rows[0], builder.bitcast(wgt, rows[0].type.as_pointer()), align=1)
