@@ -9,12 +9,16 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tilewright.targets.cfu.compiler import firmware
 from tilewright.targets.vta.compiler import compiler, search, tune
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+# How long an example takes says how busy the machine is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", ROOT.parent / "shared"))
 
 
