@@ -102,8 +102,13 @@ def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> Non
     made = board_files(config)
     for name, text in made.items():
         (tmp_path / name).write_text(text)
-    assert set(made) == {"vta.v", "vta_axi.v", "vta_axi.xdc", "README.md"}
-    yosys("read_verilog vta.v vta_axi.v; hierarchy -check -top vta_axi; proc; check -assert", tmp_path)
+    verilog = [name for name in made if name.endswith(".v")]
+    assert set(made) == {*verilog, "synth.ys", "vta_axi.xdc", "README.md"}
+    assert {"VtaSystem.v", "Vta.v", "Load.v", "Compute.v", "Store.v", "Core.v", "vta_axi.v"} <= set(verilog)
+    for name in verilog:
+        assert re.findall(r"^module (\w+)", made[name], re.MULTILINE) == [name.removesuffix(".v")]
+        assert made[name].startswith("// ")
+    yosys(f"read_verilog {' '.join(verilog)}; hierarchy -check -top vta_axi; proc; flatten; check -assert", tmp_path)
     for name in (WRITTEN | READ).values():
         assert f"| {name} |" in made["README.md"]
     assert board_files(config) == made
