@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hdl.lite import read, write
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
 from tilewright.hdl.build import yosys
-from tilewright.hdl.model import Compiled, Model
+from tilewright.hdl.model import Compiled
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
@@ -24,24 +25,6 @@ from tilewright.targets.vta.passes import run_passes
 
 CONFIG = small(0, 2)
 PAGE = 1 << 16
-
-
-def write(model: Model, offset: int, value: int) -> None:
-    """A word through the control port; a cycle for the command, one for the response."""
-    model["control__aw__payload"], model["control__w__payload"] = offset, value | 15 << 32
-    model["control__aw__valid"] = model["control__w__valid"] = model["control__b__ready"] = 1
-    model.step()
-    model["control__aw__valid"] = model["control__w__valid"] = 0
-    model.step()
-
-
-def read(model: Model, offset: int) -> int:
-    model["control__ar__payload"], model["control__ar__valid"], model["control__r__ready"] = offset, 1, 1
-    model.step()
-    value = model["control__r__payload"]
-    model["control__ar__valid"] = 0
-    model.step()
-    return value
 
 
 @pytest.mark.gxx
