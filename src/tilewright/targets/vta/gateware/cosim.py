@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled, Written
+from tilewright.hdl.model import Compiled, Wave, Written
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
@@ -35,14 +35,6 @@ from tilewright.targets.vta.values.machine import Machine
 PATIENCE = 1 << 20
 #: Cycles of the RTL model that the launch takes: cycle 0 of a Trace is the next one.
 LAUNCH = 1
-
-
-class Wave(NamedTuple):
-    """The path of a waveform file, and the first and last cycle that it shows, counted as in sim.steps.Trace."""
-
-    path: Path
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, eq=False)
