@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Elaboratable, Module
+from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tests.hdl.written import from_verilog
 from tilewright.array import Array
+from tilewright.errors import ConfigError
 from tilewright.hdl.modules import part, verilog_files
 
 
@@ -74,6 +75,38 @@ class Chain(wiring.Component):
             at = each.o
         m.d.comb += self.o.eq(at)
         return m
+
+
+class Peeks(wiring.Component):
+    """A fault: it reads a register of another component that is no port."""
+
+    def __init__(self) -> None:
+        super().__init__({"o": Out(8)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.counter = counter = Counter()
+        m.d.comb += self.o.eq(counter.inside)
+        return m
+
+
+class Counter(wiring.Component):
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.inside = Signal(8)
+        super().__init__({"o": Out(8)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.d.sync += self.inside.eq(self.inside + 1)
+        m.d.comb += self.o.eq(self.inside)
+        return m
+
+
+def test_a_signal_that_is_no_port_cannot_leave_its_module() -> None:
+    with pytest.raises(ConfigError, match="Peeks reads inside of Counter, which is no port"):
+        verilog_files(Peeks(), "Peeks")
 
 
 def test_equal_components_share_a_module_and_others_have_their_place_in_the_name() -> None:

@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 import amaranth
 from amaranth.back.rtlil import convert_fragment
 from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Value
+from amaranth.hdl._ast import SignalDict, SignalSet
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In
 
 from tilewright.array import uncollected
+from tilewright.errors import ConfigError
 from tilewright.hdl.build import ZEROS, made
 
 #: Folders that hold the packages which `src` attributes name.
@@ -63,6 +65,8 @@ class _Modules:
     def __init__(self) -> None:
         self.found = list[_Module]()
         self.numbers = dict[tuple[str, str], int]()  # by name and text
+        self.driven: Any = SignalDict()  # the component that drives each signal, and its ports
+        self.read = list[tuple[Any, Any, Any]]()  # signals, the components that read them, and their ports
 
     def add(self, component: Any, fragment: Fragment, path: tuple[str, ...]) -> int:
         """Add the modules of a component, which has been elaborated to `fragment`. Return the number of its own."""
@@ -75,11 +79,29 @@ class _Modules:
             name: (Value.cast(value), PortDirection.Input if is_input else PortDirection.Output)
             for name, is_input, value in _ports(component)
         }
+        self._note(component, fragment)
         module = _Module(component, path, convert_fragment(fragment, ports, ITSELF)[0])
         number = self.numbers.setdefault((module.name, module.text), len(self.found))
         if number == len(self.found):
             self.found.append(module)
         return number
+
+    def _note(self, component: Any, fragment: Fragment) -> None:
+        """Note which signals a component drives and reads, apart from the components in it."""
+        ports = SignalSet(signal for _, _, port in _ports(component) for signal in Value.cast(port)._rhs_signals())
+        for statement in (each for statements in fragment.statements.values() for each in statements):
+            for signal in statement._lhs_signals():
+                self.driven[signal] = component, ports
+            for signal in statement._rhs_signals():
+                self.read.append((signal, component, ports))
+
+    def check(self) -> None:
+        """Raise ConfigError if a component reads a signal of another one that is a port of neither."""
+        for signal, component, ports in self.read:
+            driver, own = self.driven.get(signal, (component, ports))
+            if driver is not component and signal not in ports and signal not in own:
+                reason = f"{type(component).__name__} reads {signal.name} of {type(driver).__name__}, which is no port"
+                raise ConfigError("Verilog", reason, "make it a port")
 
     def _instance(self, component: Any, number: int, src: Any) -> Instance:
         ports = {f"{'i' if is_input else 'o'}_{name}": value for name, is_input, value in _ports(component)}
@@ -116,6 +138,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
     modules = _Modules()
     with uncollected():
         modules.add(component, Fragment.get(component, None), ())
+        modules.check()
     names, texts = modules.named(name), list[str]()
     for own, module in zip(names, modules.found, strict=True):
         text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")
