@@ -25,7 +25,7 @@ TARGETS = ("vta", "cfu", "zynq")
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
 @click.option("--target", "targets", multiple=True, type=click.Choice(TARGETS))
-@click.option("--rounds", default=5, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
 @click.option(
     "--full", is_flag=True, help="More networks, machines and random programs: the long cases of each target."
 )
