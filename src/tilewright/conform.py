@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tilewright import targets
@@ -80,12 +79,12 @@ def cosim(
             assert graph is not None
             values.update(reference.run_node(graph, step.node, values, program.rounding))
             continue
-        case = target.cosim(program, step, values, engine)
-        draw = partial(target.waveform, program, step, dict(values))
+        run = target.on_gateware(program, step, dict(values))
+        case = run.compare(engine)
         if wave and not waved and case.first_cycle is not None:
-            draw(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
+            run.waveform(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
             waved = True
-        first = first or draw
+        first = first or run.waveform
         yield case
         if graph is not None:
             values.update(target.launch(program, step, values, RunOptions(check=False)).values)

@@ -170,7 +170,10 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     if not isinstance(machine, Gateware):
         raise ConfigError(target, "has no gateware", "choose another target, such as vta")
     made = machine.config(config, overrides)
-    files, excess = machine.rtl(made), machine.excess(made)
+    with options.progress_bar() as bar:
+        if bar:
+            bar(0, 1, f"{target}: modules from Python, then Verilog from Yosys")
+        files, excess = machine.rtl(made), machine.excess(made)
     if excess:
         click.echo(f"tilewright: {target}: the design {excess}", err=True)
     output.mkdir(parents=True, exist_ok=True)

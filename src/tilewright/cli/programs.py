@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.targets.base import CosimCase
 
 
 @click.command(name="exec")
@@ -162,16 +163,10 @@ def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: 
 
     program = load(path)
     samples = options.samples_of(program, source)
-    found = []
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
-    for case in compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None):
-        found.append(case)
-        if not as_json:
-            same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
-            click.echo(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
-            for difference in case.differences:
-                click.echo(f"  {difference}")
+    cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)
+    found = _shown(program, cases, as_json)
     differ = sum(bool(case.differences) for case in found)
     if as_json:
         click.echo(json.dumps({"target": program.target, "launches": [asdict(case) for case in found]}))
@@ -180,6 +175,32 @@ def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: 
         if wave and (whole or differ):
             click.echo(str(wave))
     return 1 if differ else 0
+
+
+def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
+    """Return the cases of a comparison. Print each one when it comes, or all after a progress bar."""
+    found: list[CosimCase] = []
+    names = [*(launch.name for launch in program.launches), ""]
+    with options.progress_bar() as bar:
+        if bar:
+            bar(0, len(names) - 1, f"{names[0]}: the gateware is compiled first")
+        for case in cases:
+            found.append(case)
+            if bar:
+                bar(len(found), len(names) - 1, names[len(found)])
+            elif not as_json:
+                _tell(case)
+    if bar and not as_json:
+        for case in found:
+            _tell(case)
+    return found
+
+
+def _tell(case: CosimCase) -> None:
+    same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
+    click.echo(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
+    for difference in case.differences:
+        click.echo(f"  {difference}")
 
 
 def _is_elf(path: str) -> bool:

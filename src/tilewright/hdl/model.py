@@ -27,6 +27,14 @@ class Written(NamedTuple):
     strobes: Array
 
 
+class Wave(NamedTuple):
+    """The path of a waveform file, and the first and last cycle that it shows, counted from the start of a launch."""
+
+    path: Path
+    first: int
+    last: int
+
+
 class Compiled:
     """A component, compiled to a shared library that is cached on disk.
 

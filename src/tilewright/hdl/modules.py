@@ -1,73 +1,161 @@
-"""Verilog for people: one file for each module, with a comment at its head, and attributes that name Python lines."""
+"""Verilog for people: one file for each module, with a comment at its head, and attributes that name Python lines.
+
+Every component below the one that is written is a module of its own, with the ports of its signature. Equal components
+are one module. It has the name of the component's class, or the one that `part` gives. If several modules would have
+this name, each also has the place of its first use: BankedMemory_inp.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from contextvars import ContextVar
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, TypeVar
 
 import amaranth
-from amaranth.hdl import ClockSignal, Instance, ResetSignal
-from amaranth.lib.wiring import In
+from amaranth.back.rtlil import convert_fragment
+from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Value
+from amaranth.hdl._ast import SignalDict, SignalSet
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Component, In
 
-from tilewright.hdl.build import made, to_rtlil
+from tilewright.array import uncollected
+from tilewright.errors import ConfigError
+from tilewright.hdl.build import ZEROS, made
 
 #: Folders that hold the packages which `src` attributes name.
 FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1]}/")
 #: In Verilog, a module with the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
-#: While files are made: the components that are files of their own, by the name of their module.
-_apart: ContextVar[dict[str, Any] | None] = ContextVar("components", default=None)
+#: While modules are collected, number N has this name in RTLIL, and a module calls itself ITSELF.
+NUMBERED, ITSELF = re.compile(r"\\@(\d+)"), "@"
+_Part = TypeVar("_Part", bound=Component)
 
 
-def part(component: Any, name: str, clocked: bool = True) -> Any:
-    """Return what to add to `m.submodules` for a component, so that `verilog_files` writes it as module `name`.
+def part(component: _Part, name: str) -> _Part:
+    """Return the component, whose module in Verilog then has this name."""
+    component.__dict__["module_name"] = name
+    return component
 
-    Components with the same name must be equal. `clocked`: whether the component has registers.
-    """
-    apart = _apart.get()
-    if apart is None:
-        return component
-    apart.setdefault(name, component)
-    component._MustUse__used = True  # or Amaranth warns of each component of which an equal one is converted
-    ports = {
-        f"{'i' if member.flow is In else 'o'}_{'__'.join(map(str, path))}": value
-        for path, member, value in component.signature.flatten(component)
-    }
-    clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if clocked else {}
-    return Instance(name, **clock, **ports)
+
+@dataclass(frozen=True)
+class _Module:
+    """A module in RTLIL: the component that it was made of, and the names on the way to it from the top module."""
+
+    component: Any
+    path: tuple[str, ...]
+    text: str
+
+    @property
+    def name(self) -> str:
+        return str(self.component.__dict__.get("module_name", type(self.component).__name__))
+
+    @property
+    def clocked(self) -> bool:
+        return bool(re.search(r" input \d+ +\\clk$", self.text, re.MULTILINE))
+
+
+class _Modules:
+    """The modules of a component, each once. A module comes after those that it contains."""
+
+    def __init__(self) -> None:
+        self.found = list[_Module]()
+        self.numbers = dict[tuple[str, str], int]()  # by name and text
+        self.driven: Any = SignalDict()  # the component that drives each signal, and its ports
+        self.read = list[tuple[Any, Any, Any]]()  # signals, the components that read them, and their ports
+
+    def add(self, component: Any, fragment: Fragment, path: tuple[str, ...]) -> int:
+        """Add the modules of a component, which has been elaborated to `fragment`. Return the number of its own."""
+        for at, (inner, name, src) in enumerate(fragment.subfragments):
+            origin = (inner.origins or (None,))[0]
+            if isinstance(origin, Component) and not isinstance(origin, Memory):
+                number = self.add(origin, inner, (*path, name))
+                fragment.subfragments[at] = (self._instance(origin, number, src), name, src)
+        ports = {
+            name: (Value.cast(value), PortDirection.Input if is_input else PortDirection.Output)
+            for name, is_input, value in _ports(component)
+        }
+        self._note(component, fragment)
+        module = _Module(component, path, convert_fragment(fragment, ports, ITSELF)[0])
+        number = self.numbers.setdefault((module.name, module.text), len(self.found))
+        if number == len(self.found):
+            self.found.append(module)
+        return number
+
+    def _note(self, component: Any, fragment: Fragment) -> None:
+        """Note which signals a component drives and reads, apart from the components in it."""
+        ports = SignalSet(signal for _, _, port in _ports(component) for signal in Value.cast(port)._rhs_signals())
+        for statement in (each for statements in fragment.statements.values() for each in statements):
+            for signal in statement._lhs_signals():
+                self.driven[signal] = component, ports
+            for signal in statement._rhs_signals():
+                self.read.append((signal, component, ports))
+
+    def check(self) -> None:
+        """Raise ConfigError if a component reads a signal of another one that is a port of neither."""
+        for signal, component, ports in self.read:
+            driver, own = self.driven.get(signal, (component, ports))
+            if driver is not component and signal not in ports and signal not in own:
+                reason = f"{type(component).__name__} reads {signal.name} of {type(driver).__name__}, which is no port"
+                raise ConfigError("Verilog", reason, "make it a port")
+
+    def _instance(self, component: Any, number: int, src: Any) -> Instance:
+        ports = {f"{'i' if is_input else 'o'}_{name}": value for name, is_input, value in _ports(component)}
+        clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self.found[number].clocked else {}
+        return Instance(f"@{number}", src_loc=src, **clock, **ports)
+
+    def named(self, top: str) -> list[str]:
+        """Return the name of each module; the last one is called `top`."""
+        names = [module.name for module in self.found[:-1]]
+        alike = {name: [m.path for m in self.found[:-1] if m.name == name] for name in names}
+        return [_placed(name, m.path, alike[name]) for name, m in zip(names, self.found, strict=False)] + [top]
+
+
+def _placed(name: str, path: tuple[str, ...], alike: list[tuple[str, ...]]) -> str:
+    """Return the name of a module: with the end of its path that tells it from the paths of others of that name."""
+    for length in range(len(path) + 1):
+        end = path[len(path) - length :]
+        if sum(other[len(other) - length :] == end for other in alike) == 1:
+            break
+    return "_".join((name, *end))
+
+
+def _ports(component: Any) -> Iterator[tuple[str, bool, Any]]:
+    """Yield the name of each port of a component, whether it is an input, and its signal."""
+    for path, member, value in component.signature.flatten(component):
+        yield "__".join(map(str, path)), member.flow is In, value
 
 
 def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, dict[str, str]]:
-    """Return a component as RTLIL with a module for each `part`, and the docstring of each module by its name.
+    """Return a component as RTLIL with a module for each component in it, and their docstrings by module, top first.
 
-    `reset` is the name of the reset.
+    `name` is that of the top module, `reset` that of the reset.
     """
-    apart = {name: component}
-    token = _apart.set(apart)
-    try:
-        texts, heads = list[str](), dict[str, str]()
-        while len(heads) < len(apart):  # converting one component finds its parts
-            name, part_ = list(apart.items())[len(heads)]
-            texts.append(to_rtlil(part_, name, src=True))
-            heads[name] = inspect.getdoc(type(part_)) or ""
-    finally:
-        _apart.reset(token)
+    modules = _Modules()
+    with uncollected():
+        modules.add(component, Fragment.get(component, None), ())
+        modules.check()
+    names, texts = modules.named(name), list[str]()
+    for own, module in zip(names, modules.found, strict=True):
+        text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")
+        texts.append(NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text))
     text = "\n".join(texts).replace("\\rst ", f"\\{reset} ").replace("\\rst\n", f"\\{reset}\n")
     for folder in FOLDERS:
         text = text.replace(folder, "")
-    return text, heads
+    heads = {own: inspect.getdoc(type(each.component)) or "" for own, each in zip(names, modules.found, strict=True)}
+    return text, {name: heads[name], **heads}
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:
-    """Return a component as Verilog text, by file name: a file for each `part`, and first that of the module `name`."""
+    """Return a component as Verilog text by file name, a file for each module; first that of the top module, `name`."""
     source, heads = verilog_rtlil(component, name, reset)
     script = f"hierarchy -check -top {name}; proc -norom; memory_collect; opt_clean; setattr -mod -unset generator"
     files = {}
     for match in VERILOG.finditer(made(source, f"{script}; write_verilog result")):
-        head = indent(heads.get(match[2], "A memory."), "// ", lambda line: True).replace("// \n", "//\n")
+        head = indent(heads[match[2]], "// ", lambda line: True).replace("// \n", "//\n")
         files[f"{match[2]}.v"] = f"{head}\n{match[0]}"
     return {file: files[file] for file in sorted(files, key=lambda file: (file != f"{name}.v", file))}

@@ -5,7 +5,7 @@ The command line tests for an optional protocol by `isinstance`, and refuses a c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,6 +270,16 @@ class CosimCase:
     first_cycle: int | None = None  # of the first difference
 
 
+class OnGateware(NamedTuple):
+    """A launch on the gateware. `compare` runs it on an RTL engine and on the simulator, and compares them.
+
+    `waveform` runs it and writes a waveform (VCD) of its cycles from a first to a last one (None: of all).
+    """
+
+    compare: Callable[[str], CosimCase]
+    waveform: Callable[[Path, tuple[int, int] | None], None]
+
+
 @runtime_checkable
 class Gateware(Protocol):
     """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
@@ -280,15 +290,5 @@ class Gateware(Protocol):
     def rtl(self, config: Config) -> Mapping[str, str]:
         """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
 
-    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        """Run one launch on one sample on the gateware and on the simulator, and compare them."""
-
-    def waveform(
-        self,
-        program: Program,
-        launch: Launch,
-        values: Mapping[str, Array],
-        path: Path,
-        cycles: tuple[int, int] | None,
-    ) -> None:
-        """Run one launch on one sample on the gateware, and write a waveform (VCD) of `cycles` (None: of all)."""
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
+        """Return what can be done with one launch on one sample on the gateware."""

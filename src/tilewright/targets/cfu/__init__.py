@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, CosimCase, Execution, LaunchResult, TimingModel
+from tilewright.targets.base import Change, Execution, LaunchResult, OnGateware, TimingModel
 
 from . import bill
 from .compiler.variants import check_machine, variant
@@ -80,24 +81,12 @@ class CfuSystem(given.Machine[Config]):
 
         return board_files(self.own(config))
 
-    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with given.gateware_tools():
-            from .gateware.cosim import compare
+            from .gateware.cosim import compare, waveform
 
-        return compare(launch, self.config_of(program), values, engine)
-
-    def waveform(
-        self,
-        program: Program,
-        launch: Launch,
-        values: Mapping[str, Array],
-        path: Path,
-        cycles: tuple[int, int] | None,
-    ) -> None:
-        with given.gateware_tools():
-            from .gateware.cosim import waveform
-
-        waveform(launch, self.config_of(program), values, path, cycles)
+        run = launch, self.config_of(program), values
+        return OnGateware(partial(compare, *run), partial(waveform, *run))
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from .changes import changes

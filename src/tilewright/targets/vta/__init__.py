@@ -20,7 +20,7 @@ from tilewright.sim.events import Events
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, ConformCase, CosimCase, LaunchResult, TimingModel
+from tilewright.targets.base import Change, ConformCase, LaunchResult, OnGateware, TimingModel
 from tilewright.targets.vta.changes import SPACES
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
@@ -201,24 +201,12 @@ class Vta(given.Machine[Config]):
 
         return board_files(self.own(config))
 
-    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with given.gateware_tools():
-            from tilewright.targets.vta.gateware.cosim import compare
+            from tilewright.targets.vta.gateware.cosim import compare, waveform
 
-        return compare(launch.name, image_of(launch), self.config_of(program), _packed(program, launch, values), engine)
-
-    def waveform(
-        self,
-        program: Program,
-        launch: Launch,
-        values: Mapping[str, Array],
-        path: Path,
-        cycles: tuple[int, int] | None,
-    ) -> None:
-        with given.gateware_tools():
-            from tilewright.targets.vta.gateware.cosim import waveform
-
-        waveform(image_of(launch), self.config_of(program), _packed(program, launch, values), path, cycles)
+        run = image_of(launch), self.config_of(program), _packed(program, launch, values)
+        return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
 
 
 def _result(

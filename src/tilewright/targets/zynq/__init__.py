@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, CosimCase, LaunchResult, TimingModel
+from tilewright.targets.base import Change, LaunchResult, OnGateware, TimingModel
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.image import GRAMMAR, LayerImage, launch_of, text_of
 from tilewright.targets.zynq.isa.layer import Kind
@@ -90,26 +89,13 @@ class Zynq(given.Machine[Config]):
 
         return board_files(self.own(config))
 
-    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with given.gateware_tools():
-            from tilewright.targets.zynq.gateware.cosim import compare
+            from tilewright.targets.zynq.gateware.cosim import compare, waveform
 
         image = LayerImage.of(launch, self.config_of(program))
-        return compare(launch.name, image, _data(program, launch, image, values)[0], engine)
-
-    def waveform(
-        self,
-        program: Program,
-        launch: Launch,
-        values: Mapping[str, Array],
-        path: Path,
-        cycles: tuple[int, int] | None,
-    ) -> None:
-        with given.gateware_tools():
-            from tilewright.targets.zynq.gateware.cosim import waveform
-
-        image = LayerImage.of(launch, self.config_of(program))
-        waveform(image, _data(program, launch, image, values)[0], path, cycles)
+        run = image, _data(program, launch, image, values)[0]
+        return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tests.hdl.cells import resources
+from tests.hdl.written import from_verilog
 from tilewright.cli import main
-from tilewright.hdl.build import TOP, to_rtlil, yosys
-from tilewright.hdl.model import Compiled
-from tilewright.hdl.modules import verilog_files
+from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.targets import get
 from tilewright.targets.cfu.bill import bill, excess
 from tilewright.targets.cfu.config import Config
@@ -67,12 +66,7 @@ def test_extensions_are_refused_by_the_command(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    component = Cfu(SMALL)
-    files = verilog_files(component, TOP)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    yosys(f"read_verilog {' '.join(files)}; hierarchy -top {TOP}; proc; write_rtlil result.il", tmp_path)
-    written = Compiled(component, source=(tmp_path / "result.il").read_text())
+    written = from_verilog(Cfu(SMALL), tmp_path)
     monkeypatch.setattr(unit, "compiled", lambda config, engine: written)
     for case in range(5):
         both = Compared(SMALL)

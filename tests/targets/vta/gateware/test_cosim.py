@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.targets.vta.residuals import case_of as residual_case
 from tests.targets.vta.streams import BASES, random_case, small
-from tilewright.cli import cli, main
+from tilewright.cli import cli, main, options
 from tilewright.conform import AROUND, Wave
 from tilewright.conform import cosim as cosimulate
 from tilewright.hdl.mac import Operation
@@ -106,6 +108,28 @@ def overwritten() -> Program:
 
 
 FIRST, AGAIN = 3, 6  # its STOREs
+
+
+def test_a_bar_on_a_terminal_moves_with_the_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines come after the bar, and are those that a pipe gets."""
+    path, moves = tmp_path / "a.twp", list[tuple[int, int]]()
+    file.save(overwritten(), path)
+    assert main(["cosim", str(path)]) == 0
+    plain = capsys.readouterr()
+    assert plain.out.splitlines() == ["overwritten: 8 instructions, 170 cycles, same", "1 launches, 0 differ"]
+    assert plain.err == ""
+
+    @contextmanager
+    def bar() -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda done, total, name: moves.append((done, total))
+        assert capsys.readouterr().out == ""
+
+    monkeypatch.setattr(options, "progress_bar", bar)
+    assert main(["cosim", str(path)]) == 0
+    assert capsys.readouterr().out == plain.out
+    assert moves == [(0, 1), (1, 1)]
 
 
 class Hasty(TokenQueue):

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hdl.lite import read, write
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
 from tilewright.hdl.build import yosys
-from tilewright.hdl.model import Compiled, Model
+from tilewright.hdl.model import Compiled
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
@@ -24,24 +25,6 @@ from tilewright.targets.vta.passes import run_passes
 
 CONFIG = small(0, 2)
 PAGE = 1 << 16
-
-
-def write(model: Model, offset: int, value: int) -> None:
-    """A word through the control port; a cycle for the command, one for the response."""
-    model["control__aw__payload"], model["control__w__payload"] = offset, value | 15 << 32
-    model["control__aw__valid"] = model["control__w__valid"] = model["control__b__ready"] = 1
-    model.step()
-    model["control__aw__valid"] = model["control__w__valid"] = 0
-    model.step()
-
-
-def read(model: Model, offset: int) -> int:
-    model["control__ar__payload"], model["control__ar__valid"], model["control__r__ready"] = offset, 1, 1
-    model.step()
-    value = model["control__r__payload"]
-    model["control__ar__valid"] = 0
-    model.step()
-    return value
 
 
 @pytest.mark.gxx
@@ -102,8 +85,13 @@ def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> Non
     made = board_files(config)
     for name, text in made.items():
         (tmp_path / name).write_text(text)
-    assert set(made) == {"vta.v", "vta_axi.v", "vta_axi.xdc", "README.md"}
-    yosys("read_verilog vta.v vta_axi.v; hierarchy -check -top vta_axi; proc; check -assert", tmp_path)
+    verilog = [name for name in made if name.endswith(".v")]
+    assert set(made) == {*verilog, "synth.ys", "vta_axi.xdc", "README.md"}
+    assert {"VtaSystem.v", "Vta.v", "Load.v", "Store.v", "TokenQueue.v", "vta_axi.v"} <= set(verilog)
+    for name in verilog:
+        assert re.findall(r"^module (\w+)", made[name], re.MULTILINE) == [name.removesuffix(".v")]
+        assert made[name].startswith("// ")
+    yosys(f"read_verilog {' '.join(verilog)}; hierarchy -check -top vta_axi; proc; flatten; check -assert", tmp_path)
     for name in (WRITTEN | READ).values():
         assert f"| {name} |" in made["README.md"]
     assert board_files(config) == made

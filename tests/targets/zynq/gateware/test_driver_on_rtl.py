@@ -1,4 +1,7 @@
-"""The PS driver in C runs a network on the compiled gateware: registers on AXI4-Lite, blocks through the other port."""
+"""The PS driver in C runs a network on the gateware, compiled from the Verilog that is written for a board.
+
+It accesses registers on AXI4-Lite, and moves blocks through the other port.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.hdl import lite
+from tests.hdl.written import from_verilog
 from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, ran
 from tests.targets.zynq.gateware.machines import BLOCKS
 from tests.targets.zynq.networks import Chain
 from tilewright.array import Array
 from tilewright.graph import reference
-from tilewright.hdl.model import Compiled
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.top import ZynqSystem
@@ -27,31 +31,20 @@ pytestmark = pytest.mark.gxx
 class Board:
     """The PS's side of the ports: one AXI4-Lite access, or one block, at a time."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, folder: Path) -> None:
         self.config, system = config, ZynqSystem(config)
-        self.lines, self.model = system.lines, Compiled(system).model()
+        self.lines, self.model = system.lines, from_verilog(system, folder).model()
         self.port = Port(READ(self.read), WRITE(self.write), MOVE(self.move))
         self.served = dict.fromkeys(STORES, 0)
 
     def read(self, offset: int) -> int:
-        model = self.model
         if offset == REGISTERS["STATUS"]:
-            model.run_until("interrupt", 200_000)  # as a driver that sleeps until then
-        model["control__ar__valid"], model["control__ar__payload"], model["control__r__ready"] = 1, offset, 1
-        model.step()
-        model["control__ar__valid"] = 0
-        assert model["control__r__valid"]
-        value = model["control__r__payload"]
-        model.step()
-        return value
+            self.model.run_until("interrupt", 200_000)  # as a driver that sleeps until then
+        return lite.read(self.model, offset)
 
     def write(self, offset: int, value: int) -> None:
-        model = self.model
-        model["control__aw__payload"], model["control__w__payload"] = offset, value | 15 << 32
-        model["control__aw__valid"] = model["control__w__valid"] = model["control__b__ready"] = 1
-        model.step()
-        model["control__aw__valid"] = model["control__w__valid"] = 0
-        model.step(2)
+        lite.write(self.model, offset, value)
+        self.model.step()
 
     def move(self, store: int, writes: int, ddr: int, size: int) -> None:
         beat, model = support.beat_bytes(self.config), self.model
@@ -74,7 +67,7 @@ def test_the_driver_runs_a_network_on_the_gateware(layout: str, rounding: str, t
     chain = Chain(3, (12, 8, 3)).conv(4).conv(16).pool().conv(3).flat().dense(7)
     program = compiled(chain, rounding, layout=layout, **{**BLOCKS, "data_bits": 8, "result_bits": 8})
     library, data = build(program, tmp_path), chain.inputs(1)
-    board = Board(Config.read(program.config, {}))
+    board = Board(Config.read(program.config, {}), tmp_path)
     images = [LayerImage.of(launch, board.config) for launch in program.launches]
     services, output = ran(library, tmp_path, board.port, images, data)
     golden = reference.run(chain.graph(), data, program.rounding)

@@ -13,7 +13,7 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.targets import get
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.gateware.top import CORE, TOP, ZynqSystem, board_files
+from tilewright.targets.zynq.gateware.top import TOP, ZynqSystem, board_files
 
 Capture = pytest.CaptureFixture[str]
 
@@ -29,12 +29,13 @@ def test_a_module_per_file_with_a_comment_and_the_python_line(tmp_path: Path, ca
         if name != TOP:
             assert re.search(r'src = "tilewright/\w', text)
         assert not re.search(r'src = "/', text)
-    assert parts[f"{CORE}_engine_paging"].startswith("// Requests pages.")
-    assert "output waiting;" in parts[f"{CORE}_engine_paging"]
+    assert parts["Paging"].startswith("// Requests pages.")
+    assert "output waiting;" in parts["Paging"]
     readme = (tmp_path / "README.md").read_text()
-    assert all(f"    {name}.v" in readme for name in parts)
+    assert all(f"`{name}.v`" in readme for name in parts)
     assert "$" not in readme
-    yosys(f"read_verilog {' '.join(f'{name}.v' for name in parts)}; hierarchy -check -top {TOP}; proc; check", tmp_path)
+    read = f"read_verilog {' '.join(f'{name}.v' for name in parts)}"
+    yosys(f"{read}; hierarchy -check -top {TOP}; proc; flatten; check -assert", tmp_path)
 
 
 def test_what_cannot_be_built_says_so(capsys: Capture, tmp_path: Path) -> None:

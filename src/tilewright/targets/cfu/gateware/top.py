@@ -74,8 +74,8 @@ class Cfu(wiring.Component):
         gemm, srdhm, rdbpot, clamp = MatrixUnit(config), HighProduct(), RoundingShift(), OffsetClamp()
         m.submodules.gemm = part(gemm, "MatrixUnit")
         m.submodules.srdhm = part(srdhm, "HighProduct")
-        m.submodules.rdbpot = part(rdbpot, "RoundingShift", clocked=False)
-        m.submodules.off_maxmin = part(clamp, "OffsetClamp", clocked=False)
+        m.submodules.rdbpot = part(rdbpot, "RoundingShift")
+        m.submodules.off_maxmin = part(clamp, "OffsetClamp")
         m.d.comb += [
             gemm.set_a.eq(commands[SET_A]),
             gemm.set_b.eq(commands[SET_B]),

@@ -3,11 +3,7 @@ module $top (
     input aclk,
     input aresetn,
     output interrupt,
-    input [$address:0] s_axi_awaddr, input s_axi_awvalid, output s_axi_awready,
-    input [31:0] s_axi_wdata, input [3:0] s_axi_wstrb, input s_axi_wvalid, output s_axi_wready,
-    output [1:0] s_axi_bresp, output s_axi_bvalid, input s_axi_bready,
-    input [$address:0] s_axi_araddr, input s_axi_arvalid, output s_axi_arready,
-    output [31:0] s_axi_rdata, output [1:0] s_axi_rresp, output s_axi_rvalid, input s_axi_rready,
+$axi_ports
     output [31:0] m_axi_araddr, output [7:0] m_axi_arlen, output [2:0] m_axi_arsize, output [1:0] m_axi_arburst,
     output m_axi_arvalid, input m_axi_arready,
     input [$data:0] m_axi_rdata, input [1:0] m_axi_rresp, input m_axi_rlast, input m_axi_rvalid, output m_axi_rready,
@@ -28,16 +24,11 @@ module $top (
     assign s_axi_rresp = 2'b00;
     $core core (
         .clk(aclk), .rst(!aresetn), .interrupt(interrupt), .size(size), .burst(burst),
-        .control__aw__payload(s_axi_awaddr), .control__aw__valid(s_axi_awvalid), .control__aw__ready(s_axi_awready),
-        .control__w__payload({s_axi_wstrb, s_axi_wdata}), .control__w__valid(s_axi_wvalid),
-        .control__w__ready(s_axi_wready), .control__b__payload(s_axi_bresp), .control__b__valid(s_axi_bvalid),
-        .control__b__ready(s_axi_bready), .control__ar__payload(s_axi_araddr), .control__ar__valid(s_axi_arvalid),
-        .control__ar__ready(s_axi_arready), .control__r__payload(s_axi_rdata), .control__r__valid(s_axi_rvalid),
-        .control__r__ready(s_axi_rready),
         .bus__ar__payload(ar), .bus__ar__valid(m_axi_arvalid), .bus__ar__ready(m_axi_arready),
         .bus__r__payload({m_axi_rlast, m_axi_rdata}), .bus__r__valid(m_axi_rvalid), .bus__r__ready(m_axi_rready),
         .bus__aw__payload(aw), .bus__aw__valid(m_axi_awvalid), .bus__aw__ready(m_axi_awready),
         .bus__w__payload(w), .bus__w__valid(m_axi_wvalid), .bus__w__ready(m_axi_wready),
-        .bus__b__payload(1'b0), .bus__b__valid(m_axi_bvalid), .bus__b__ready(m_axi_bready)
+        .bus__b__payload(1'b0), .bus__b__valid(m_axi_bvalid), .bus__b__ready(m_axi_bready),
+$axi_control
     );
 endmodule

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled, Written
+from tilewright.hdl.model import Compiled, Wave, Written
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
@@ -25,24 +25,16 @@ from tilewright.targets.vta.gateware.top import Vta
 from tilewright.targets.vta.isa.fields import REGIONS, Memory
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.passes import Prepared, prepare
+from tilewright.targets.vta.runtime.driver import contents, loaded
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.values.actions import actions
 from tilewright.targets.vta.values.machine import Machine
 
-PAGE = 1 << 12
 #: A run is given up after this number of cycles and 100 per byte of memory.
 PATIENCE = 1 << 20
 #: Cycles of the RTL model that the launch takes: cycle 0 of a Trace is the next one.
 LAUNCH = 1
-
-
-class Wave(NamedTuple):
-    """The path of a waveform file, and the first and last cycle that it shows, counted as in sim.steps.Trace."""
-
-    path: Path
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +61,7 @@ def run(
 
     `stalls`: a seed for random delays of the memory; 0: no delays.
     """
-    memory = contents(dram, insns.size)
-    base = memory.size - PAGE - -(-insns.size // PAGE) * PAGE
-    memory[base : base + insns.size] = insns.reshape(-1)
+    memory, base = loaded(dram, insns)
     model = compiled(config, engine).model()
     if wave:
         model.wave(wave.path, wave.first + LAUNCH, wave.last + LAUNCH)
@@ -91,15 +81,6 @@ def run(
     written = model.written(attached)
     written = written._replace(cycle=written.cycle - LAUNCH)
     return _timed(insns, config, model.events, model.faults(attached), written)
-
-
-def contents(dram: Dram, more: int = 0) -> Array:
-    """Return one sample's DRAM by address, uint8, followed by pages of zeros: those for `more` bytes, and one more."""
-    top = max((segment.end for segment in dram.segments), default=0)
-    memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
-    for segment in dram.segments:
-        memory[segment.address : segment.end] = segment.data[0]
-    return memory
 
 
 @lru_cache

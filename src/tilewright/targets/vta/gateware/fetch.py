@@ -48,7 +48,7 @@ class Fetch(wiring.Component):
             self.client.payload.beats.eq((many * INSN_BYTES + beat_bytes - 1) // beat_bytes - 1),
             granted.eq(self.client.valid & self.client.ready),
         ]
-        m.d.sync += reserved.eq(reserved + Mux(granted, size, 0) - sent)
+        m.d.sync += reserved.eq(reserved + Mux(granted, many, 0) - sent)
         with m.If(granted):
             m.d.sync += [address.eq(address + size * INSN_BYTES), left.eq(left - many)]
         with m.If(self.launch):

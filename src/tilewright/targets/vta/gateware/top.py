@@ -1,13 +1,12 @@
 """The machine in gateware: fetch, units, token queues, memories and an AXI4 port; and the design for a board.
 
-`board_files` returns a design for a board: the Verilog, and from the templates board.* a wrapper with AXI port names,
-a clock constraint and a README.
+`board_files` returns a design for a board: the Verilog, a wrapper with AXI port names, a synthesis script, a clock
+constraint and a README.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Signal
@@ -15,9 +14,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
-from tilewright.hdl.build import to_rtlil, to_verilog
 from tilewright.hdl.memory import BankedMemory, PartedMemory
+from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -29,7 +29,7 @@ from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 
-CORE, TOP = "vta", "vta_axi"
+CORE, TOP = "VtaSystem", "vta_axi"
 
 
 class Vta(wiring.Component):
@@ -188,17 +188,23 @@ class VtaSystem(wiring.Component):
 
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
-    verilog = to_verilog(to_rtlil(VtaSystem(config), CORE))
-    names = {"top": TOP, "core": CORE, "data": config.bus_bits - 1, "bytes": config.bus_bits // 8 - 1}
-    names |= {"bits": config.bus_bits, "strobes": config.bus_bits // 8, "address": LITE_ADDRESS_BITS - 1}
-    names |= {"beat": config.bus_bits, "last": config.bus_bits + config.bus_bits // 8}
-    names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "name": config.bitstream}
-    names |= {"digest": config.digest()[:12], "longest": LONGEST, "flight": IN_FLIGHT}
-    names["registers"] = "\n".join(f"| {r.offset:#04x} | {r.name} | {r.access} | {r.meaning} |" for r in MAP)
-    names["multipliers"] = _multipliers(config)
-    made = {f"{TOP}.v": "board.v", f"{TOP}.xdc": "board.xdc", "README.md": "board.md"}
-    templates = {name: Template(Path(__file__).with_name(source).read_text("ascii")) for name, source in made.items()}
-    return {f"{CORE}.v": verilog, **{name: template.substitute(names) for name, template in templates.items()}}
+    size = config.bus_bits // 8
+    names = {
+        "clock": "aclk",
+        "register": LITE_ADDRESS_BITS - 1,
+        "bits": config.bus_bits,
+        "data": config.bus_bits - 1,
+        "strobes": size,
+        "bytes": size - 1,
+        "last": config.bus_bits + size,
+        "name": config.bitstream,
+        "longest": LONGEST,
+        "flight": IN_FLIGHT,
+        "registers": "\n".join(f"| {r.offset:#04x} | {r.name} | {r.access} | {r.meaning} |" for r in MAP),
+        "multipliers": _multipliers(config),
+    }
+    verilog = verilog_files(VtaSystem(config), CORE)
+    return board.board_files(config, verilog, CORE, TOP, Path(__file__).parent, names)
 
 
 def _multipliers(config: Config) -> str:

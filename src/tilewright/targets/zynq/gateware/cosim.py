@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled, Model
+from tilewright.hdl.model import Compiled, Model, Wave
 from tilewright.targets.base import CosimCase
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
@@ -32,14 +32,6 @@ RESULT = STORES.index("result")
 SETTLE = 4
 #: The number of differences that are reported.
 TOLD = 8
-
-
-class Wave(NamedTuple):
-    """The path of a waveform file, and the first and last cycle that it shows; cycle 0 is the layer's first one."""
-
-    path: Path
-    first: int
-    last: int
 
 
 class Served(NamedTuple):

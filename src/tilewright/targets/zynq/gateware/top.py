@@ -7,7 +7,6 @@ which the AXI BRAM controller of the vendor connects, as the document says.
 from __future__ import annotations
 
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module
@@ -16,8 +15,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.errors import ConfigError
+from tilewright.hdl import board
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
-from tilewright.hdl.verilog import modules
+from tilewright.hdl.modules import verilog_files
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.engine import Engine
@@ -30,7 +30,7 @@ from tilewright.targets.zynq.runtime.driver import (
     STATUS_WRITE,
 )
 
-CORE, TOP = "zynq_system", "zynq_axi"
+CORE, TOP = "ZynqSystem", "zynq_axi"
 WORDS = LAYOUT.bits // 32
 #: Bits of a register's byte address: the factors are the upper half.
 ADDRESS_BITS = ceil_log2(2 * REGISTERS["FACTOR"])
@@ -102,20 +102,22 @@ def board_files(config: Config) -> dict[str, str]:
             )
             raise ConfigError("zynq gateware", reason, f"set {key}={value}; `tilewright cosim` runs the gateware")
     system = ZynqSystem(config)
-    verilog = {f"{name}.v": text for name, text in modules(system, CORE).items()}
     beat, lines = system.engine.beat, system.lines
-    names = {"top": TOP, "core": CORE, "data": beat - 1, "strobes": beat // 8 - 1, "register": ADDRESS_BITS - 1}
     byte = ceil_log2(beat // 8)
-    names |= {"byte": byte, "address": byte + lines + 1, "window": 1 << (byte + lines), "beat": beat}
-    names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "digest": config.digest()[:12]}
-    names |= {"settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items())}
-    names |= {"handshake": support.drain(config)}
-    names["modules"] = "\n".join(f"    {name}" for name in [f"{TOP}.v", *verilog])
-    names["sources"] = " ".join([*verilog, f"{TOP}.v"])
-    names["stores"] = "\n".join(
-        f"| {i * names['window']:#08x} | {store} | {config.block_bytes(store)} |" for i, store in enumerate(STORES)
-    )
-    names["bill"] = "\n".join(f"| {part} | {count} |" for part, count in config.bill.items())
-    made = {f"{TOP}.v": "board.v", f"{TOP}.xdc": "board.xdc", "synth.ys": "board.ys", "README.md": "board.md"}
-    templates = {name: Template(Path(__file__).with_name(source).read_text("ascii")) for name, source in made.items()}
-    return {**verilog, **{name: template.substitute(names) for name, template in templates.items()}}
+    window = 1 << (byte + lines)
+    names = {
+        "clock": "aclk",
+        "register": ADDRESS_BITS - 1,
+        "data": beat - 1,
+        "strobes": beat // 8 - 1,
+        "byte": byte,
+        "address": byte + lines + 1,
+        "beat": beat,
+        "settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items()),
+        "handshake": support.drain(config),
+        "stores": "\n".join(
+            f"| {i * window:#08x} | {store} | {config.block_bytes(store)} |" for i, store in enumerate(STORES)
+        ),
+        "bill": "\n".join(f"| {part} | {count} |" for part, count in config.bill.items()),
+    }
+    return board.board_files(config, verilog_files(system, CORE), CORE, TOP, Path(__file__).parent, names)

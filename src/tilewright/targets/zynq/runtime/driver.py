@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError, UnsupportedError
+from tilewright.errors import UnsupportedError
 from tilewright.graph.ops import Reshape
+from tilewright.program import driver
 from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
 from tilewright.targets.zynq.config import GROUP, LANES, STORES, TAPS, Config
@@ -45,14 +46,7 @@ def write(program: Program, folder: str | Path) -> None:
 
     Raises UnsupportedError as `sources` does, and InputError if the folder cannot be written.
     """
-    files = sources(program)
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None
+    driver.write(sources(program), folder)
 
 
 def sources(program: Program) -> dict[str, bytes]:
@@ -74,16 +68,13 @@ def sources(program: Program) -> dict[str, bytes]:
     layers = [_entry(image, at) for image, at in zip(images, first_factors, strict=False)]
     fill = {
         "layers": ",\n".join(layers),
-        "count": str(len(layers)),
-        "chain": str(_chain(program)),
-        "words": str(LAYOUT.bits // 32),
-        **{name: str(value) for name, value in sizes.items()},
+        "count": len(layers),
+        "chain": _chain(program),
+        "words": LAYOUT.bits // 32,
+        **sizes,
     }
-    texts = {name: Path(__file__).with_name(name).read_text("ascii") for name in ("zynq_driver.h", "zynq_driver.c")}
-    texts["zynq_engine.h"] = engine_header(config)
-    for name, value in fill.items():
-        texts = {file: text.replace(f"@{name}@", value) for file, text in texts.items()}
-    return {**{name: text.encode("ascii") for name, text in texts.items()}, "zynq_ddr.bin": content}
+    code = driver.filled(Path(__file__).parent, ("zynq_driver.h", "zynq_driver.c"), fill)
+    return {**code, "zynq_engine.h": engine_header(config).encode("ascii"), "zynq_ddr.bin": content}
 
 
 def engine_header(config: Config) -> str:
