@@ -57,7 +57,9 @@ class Remembered:
             with suppress(sqlite3.Error):
                 row = self._file.execute("SELECT value FROM results WHERE key = ?", (name,)).fetchone()
                 found = row and row[0]
-        return None if found is None else _unpacked(found)
+        with suppress(ValueError, zlib.error):  # a damaged value
+            return None if found is None else _unpacked(found)
+        return None
 
     def put(self, key: str, value: Any) -> None:
         """Remember a value in this process; `flush` writes it to the file, and so does the next `put` after a while."""

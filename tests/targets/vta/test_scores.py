@@ -135,6 +135,17 @@ def test_a_damaged_file_or_folder_is_no_error(tmp_path: Path, damage: bytes) -> 
     nowhere.close()
 
 
+@pytest.mark.parametrize("damage", [b"", b"[1", b"x", b"\xff\xfe"])
+def test_a_damaged_value_is_not_known(tmp_path: Path, damage: bytes) -> None:
+    kept = Remembered(tmp_path, HERE)
+    kept.put("a", 1.0)
+    kept.flush()
+    assert kept._file
+    kept._file.execute("UPDATE results SET value = ?", (damage,))
+    assert kept.get("a") is None
+    kept.close()
+
+
 def test_files_of_older_versions_are_deleted(tmp_path: Path) -> None:
     others = [tmp_path / f"{number:016x}.sqlite" for number in range(5)]
     for path in others:
