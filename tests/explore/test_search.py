@@ -81,6 +81,20 @@ def test_a_search_finds_the_front_with_a_tenth_of_the_trials(grid: Study, seed: 
     assert volume(found, grid) >= 0.99, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_of_a_small_space_finds_most_of_its_front(seed: int) -> None:
+    """28 machines of 288, of which 24 are on the front."""
+    keys = AXES | {"LOG_INP_BUFF_SIZE": "11..14", "LOG_WGT_BUFF_SIZE": "13..17", "LOG_ACC_BUFF_SIZE": "13..16"}
+    space = Space(tuple(Axis.of(key, values) for key, values in keys.items()))
+    whole, found = study(), study(seed)
+    whole.space = found.space = space
+    with Formula(whole.subject) as pool:
+        _search(whole, Grid(whole), pool, space.size, False, None)
+    with Formula(found.subject) as pool:
+        _search(found, Searched(found), pool, len(whole.measured) // 10, False, None)
+    assert volume(found, whole) >= 0.97, f"seed {seed}"
+
+
 def test_a_search_repeats_itself_and_never_a_point() -> None:
     runs = []
     for _ in range(2):
