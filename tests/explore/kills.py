@@ -34,10 +34,10 @@ PRELOAD = """
 import os
 from tilewright.explore import cluster, measure
 
-def written(subject, point, keys, base=None):
+def written(subject, point, keys):
     with open(os.environ["BEGUN"], "a") as file:
         file.write(f"{point}\\n")
-    return measure.measured(subject, point, keys, base)
+    return measure.measured(subject, point, keys)
 
 cluster.measured = written
 """

@@ -11,10 +11,9 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT, SHARED
-from tilewright.explore import Space, Study, bounds, study_of
+from tilewright.explore import Space, Study, _complete, bounds, study_of
 from tilewright.explore.measure import machine, measured, sizes
-from tilewright.explore.study import BASE
-from tilewright.explore.trial import Trial
+from tilewright.explore.trial import BASE, Trial
 from tilewright.graph.ops import DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.linear import Convolution
 from tilewright.targets import get
@@ -43,7 +42,7 @@ def check(study: Study, points: int) -> list[dict[str, float]]:
         config = machine(study.subject, point, keys)
         if isinstance(config, Trial):
             continue
-        trial = measured(study.subject, point, keys, base)
+        trial = _complete(study, base, measured(study.subject, point, keys))
         if not trial.measured:
             continue
         known = sizes(study.subject, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,7 @@ from tilewright.explore.measure import Subject
 from tilewright.explore.pool import Here
 from tilewright.explore.sampler import Grid, Searched
 from tilewright.explore.space import Axis, Space
-from tilewright.explore.study import BASE
-from tilewright.explore.trial import MEASURED, REFUSED, Trial
+from tilewright.explore.trial import BASE, MEASURED, REFUSED, Trial
 from tilewright.targets import get
 
 AXES = {"LOG_INP_BUFF_SIZE": "9..18", "LOG_WGT_BUFF_SIZE": "12..20", "LOG_ACC_BUFF_SIZE": "10..17", "stages": "3..4"}
@@ -55,7 +55,7 @@ def volume(found: Study, grid: Study) -> float:
 @pytest.fixture(scope="module")
 def grid() -> Study:
     made = study()
-    with Formula(made.subject, None) as pool:
+    with Formula(made.subject) as pool:
         _search(made, Grid(made), pool, made.space.size, False, None)
     return made
 
@@ -75,21 +75,59 @@ def test_the_front_of_a_study_is_that_of_its_points(grid: Study) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_search_finds_the_front_with_a_tenth_of_the_trials(grid: Study, seed: int) -> None:
     found = study(seed)
-    with Formula(found.subject, None) as pool:
+    with Formula(found.subject) as pool:
         _search(found, Searched(found), pool, len(grid.measured) // 10, False, None)
     assert len(found.measured) == len(grid.measured) // 10
     assert volume(found, grid) >= 0.99, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_of_a_small_space_finds_most_of_its_front(seed: int) -> None:
+    """28 machines of 288, of which 24 are on the front."""
+    keys = AXES | {"LOG_INP_BUFF_SIZE": "11..14", "LOG_WGT_BUFF_SIZE": "13..17", "LOG_ACC_BUFF_SIZE": "13..16"}
+    space = Space(tuple(Axis.of(key, values) for key, values in keys.items()))
+    whole, found = study(), study(seed)
+    whole.space = found.space = space
+    with Formula(whole.subject) as pool:
+        _search(whole, Grid(whole), pool, space.size, False, None)
+    with Formula(found.subject) as pool:
+        _search(found, Searched(found), pool, len(whole.measured) // 10, False, None)
+    assert volume(found, whole) >= 0.97, f"seed {seed}"
 
 
 def test_a_search_repeats_itself_and_never_a_point() -> None:
     runs = []
     for _ in range(2):
         found = study(7)
-        with Formula(found.subject, None) as pool:
+        with Formula(found.subject) as pool:
             _search(found, Searched(found), pool, 60, False, None)
         runs.append([trial.point for trial in found.trials.values()])
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == len(runs[0])
+
+
+class BaseLast(Formula):
+    """Workers of which one needs longer for the base machine than the others for all their machines."""
+
+    workers = 3
+
+    def ended(self) -> Trial:
+        point, keys = self._waiting.pop()
+        host = {"net": ("a",) if point < 0 else ("b",) if point % 2 else ()}
+        if point == BASE:
+            return Trial(BASE, {}, MEASURED, "base", values={"time": 1e9, "area": 1e9}, host=host)
+        return replace(by_formula(point, keys), host=host)
+
+
+def test_machines_wait_for_the_base_machine() -> None:
+    found = study()
+    del found.trials[BASE]
+    with BaseLast(found.subject) as pool:
+        _search(found, Grid(found), pool, 40, True, None)
+    assert next(point for point, trial in found.trials.items() if trial.digest) == BASE
+    assert len(found.measured) == 40
+    more = [trial.reason for trial in found.trials.values() if trial.point % 2 and trial.digest and trial.point != BASE]
+    assert set(more) == {"the host would run 1 more layers than on the base machine"}
 
 
 def test_a_search_ends_when_the_space_does() -> None:
@@ -100,6 +138,6 @@ def test_a_search_ends_when_the_space_does() -> None:
             *(Axis(axis.key, axis.values[:1], True) for axis in small.space.axes if axis.key != "stages"),
         )
     )
-    with Formula(small.subject, None) as pool:
+    with Formula(small.subject) as pool:
         _search(small, Searched(small), pool, 100, False, None)
     assert len(small.trials) == 1 + small.space.size

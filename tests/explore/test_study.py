@@ -20,8 +20,8 @@ from tests.conftest import ROOT
 from tilewright.cli import cli, main
 from tilewright.errors import InputError
 from tilewright.explore import Space, Study, explore, study_of
-from tilewright.explore.study import BASE, DEFINITION, JOURNAL
-from tilewright.explore.trial import EXCLUDED, MEASURED, PRUNED, REFUSED, Trial
+from tilewright.explore.study import DEFINITION, JOURNAL
+from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, PRUNED, REFUSED, Trial
 from tilewright.model import inputs
 from tilewright.report.result import RunResult
 from tilewright.run import run

@@ -14,8 +14,7 @@ from tilewright.explore import Study
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.page import because, page, write
 from tilewright.explore.space import Axis, Space
-from tilewright.explore.study import BASE
-from tilewright.explore.trial import MEASURED, REFUSED, Trial
+from tilewright.explore.trial import BASE, MEASURED, REFUSED, Trial
 from tilewright.targets import get
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from pathlib import Path
 from tilewright import targets
 from tilewright.errors import InputError
 from tilewright.explore import bounds
-from tilewright.explore.measure import Model, Subject, machine, measured, sizes
+from tilewright.explore.measure import Model, Subject, machine, sizes
 from tilewright.explore.pool import Here, Pool, Processes
 from tilewright.explore.rules import Rule
 from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
 from tilewright.explore.space import Space
-from tilewright.explore.study import BASE, Study
-from tilewright.explore.trial import PRUNED, REFUSED, Trial
+from tilewright.explore.study import Study
+from tilewright.explore.trial import BASE, PRUNED, REFUSED, Trial
 from tilewright.run import timing_model
 from tilewright.targets import given
 
@@ -70,7 +70,7 @@ def explore(
     grid: bool = False,
     prune: bool = True,
     workers: int = 1,
-    pool: Callable[[Subject, Trial | None], Pool] | None = None,
+    pool: Callable[[Subject], Pool] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Measure machines of a study until it has `trials` of them, or until the space is exhausted.
@@ -79,34 +79,29 @@ def explore(
     out machines whose lower bounds are worse than a measured machine. `pool` makes the workers [`workers` processes].
     Raises InputError if the base machine cannot run, or has no objective of this name.
     """
-    base = study.base or measured(replace(study.subject, rules=()), BASE, {})
-    if not base.measured:
-        raise InputError("the base machine", base.reason, "change --config or --set")
-    if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
-        known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
-        raise InputError("--objective", f"there is no '{unknown}'", f"choose of {known}")
-    for rule in map(Rule, study.subject.rules):
-        if names := sorted(rule.names - base.values.keys()):
-            known = ", ".join(sorted(base.values))
-            raise InputError("--where", f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
-    if study.base is None:
-        study.add(base)
     whole = grid or (trials is None and study.space.size <= SMALL)
     if trials is None and not whole:
         reason = f"the space has {study.space.size:,} points, more than {SMALL}"
         raise InputError("explore", reason, "give --trials N, or --grid to measure all")
     sampler: Sampler = Grid(study) if whole else Searched(study)
     wanted = study.space.size if trials is None else trials
-    made = pool or (lambda subject, own: Processes(subject, own, workers) if workers > 1 else Here(subject, own))
-    with made(study.subject, base) as workshop:
+    made = pool or (lambda subject: Processes(subject, workers) if workers > 1 else Here(subject))
+    with made(study.subject) as workshop:
         _search(study, sampler, workshop, wanted, prune, progress)
 
 
 def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool, progress: Progress | None) -> None:
-    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points."""
-    busy, exhausted = 0, False
+    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points.
+
+    The base machine comes first; other machines that end before it wait for it, because it decides if they count.
+    """
+    busy, exhausted, waiting = 0, False, list[Trial]()
+    if study.base is None:
+        pool.submit(BASE, {})
     while True:
-        while busy < pool.workers and not exhausted and len(study.machines) + busy < wanted:
+        while busy < pool.workers - (not study.base) and not exhausted:
+            if len(study.machines) + len(waiting) + busy >= wanted:
+                break
             point = sampler.ask()
             if point is None:
                 exhausted = True
@@ -118,18 +113,44 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
             else:
                 study.add(trial)
                 sampler.tell(trial)
-        if not busy:
+        if study.base and not busy:
             return
-        trial = _complete(study, pool.ended())
-        busy -= 1
-        study.add(trial)
-        sampler.tell(trial)
-        if progress:
-            progress(len(study.machines), min(wanted, study.space.size), f"{len(study.front())} on the front")
+        trial = pool.ended()
+        if trial.point == BASE:
+            _check_base(study, trial)
+            study.add(trial)
+        else:
+            waiting.append(trial)
+            busy -= 1
+        while study.base and waiting:
+            trial = _complete(study, study.base, waiting.pop(0))
+            study.add(trial)
+            sampler.tell(trial)
+            if progress:
+                progress(len(study.machines), min(wanted, study.space.size), f"{len(study.front())} on the front")
 
 
-def _complete(study: Study, trial: Trial) -> Trial:
-    """Return a trial, refused if its machine lacks an objective: one that cannot be built has no `area`."""
+def _check_base(study: Study, base: Trial) -> None:
+    """Raise InputError if the base machine cannot run, or if it lacks what an objective or a rule names."""
+    if not base.measured:
+        raise InputError("the base machine", base.reason, "change --config or --set")
+    if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
+        known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
+        raise InputError("--objective", f"there is no '{unknown}'", f"choose of {known}")
+    for rule in map(Rule, study.subject.rules):
+        if names := sorted(rule.names - base.values.keys()):
+            known = ", ".join(sorted(base.values))
+            raise InputError("--where", f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
+
+
+def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
+    """Return a trial, refused if the host runs more layers than on the base machine, or if it lacks an objective.
+
+    A machine that cannot be built has no `area`.
+    """
+    if more := sum(len(set(nodes) - set(base.host[model])) for model, nodes in trial.host.items()):
+        reason = f"the host would run {more} more layers than on the base machine"
+        return replace(trial, status=REFUSED, reason=reason, causes=(), layers={}, host={})
     lacking = [name for name in study.objectives if trial.measured and name not in trial.values]
     return replace(trial, status=REFUSED, reason=f"the machine has no {lacking[0]}") if lacking else trial
 
@@ -141,7 +162,8 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
     if isinstance(config, Trial):
         return config
     base = study.base
-    assert base
+    if base is None:
+        return None
     if same := study.machines.get(config.digest(), base if base.digest == config.digest() else None):
         return replace(same, point=point, set=keys, seconds=0.0)
     if not prune:

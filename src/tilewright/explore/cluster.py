@@ -40,10 +40,10 @@ class Opened(NamedTuple):
 class Cluster:
     """Measures machines on the workers of a Dask cluster; `where` is what `--cluster` gives."""
 
-    def __init__(self, subject: Subject, base: Trial | None, where: str) -> None:
+    def __init__(self, subject: Subject, where: str) -> None:
         self._open = opener(where)
         self._models = subject.models
-        self._given = json.dumps(subject.to_json()), json.dumps(base.to_json()) if base else ""
+        self._given = json.dumps(subject.to_json())
         self._waiting: dict[Future[Any], tuple[int, Mapping[str, str]]] = {}
         self._lost: list[tuple[int, Mapping[str, str]]] = []
         self._done: Queue[Future[Any]] = Queue()
@@ -66,7 +66,7 @@ class Cluster:
     def submit(self, point: int, keys: Mapping[str, str]) -> None:
         try:
             asked = json.dumps([point, dict(keys)])
-            future = self._opened.client.submit(_measure, *self._given, asked, key=f"machine-{point}-{monotonic()}")
+            future = self._opened.client.submit(_measure, self._given, asked, key=f"machine-{point}-{monotonic()}")
             future.add_done_callback(self._done.put)
             self._waiting[future] = point, keys
         except (OSError, RuntimeError):  # the scheduler is gone
@@ -209,7 +209,7 @@ async def _reached(address: str) -> None:
     await comm.close()
 
 
-def _measure(subject: str, base: str, asked: str) -> str:
+def _measure(subject: str, asked: str) -> str:
     """Measure a machine on a worker; or say which models the worker lacks, or what failed.
 
     An error is text as well: Dask would pickle it, and a client that cannot read it would wait forever.
@@ -219,9 +219,8 @@ def _measure(subject: str, base: str, asked: str) -> str:
         from distributed import get_worker
 
         return json.dumps({"missing": missing, "worker": get_worker().address})
-    known = Trial.from_json(json.loads(base)) if base else None
     try:
-        return json.dumps(measured(own, point, keys, known).to_json())
+        return json.dumps(measured(own, point, keys).to_json())
     except Exception as error:
         return json.dumps({"failed": f"{type(error).__name__}: {error}"})
 

@@ -49,8 +49,8 @@ class Here:
 
     workers = 1
 
-    def __init__(self, subject: Subject, base: Trial | None) -> None:
-        self._subject, self._base, self._paused = subject, base, ExitStack()
+    def __init__(self, subject: Subject) -> None:
+        self._subject, self._paused = subject, ExitStack()
         self._waiting: deque[tuple[int, Mapping[str, str]]] = deque()
 
     def __enter__(self) -> Self:
@@ -65,15 +65,15 @@ class Here:
 
     def ended(self) -> Trial:
         point, keys = self._waiting.popleft()
-        return collecting(self._subject, point, keys, self._base)
+        return collecting(self._subject, point, keys)
 
 
 class Processes:
     """Measures machines in processes of this computer. A process that dies is replaced, and its machine tried again."""
 
-    def __init__(self, subject: Subject, base: Trial | None, workers: int) -> None:
+    def __init__(self, subject: Subject, workers: int) -> None:
         self.workers = workers
-        self._given = (subject.to_json(), base.to_json() if base else None)
+        self._given = (subject.to_json(),)
         self._waiting: dict[Future[dict[str, Any]], tuple[int, Mapping[str, str]]] = {}
         self._deaths: dict[int, int] = {}
 
@@ -121,25 +121,24 @@ class Processes:
                     return given_up
 
 
-def collecting(subject: Subject, point: int, keys: Mapping[str, str], base: Trial | None) -> Trial:
+def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
     """Measure a machine, and run the garbage collector now and then, which is off while machines are measured.
 
     It would scan everything twice for each machine, a tenth of the time.
     """
     if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
         gc.collect()
-    return measured(subject, point, keys, base)
+    return measured(subject, point, keys)
 
 
-_OWN: list[tuple[Subject, Trial | None]] = []
+_OWN: list[Subject] = []
 
 
-def _begin(subject: dict[str, Any], base: dict[str, Any] | None) -> None:
+def _begin(subject: dict[str, Any]) -> None:
     """Take the subject of a worker process."""
     gc.disable()
-    _OWN[:] = [(Subject.from_json(subject), Trial.from_json(base) if base else None)]
+    _OWN[:] = [Subject.from_json(subject)]
 
 
 def _measure(point: int, keys: dict[str, str]) -> dict[str, Any]:
-    subject, base = _OWN[0]
-    return collecting(subject, point, keys, base).to_json()
+    return collecting(_OWN[0], point, keys).to_json()

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import InputError
-from tilewright.explore.study import BASE, Study
+from tilewright.explore.study import Study
+from tilewright.explore.trial import BASE
 from tilewright.files import replacing
 
 FIRST = ("point", "status", "reason", "on_front")

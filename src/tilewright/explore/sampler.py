@@ -1,17 +1,21 @@
 """Samplers: they choose the machines that a study measures next.
 
-A small space is measured whole, by `Grid`. A large one is searched by `Searched`: Optuna chooses the first machines,
-then come neighbours of the front, which differ from a machine on it by one step in one key. Sizes of a machine act on
+A small space is measured whole, by `Grid`. A large one is searched by `Searched`: after a few machines between the
+smallest and the largest, a fit to what is known (guess.py) says which machine promises most. Later, neighbours of the
+front take turns with it, which differ from a machine on the front by one step in one key: sizes of a machine act on
 its time in steps and one by one, so that a front is mostly connected. docs/explore.md has figures.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from tilewright.errors import InputError
+from tilewright.explore.guess import gains, guessed
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
 from tilewright.explore.trial import Trial
@@ -21,9 +25,12 @@ if TYPE_CHECKING:
 
 #: Spaces of up to this many points are measured whole unless a number of trials is given.
 SMALL = 256
-#: Machines that Optuna chooses before neighbours of the front are measured: one in SPARSE points of the space, but no
-#: fewer than FEWEST and no more than FIRST.
-SPARSE, FEWEST, FIRST = 50, 5, 30
+#: The first machines: how far their sizes lie between the smallest (0) and the largest (1). A fit needs as many.
+FIRST = (0.0, 1.0, 0.5, 0.25, 0.75)
+#: Measured machines from which on neighbours of the front are chosen as often as guesses.
+FEW = 30
+#: Points that are looked at for one guess, and the least value of an objective in the fit.
+GUESSES, TINY = 5000, 1e-9
 #: Optuna's choices that the study already has, before a random point is taken instead.
 REPEATS = 20
 
@@ -54,14 +61,16 @@ class Grid:
 class Searched:
     """Points chosen by what earlier trials found; the study's seed makes the choice repeatable with one worker.
 
-    Optuna's sampler NSGA-II chooses the first machines. Then neighbours of the front are measured in
-    random order; while all of them are known, Optuna chooses again.
+    If the fit promises no machine that beats the front, and all neighbours of the front are known, Optuna's sampler
+    NSGA-II chooses.
     """
 
     def __init__(self, study: Study) -> None:
         self._study, self._space = study, study.space
         self._random = random.Random(study.seed + len(study.trials))
-        self._first = min(FIRST, max(FEWEST, study.space.size // SPARSE))
+        self._points = np.random.default_rng(study.seed + len(study.trials))
+        self._first = list(FIRST)
+        self._turn = 0
         self._asked: dict[int, optuna.Trial] = {}
         self._given = set(study.trials)
         self._optuna = _study(study)
@@ -72,10 +81,19 @@ class Searched:
     def ask(self) -> int | None:
         if len(self._given - {-1}) >= self._space.size:
             return None
-        point = self._neighbour() if len(self._study.machines) >= self._first else None
-        point = self._chosen() if point is None else point
+        point = next(point for way in self._ways() if (point := way()) is not None)
         self._given.add(point)
         return point
+
+    def _ways(self) -> Iterator[Callable[[], int | None]]:
+        """Yield the ways to choose the next point, the best first; the last one always finds a point."""
+        yield self._between
+        measured = len(self._study.machines)
+        if measured >= len(FIRST):
+            self._turn += 1
+            ways = [self._guess, self._neighbour]
+            yield from ways if measured < FEW or self._turn % 2 else ways[::-1]
+        yield self._chosen
 
     def tell(self, trial: Trial) -> None:
         import optuna
@@ -88,6 +106,31 @@ class Searched:
             self._optuna.tell(asked, trial.objectives(self._study.objectives))
         else:
             self._optuna.tell(asked, state=optuna.trial.TrialState.FAIL)
+
+    def _between(self) -> int | None:
+        """Return the next of the FIRST points, with random words; None if there is none left."""
+        while self._first:
+            part, axes = self._first.pop(0), self._space.axes
+            sizes = [round(part * (len(axis.values) - 1)) for axis in axes]
+            words = [self._random.randrange(len(axis.values)) for axis in axes]
+            point = self._space.point([sizes[i] if axis.ordered else words[i] for i, axis in enumerate(axes)])
+            if point not in self._given:
+                return point
+        return None
+
+    def _guess(self) -> int | None:
+        """Return the point that promises most, of many that are not known; None if none beats the front."""
+        study, size = self._study, self._space.size
+        looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
+        left = np.setdiff1d(looked, np.fromiter(self._given, np.int64))
+        if not len(left):
+            return None
+        front = np.array([trial.objectives(study.objectives) for trial in study.front()])
+        known = np.array([trial.point for trial in study.measured])
+        guesses = guessed(self._space, known, np.log(np.maximum(study.points(), TINY)), left)
+        gained = gains(np.log(np.maximum(front, TINY)), guesses)
+        best = int(np.argmax(gained))
+        return int(left[best]) if gained[best] > 0 else None
 
     def _neighbour(self) -> int | None:
         """Return a random point next to the front that is not known yet; None if all are known."""

@@ -25,13 +25,12 @@ from tilewright.errors import InputError
 from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
-from tilewright.explore.trial import EXCLUDED, PRUNED, REFUSED, Trial
+from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial
 from tilewright.files import replacing, untrusted
 from tilewright.program.cache import PACKAGE, sources
 from tilewright.targets import given
 
 DEFINITION, JOURNAL = "study.json", "trials.jsonl"
-BASE = -1
 REMEDY = "give the folder of a study, or begin a new one"
 
 

@@ -11,11 +11,13 @@ from tilewright.explore.rules import Value
 
 #: What became of a machine: it was timed; the target refuses it; it breaks a rule; its bound is worse than the front.
 MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = ("measured", "refused", "excluded", "pruned")
+#: The point of the base machine.
+BASE = -1
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One machine: its point in the space (-1: the base machine), its varying keys, and its results.
+    """One machine: its point in the space, or BASE, its varying keys, and its results.
 
     `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` are its keys, sizes and
     results by name. `layers` are the cycles of each layer on the machine, by model and name: a list with the cycles of

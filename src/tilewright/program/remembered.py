@@ -1,33 +1,40 @@
-"""Numbers kept on disk by key, for processes and sessions that would compute them again: times of plans, for example.
+"""Results kept on disk by key, for processes and sessions that would find them again: times of plans, for example.
 
 A file belongs to one version of the sources. If the folder or the file is unusable, nothing is remembered.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+import zlib
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from tilewright.program.cache import PACKAGE, sources
 
 #: Bytes of a file (1 GiB) above which nothing is added, and how many files of other versions are kept.
 LIMIT, VERSIONS = 1 << 30, 2
-#: Seconds to wait for other processes that write.
-PATIENCE = 10.0
+#: Seconds to wait for other processes that write, and seconds after which new results are written for them.
+PATIENCE, SOON = 10.0, 0.25
+#: Bytes of a value above which it is compressed.
+LONG = 256
 _OURS = re.compile(r"[0-9a-f]{16}\.sqlite")
-_TABLE = "CREATE TABLE IF NOT EXISTS numbers (key BLOB PRIMARY KEY, value REAL, extra INTEGER) WITHOUT ROWID"
+_TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
 
 
 class Remembered:
-    """Pairs of a float and an integer, by text. Several processes may use a folder at the same time."""
+    """JSON values by text. Several processes may use a folder at the same time."""
 
     def __init__(self, folder: Path, package: Path, limit: int = LIMIT) -> None:
-        """Open the file for the sources of Tilewright and of `package`; new pairs go to it with `flush`."""
-        self._new: dict[bytes, tuple[float, int]] = {}
+        """Open the file for the sources of Tilewright and of `package`; new values go to it with `flush`."""
+        self._new: dict[bytes, bytes] = {}
         self._limit = limit
+        self._written = monotonic()
         self._file: sqlite3.Connection | None = None
         with suppress(OSError, sqlite3.Error):
             name = blake2b((sources(PACKAGE) + sources(package)).encode(), digest_size=8).hexdigest()
@@ -40,34 +47,39 @@ class Remembered:
             self._file.execute("PRAGMA synchronous=NORMAL")
             self._file.execute(_TABLE)
 
-    def get(self, key: str) -> tuple[float, int] | None:
-        """Return the pair of a key; None if it is not known."""
+    def get(self, key: str) -> Any:
+        """Return the value of a key; None if it is not known."""
         if self._file is None:
             return None
         name = _name(key)
         found = self._new.get(name)
         if found is None:
             with suppress(sqlite3.Error):
-                found = self._file.execute("SELECT value, extra FROM numbers WHERE key = ?", (name,)).fetchone()
-        return found
+                row = self._file.execute("SELECT value FROM results WHERE key = ?", (name,)).fetchone()
+                found = row and row[0]
+        with suppress(ValueError, zlib.error):  # a damaged value
+            return None if found is None else _unpacked(found)
+        return None
 
-    def put(self, key: str, value: float, extra: int) -> None:
-        """Remember a pair in this process; `flush` writes it to the file."""
+    def put(self, key: str, value: Any) -> None:
+        """Remember a value in this process; `flush` writes it to the file, and so does the next `put` after a while."""
         if self._file is not None:
-            self._new[_name(key)] = value, extra
+            self._new[_name(key)] = _packed(value)
+            if monotonic() > self._written + SOON:
+                self.flush()
 
     def flush(self) -> None:
-        """Write the new pairs to the file, unless it is full."""
+        """Write the new values to the file, unless it is full."""
         if self._file is None or not self._new:
             return
-        rows = [(key, *pair) for key, pair in self._new.items()]
         with suppress(sqlite3.Error):  # full disk, or locked for too long: they stay in memory
             pages, size = (self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             if pages * size < self._limit:
                 with self._file:  # commits, or rolls back
                     self._file.execute("BEGIN IMMEDIATE")
-                    self._file.executemany("INSERT OR IGNORE INTO numbers VALUES (?, ?, ?)", rows)
+                    self._file.executemany("INSERT OR IGNORE INTO results VALUES (?, ?)", list(self._new.items()))
             self._new.clear()
+        self._written = monotonic()
 
     def close(self) -> None:
         """Close the file."""
@@ -79,6 +91,16 @@ class Remembered:
 
 def _name(key: str) -> bytes:
     return blake2b(key.encode(), digest_size=16).digest()
+
+
+def _packed(value: Any) -> bytes:
+    """Return a value as JSON, compressed if it is long; JSON never begins as compressed data do."""
+    data = json.dumps(value, separators=(",", ":")).encode()
+    return zlib.compress(data, 1) if len(data) > LONG else data
+
+
+def _unpacked(data: bytes) -> Any:
+    return json.loads(zlib.decompress(data) if data[:1] == b"x" else data)
 
 
 def _forget(folder: Path) -> None:

@@ -13,7 +13,7 @@ from tests.targets.vta.cases import Case, layers, machines
 from tilewright.errors import HazardError
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.remembered import Remembered
-from tilewright.targets.vta.compiler import scores, search
+from tilewright.targets.vta.compiler import recall, scores, search
 from tilewright.targets.vta.compiler.chain import placed
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context
@@ -75,45 +75,46 @@ def test_machines_share_times_if_a_plan_fits_both() -> None:
 
 def test_times_are_remembered_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, plan = a_plan()
-    monkeypatch.setattr(scores, "_REMEMBERED", {})
+    monkeypatch.setattr(recall, "_REMEMBERED", {})
     scores._score.cache_clear()
-    with scores.remembering(tmp_path):
+    with recall.remembering(tmp_path):
         known = scores.score(plan, PRESETS["pynq"], DEFAULT)
     scores._score.cache_clear()
-    monkeypatch.setattr(scores, "_REMEMBERED", {})
+    monkeypatch.setattr(recall, "_REMEMBERED", {})
     monkeypatch.setattr(scores, "_timed", lambda *given: pytest.fail("it was timed again"))
-    with scores.remembering(tmp_path):
+    with recall.remembering(tmp_path):
         assert scores.score(plan, PRESETS["pynq"], DEFAULT) == known
     scores._score.cache_clear()
 
 
 def test_nothing_is_remembered_outside_of_the_block(tmp_path: Path) -> None:
-    _, plan = a_plan()
-    with scores.remembering(tmp_path):
+    with recall.remembering(tmp_path):
         pass
-    scores._score.cache_clear()
-    scores.score(plan, PRESETS["pynq"], DEFAULT)
-    assert not scores._REMEMBERED[tmp_path]._new
+    assert recall.recalled("a", (1,), lambda: 2) == 2
+    with recall.remembering(tmp_path):
+        assert recall.recalled("a", (1,), lambda: 3) == 3
+        assert recall.recalled("a", (1,), lambda: 4) == 3
 
 
 def test_what_is_remembered(tmp_path: Path) -> None:
     first = Remembered(tmp_path, HERE)
     assert first.get("a") is None
-    first.put("a", 0.1, 7)
-    assert first.get("a") == (0.1, 7)
+    first.put("a", [0.1, 7])
+    assert first.get("a") == [0.1, 7]
     second = Remembered(tmp_path, HERE)
     assert second.get("a") is None
     first.flush()
-    assert second.get("a") == (0.1, 7)
-    second.put("b", 2.5, 1)
+    assert second.get("a") == [0.1, 7]
+    long = list(range(1000))
+    second.put("b", long)
     second.close()
     first.close()
-    assert Remembered(tmp_path, HERE).get("b") == (2.5, 1)
+    assert Remembered(tmp_path, HERE).get("b") == long
 
 
 def test_a_full_file_gets_nothing_more(tmp_path: Path) -> None:
     small = Remembered(tmp_path, HERE, limit=1)
-    small.put("a", 1.0, 1)
+    small.put("a", 1.0)
     small.close()
     assert Remembered(tmp_path, HERE).get("a") is None
 
@@ -126,12 +127,23 @@ def test_a_damaged_file_or_folder_is_no_error(tmp_path: Path, damage: bytes) -> 
     for end in ("-wal", "-shm"):
         file.with_name(file.name + end).unlink(missing_ok=True)
     kept = Remembered(tmp_path, HERE)
-    kept.put("a", 1.0, 1)
+    kept.put("a", 1.0)
     kept.close()
     nowhere = Remembered(file / "folder", HERE)
-    nowhere.put("a", 1.0, 1)
+    nowhere.put("a", 1.0)
     assert nowhere.get("a") is None
     nowhere.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"[1", b"x", b"\xff\xfe"])
+def test_a_damaged_value_is_not_known(tmp_path: Path, damage: bytes) -> None:
+    kept = Remembered(tmp_path, HERE)
+    kept.put("a", 1.0)
+    kept.flush()
+    assert kept._file
+    kept._file.execute("UPDATE results SET value = ?", (damage,))
+    assert kept.get("a") is None
+    kept.close()
 
 
 def test_files_of_older_versions_are_deleted(tmp_path: Path) -> None:

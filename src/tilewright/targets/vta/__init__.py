@@ -86,9 +86,9 @@ class Vta(given.Machine[Config]):
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
-        from tilewright.targets.vta.compiler import scores
+        from tilewright.targets.vta.compiler import recall
 
-        return scores.remembering(folder)
+        return recall.remembering(folder)
 
     def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
         from tilewright.targets.vta.compiler.lower import lower

@@ -18,13 +18,13 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
+from tilewright.targets.vta.compiler.arrange import arranged
 from tilewright.targets.vta.compiler.chain import Chain, Member, Part, View, chains, operands, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import CARRIED, COMPUTED, READ, TABLES
 from tilewright.targets.vta.compiler.plan import Plan, carried
 from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walked
-from tilewright.targets.vta.compiler.tune import tuned
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
@@ -163,12 +163,11 @@ def _code(
     Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
-        best = tuned(stages, names, config, timing, replan)
+        stages, made = arranged(stages, names, config, timing, replan)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
         walk = walked(stages, config, timing)
         return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
-    made = best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
-    return best.stages, emit(made, config)
+    return stages, emit(made, config)
 
 
 def _places(chain: Chain) -> dict[int, Place]:

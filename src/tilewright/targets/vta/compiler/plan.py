@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -93,8 +93,8 @@ class Plan:
     tail: int = 0
 
     @property
-    def cut(self) -> tuple[object, ...]:
-        """All but the layer."""
+    def cut(self) -> tuple[Any, ...]:
+        """All fields but the layer, in order."""
         return tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "layer")
 
     @property

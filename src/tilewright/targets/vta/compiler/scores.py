@@ -6,24 +6,21 @@ first: memories larger than the plan needs, then, for its instructions, the spee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.errors import ConfigError
-from tilewright.program.remembered import Remembered
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.recall import recalled
 from tilewright.targets.vta.compiler.sequence import Stage, Walk
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
@@ -89,39 +86,11 @@ class _Sample(NamedTuple):
     overhead: float
 
 
-@contextmanager
-def remembering(folder: Path) -> Iterator[None]:
-    """Keep the times of plans in a folder during a `with` block, and use those that are there."""
-    if folder not in _REMEMBERED:
-        _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
-    _IN_USE.append(_REMEMBERED[folder])
-    try:
-        yield
-    finally:
-        _IN_USE.pop().flush()
-
-
-#: What is remembered, by folder; and that of the innermost `with` block comes last.
-_REMEMBERED: dict[Path, Remembered] = {}
-_IN_USE: list[Remembered] = []
-
-
 @lru_cache(maxsize=1 << 16)
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     """Time a plan on a machine, or return what is remembered of it."""
-    if not _IN_USE:
-        return _timed(plan, config, timing)
-    key = f"{_text(plan.layer)} {plan.cut} {_text(config)} {timing}"
-    found = _IN_USE[-1].get(key)
-    if found is None:
-        _IN_USE[-1].put(key, *(found := _timed(plan, config, timing)))
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _text(key: Layer | Config) -> str:
-    """Return a text that only equal layers or machines share."""
-    return sha256(repr(key).encode()).hexdigest()
+    cycles, timed = recalled("score", (plan.layer, plan.cut, config, timing), lambda: _timed(plan, config, timing))
+    return cycles, timed
 
 
 def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:

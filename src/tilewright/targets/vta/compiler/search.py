@@ -17,6 +17,7 @@ from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.recall import recalled
 from tilewright.targets.vta.compiler.residual import residual_steps
 from tilewright.targets.vta.compiler.scores import fine, overhead, score
 from tilewright.targets.vta.config import Config
@@ -56,7 +57,9 @@ def least(layer: Layer, config: Config, timing: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _least(layer: Layer, config: Config, timing: str) -> float:
-    return float(_bounded(layer, config, timing)[1].min(initial=np.inf))
+    return recalled(
+        "least", (layer, config, timing), lambda: float(_bounded(layer, config, timing)[1].min(initial=np.inf))
+    )
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
@@ -66,12 +69,18 @@ def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 @lru_cache(maxsize=1024)
 def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
+    cuts = recalled("ranked", (layer, config, timing), lambda: [plan.cut for plan in _timed(layer, config, timing)])
+    return tuple(Plan(layer, *cut) for cut in cuts)
+
+
+def _timed(layer: Layer, config: Config, timing: str) -> list[Plan]:
+    """Time the plans of a layer that may be the fastest, and variants of the best; return them, lowest score first."""
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
     made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
     variants = [(0.0, variant) for _, plan in made[:refined] for variant in _variants(plan)]
     made += finalists(variants, lambda plan: score(plan, config, timing), refining)
-    return tuple(plan for _, plan in sorted(made, key=lambda item: item[0]))
+    return [plan for _, plan in sorted(made, key=lambda item: item[0])]
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:

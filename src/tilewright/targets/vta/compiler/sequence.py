@@ -138,6 +138,7 @@ class Walk:
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
         self.loads: list[Load] = []
+        self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; their numbers outlast a new order
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
@@ -199,6 +200,7 @@ class Walk:
         """Append all work that is left after the last layer."""
         self.finish()
         self.work.extend(self._pending.rest())
+        self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
     def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
         """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
