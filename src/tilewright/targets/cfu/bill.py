@@ -6,8 +6,10 @@ structure tells, plus terms fitted to Yosys's counts. Tests and docs/gateware-cf
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tilewright.errors import ConfigError
-from tilewright.targets.cfu.config import IMAGE_BYTES, Config
+from tilewright.targets.cfu.config import IMAGE_BYTES, PRESETS, Config
 from tilewright.targets.rams import Ram
 
 #: The board of the document, Nexys4 DDR with an Artix-7 100T (DS180): block RAMs of 36 Kbit, multipliers (DSP48E1).
@@ -15,9 +17,10 @@ BOARD = "xc7a100t of the Nexys4 DDR"
 BUDGET = {"bram36": 135, "dsp": 240, "lut": 63_400, "ff": 126_800}
 BLOCK = 4096  # bytes of a block RAM, without its parity bits
 PRODUCT = 4  # multipliers of a 32 x 32 bit product: the CPU has one, SRDHM another
-#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; add4: a product of 9 x 32 bits
+#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`, and six products that address
+#: windows; add: the size of a tensor; add4: a product of 9 x 32 bits
 #: for each of them; dot: four 8 x 8 bit products.
-_MULTIPLIERS = {"im2col": 4 * PRODUCT, "add4": 4 * 2, "dot": 4}
+_MULTIPLIERS = {"im2col": 4 * PRODUCT + 6, "add": 2, "add4": 4 * 2, "dot": 4}
 
 #: LUTs of a CFU without its array; per lane; per element (a part of the multiplexer that reads a row of sums); and of
 #: a product in logic. The last is Yosys's count; the others are fitted.
@@ -25,19 +28,42 @@ LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
 #: Flip-flops of a CFU without its array (fitted), and of a sum beside its multiplier block. A value of A has 9 bits on
 #: its way through the array, a value of B 8. Those at the array's edges are in the multiplier blocks.
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
+#: LUTs and flip-flops of each extension (fitted). `dot` and `resident` alone have only an image memory.
+_LUTS = {"im2col": 9_113, "add": 1_700, "pool": 666}
+_FLIP_FLOPS = {"im2col": 2_570, "add": 500, "pool": 435}
 
 
 #: Extensions that have gateware. `resident` has no instructions of its own.
-BUILT = ("resident", "dot")
+BUILT = ("im2col", "add", "resident", "pool", "dot")
 #: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
 SMALLEST = 1 << 9
+
+
+class Copies(NamedTuple):
+    """The copies of the image memory: their number, and the ports that read all of them together."""
+
+    number: int
+    ports: int
+
+
+def copies(config: Config) -> Copies:
+    """Return how often the gateware has the image memory, so that each reader has a port of its own.
+
+    A copy has one port for reads, and one for writes that can read while the array does.
+    """
+    if "im2col" in config.extension_names:
+        return Copies(config.array // 2, config.array)
+    if "add" in config.extension_names:
+        return Copies(2, 2)
+    return Copies(1, int("pool" in config.extension_names))
 
 
 def require(config: Config) -> None:
     """Check that gateware can be built for the CFU. Raises ConfigError if it cannot."""
     if missing := [name for name in config.extension_names if name not in BUILT]:
+        works = [name for name, other in PRESETS.items() if set(other.extension_names) <= set(BUILT)]
         reason = f"there is no gateware of the extensions {', '.join(missing)}; only the simulator has them"
-        raise ConfigError("CFU gateware", reason, "set extensions= to leave them out, or choose the preset published")
+        raise ConfigError("CFU gateware", reason, f"leave them out, or choose a preset: {', '.join(works)}")
 
 
 def rams(config: Config) -> tuple[Ram, ...]:
@@ -61,8 +87,8 @@ def bill(config: Config) -> dict[str, float]:
     cfu_bram = halves / 2 if halves % 2 else halves // 2
     if "add" in names and "im2col" not in names:
         names = (*names, "im2col")  # `add` needs the lanes of im2col
-    if names:  # image memory; with im2col also channel tables of 256 x 70 bits
-        cfu_bram += IMAGE_BYTES // BLOCK + ("im2col" in names)
+    if names:  # the channel tables of im2col are made of LUTs
+        cfu_bram += copies(config).number * (IMAGE_BYTES // BLOCK)
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
     beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
     beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
@@ -78,8 +104,9 @@ def bill(config: Config) -> dict[str, float]:
     }
     if set(names) <= set(BUILT):
         found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
-        found["cfu_lut"] += sum(ram.luts for ram in buffers)
+        found["cfu_lut"] += sum(ram.luts for ram in buffers) + sum(_LUTS.get(name, 0) for name in set(names))
         found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+        found["cfu_ff"] += sum(_FLIP_FLOPS.get(name, 0) for name in set(names))
         # The data that a memory of LUTs reads is in flip-flops.
         found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
     return found
@@ -98,4 +125,6 @@ def excess(config: Config) -> str:
         return ""
     all_ = f"{counts['cfu_dsp']:g} DSP48, {counts['products_in_logic']:g} products in logic"
     remedy = "array=16" if config.array > 16 else "a smaller buffer_rows"
+    if copies(config).number > 1:
+        remedy += ", leave out the extensions (they need copies of the image memory), or use a larger FPGA"
     return f"takes {', '.join(over)} ({all_}): too many for the {BOARD}; set {remedy}"

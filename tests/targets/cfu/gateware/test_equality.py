@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.targets.cfu.unit import Unit
 from tilewright.errors import ConfigError, MachineError
+from tilewright.targets.cfu.bill import BUILT
 from tilewright.targets.cfu.config import BEYOND, PRESETS, Config
-from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
+from tilewright.targets.cfu.gateware.cosim import Compared, run
+from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
 from tilewright.targets.cfu.isa.state import Misuse
@@ -119,7 +123,22 @@ def test_a_command_before_the_cfu_can_take_it_is_an_error() -> None:
         unit.execute(CHECK, 0, 0, 0, 5)
 
 
-@pytest.mark.parametrize("name", BEYOND)
-def test_extensions_with_sequencers_of_their_own_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="no gateware of the extensions im2col"):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in BEYOND if set(PRESETS[name].extension_names) <= set(BUILT)])
+def test_presets_beyond_the_document_are_the_models(name: str) -> None:
+    """Fewer rows than the preset has, so that row numbers wrap; C still has room for the sums of all pixels."""
+    kinds = compared(replace(PRESETS[name], buffer_rows=256), 8, 20)
+    assert {"write_busy", "read_busy", "start_busy", "empty"} <= kinds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["add,pool", "im2col,dot"])
+def test_some_extensions_alone_are_the_models(names: str) -> None:
+    config = Config(extensions=names, buffer_rows=64, readout="random", start="blocking", srdhm="single")
+    compared(config, 9, 20)
+
+
+@pytest.mark.parametrize("name", [name for name in BEYOND if not set(PRESETS[name].extension_names) <= set(BUILT)])
+def test_presets_without_gateware_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"no gateware of the extensions.*choose a preset: published, .*im2col"):
         Gateware(PRESETS[name])

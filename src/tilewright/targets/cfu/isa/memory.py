@@ -9,11 +9,13 @@ from .state import IMAGE_WORDS, Reg, note
 
 
 @callee
-def command(regs: Array, misuse: int, cycle: int) -> None:
-    """Begin a command of the CFU: set the answer to 0, and note `misuse` if the array is busy."""
+def command(regs: Array, misuse: int, cycle: int) -> bool:
+    """Begin a command of the CFU: set the answer to 0. If the CFU works, note `misuse` and return False."""
+    regs[Reg.ANSWER] = 0
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
-    regs[Reg.ANSWER] = 0
+        return False
+    return True
 
 
 @callee
@@ -29,7 +31,9 @@ def tables_at(regs: Array) -> int:
 
 
 @callee
-def filling(regs: Array, misuse: int, cycle: int) -> None:
-    """Note `misuse` if a fetch to the image memory is running."""
+def filled(regs: Array, misuse: int, cycle: int) -> bool:
+    """Return True if no fetch to the image memory is running. Otherwise note `misuse` and return False."""
     if cycle <= regs[Reg.FILLED]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
+        return False
+    return True
