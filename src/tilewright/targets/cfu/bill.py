@@ -34,7 +34,7 @@ _FLIP_FLOPS = {"im2col": 2_570, "add": 500, "pool": 435}
 
 
 #: Extensions that have gateware. `resident` has no instructions of its own.
-BUILT = ("im2col", "add", "resident", "pool", "dot")
+BUILT = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
 SMALLEST = 1 << 9
 
@@ -56,6 +56,11 @@ def copies(config: Config) -> Copies:
     if "add" in config.extension_names:
         return Copies(2, 2)
     return Copies(1, int("pool" in config.extension_names))
+
+
+def fetches(config: Config) -> bool:
+    """Return whether the CFU has a DMA with a bus master port."""
+    return bool({"dma", "stream"} & set(config.extension_names))
 
 
 def require(config: Config) -> None:

@@ -10,12 +10,13 @@ import pytest
 from tests.targets.cfu.unit import Unit
 from tilewright.errors import ConfigError, MachineError
 from tilewright.targets.cfu.bill import BUILT
-from tilewright.targets.cfu.config import BEYOND, PRESETS, Config
+from tilewright.targets.cfu.config import BEYOND, PRESETS, RAM_BASE, Config
 from tilewright.targets.cfu.gateware.cosim import Compared, run
-from tilewright.targets.cfu.gateware.sequences import random_commands
+from tilewright.targets.cfu.gateware.sequences import RAM_BYTES, Command, random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
+from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
-from tilewright.targets.cfu.isa.state import Misuse
+from tilewright.targets.cfu.isa.state import FIELDS, Misuse
 
 #: The first ones for every day: small arrays, all words of every key.
 MACHINES = {
@@ -43,6 +44,7 @@ def compared(config: Config, seed: int, cases: int = CASES, engine: str = "veril
     for case in range(cases):
         rng = np.random.default_rng([seed, case])
         unit = Compared(config, engine)
+        unit.attach(rng.integers(0, 256, RAM_BYTES).astype(np.uint8))
         run(unit, random_commands(config, rng, COMMANDS))
         assert unit.differences == [], f"seed {seed}, case {case}"
         kinds |= unit.misuses
@@ -142,3 +144,30 @@ def test_some_extensions_alone_are_the_models(names: str) -> None:
 def test_presets_without_gateware_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"no gateware of the extensions.*choose a preset: published, .*im2col"):
         Gateware(PRESETS[name])
+
+
+@pytest.mark.slow
+def test_weights_are_fetched_while_a_convolution_reads_others() -> None:
+    """Two convolutions, of which the second one's weights arrive during the first one, at several distances."""
+    config, rng = replace(PRESETS["burst"], buffer_rows=256), np.random.default_rng(11)
+    layer = dict.fromkeys(("kernel_h", "kernel_w"), 3) | dict.fromkeys(("pad_h", "pad_w", "stride_h", "stride_w"), 1)
+    layer |= {"in_h": 6, "in_w": 5, "in_c": 4, "out_h": 6, "out_w": 5, "out_c": 20}
+    layer |= {"input": 0, "output": 1024, "low": -128, "high": 127, "input_offset": 9}
+    for wait in (0, 1, 7, 300):
+        unit = Compared(config)
+        unit.attach(rng.integers(0, 256, 4096).astype(np.uint8))
+        words = rng.integers(-(1 << 31), 1 << 31, (40, 2)).tolist()
+        commands = [Command(isa.PUSH_IMAGE, 0, a, b, 0) for a, b in words]
+        commands += [Command(isa.PUT, 0, FIELDS[name.upper()], value, 0) for name, value in layer.items()]
+        for channel in range(20):
+            commands += [Command(isa.PUSH_CHANNEL, 0, 50 * channel, 3 << 29, 0), Command(isa.PUSH_SHIFT, 0, -7, 0, 0)]
+        commands += [Command(isa.FETCH, 0, RAM_BASE, 16 * 72, 0), Command(isa.START_CONV, 0, 0, 0, 0)]
+        commands += [
+            Command(isa.PUT, 0, FIELDS["FETCH_ROW"], 72, 0),
+            Command(isa.FETCH, 0, RAM_BASE + 8, 16 * 72, wait),
+        ]
+        commands += [Command(isa.PUT, 0, FIELDS["ROW"], 72, 0), Command(isa.CHECK, 0, 0, 0, 0, True)]
+        commands += [Command(isa.START_CONV, 0, 0, 0, 0, True)] + [Command(isa.GET_IMAGE, 0, 0, 0, 0)] * 4
+        commands += [Command(isa.PUT, 0, FIELDS["POINTER"], 1024, 0)] + [Command(isa.GET_IMAGE, 0, 0, 0, 0)] * 150
+        run(unit, commands)
+        assert unit.differences == [] and unit.misuses == set(), wait

@@ -63,8 +63,8 @@ def test_a_machine_that_does_not_fit_its_board_says_so(tmp_path: Path, capsys: p
 
 
 def test_extensions_are_refused_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rtl", "cfu", "-c", "burst", "-o", str(tmp_path)]) != 0
-    assert "no gateware of the extensions dma, burst;" in capsys.readouterr().err
+    assert main(["rtl", "cfu", "-c", "tuned", "-o", str(tmp_path)]) != 0
+    assert "no gateware of the extensions overlap, add4, stream;" in capsys.readouterr().err
 
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

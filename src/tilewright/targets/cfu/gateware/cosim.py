@@ -39,6 +39,11 @@ class Compared:
         self.bits = self.late = 0
         self.first: int | None = None
 
+    def attach(self, ram: Array) -> None:
+        """Let the DMA of both read main memory `ram`, uint8."""
+        self.gateware.attach(ram)
+        self.model.ram = ram
+
     @property
     def misuses(self) -> set[str]:
         """The kinds of misuse that the model noted."""

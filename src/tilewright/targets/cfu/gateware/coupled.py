@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -16,7 +16,9 @@ from tilewright.targets.cfu.config import Config
 
 from .addition import Addition
 from .array import LEFT_BITS, SUM_BITS
+from .buffers import HalfRow
 from .convolution import Convolution
+from .dma import BusMaster, Dma
 from .image import IN_PAIR, ImageMemory
 from .layer import LAYER, LayerRegisters
 from .pool import MeanPool
@@ -27,7 +29,7 @@ from .results import ResultReader
 STORE_LATENCY, END_LATENCY = 3, 4
 COMMANDS = (
     *("put", "push_image", "get_image", "push_channel", "push_shift"),
-    *("start_conv", "start_add", "start_pool"),
+    *("start_conv", "start_add", "start_pool", "fetch", "fetch_image", "fetch_channels"),
 )
 #: Cycles from the read of two operands to the write of their sum.
 ADD_LATENCY = 4
@@ -50,6 +52,9 @@ class CoupledUnit(wiring.Component):
         ports |= {"first": In(32), "second": In(32), "word": Out(32), "busy": Out(1), "begins": Out(1)}
         if self.convolves:
             ports |= {"array": Out(ArrayControl(config)), "sums": In(config.array * SUM_BITS)}
+        self.fetches = bill.fetches(config)
+        if self.fetches:
+            ports |= {"bus": Out(BusMaster()), "filled": Out(HalfRow(config)), "fetching": Out(1)}
         super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -58,18 +63,21 @@ class CoupledUnit(wiring.Component):
         m.submodules.registers = part(registers, "LayerRegisters")
         m.submodules.image = part(image, "ImageMemory")
         layer, now = Signal(LAYER), registers.layer
+        free = ~(self.busy | self.array_busy)
         m.d.comb += [
             *(block.put.eq(self.put) for block in (registers, image)),
             *(block.first.eq(self.first) for block in (registers, image)),
             *(block.second.eq(self.second) for block in (registers, image)),
             image.push.eq(self.push_image),
             image.get.eq(self.get_image),
-            image.busy.eq(self.busy | self.array_busy),
-            self.word.eq(Mux(self.busy | self.array_busy, 0, image.word)),
         ]
+        filling = tabling = waiting = Const(0)
+        if self.fetches:
+            dma = self._fetch(m, image)
+            filling, tabling, waiting = dma.filling, dma.tabling, dma.waiting
+        m.d.comb += [image.busy.eq(~free | filling), self.word.eq(Mux(image.busy, 0, image.word))]
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
-        free = ~(self.busy | self.array_busy)
         self._begins, self._busy = list[Value](), list[Value]()
         if "im2col" in names or "add" in names:
             lanes = [ScalingLane() for _ in range(LANES)]
@@ -80,17 +88,52 @@ class CoupledUnit(wiring.Component):
         if self.convolves:
             sizes = ("out_h", "out_w", "out_c", "kernel_h", "kernel_w", "in_c")
             begins = self.start_conv & free & _none(now[name] == 0 for name in sizes)
-            self._convolve(m, begins, layer, image, lanes)
+            convolution, tables = self._convolve(m, begins, layer, image, lanes)
+            m.d.comb += [convolution.hold.eq(waiting), tables.busy.eq(~free | tabling)]
+            if self.fetches:
+                m.d.comb += [
+                    dma.channel.eq(tables.next),
+                    tables.fill.eq(dma.to_tables),
+                    tables.fill_half.eq(dma.beat[0]),
+                    tables.fill_entry.eq(dma.place + (dma.beat >> 1)),
+                    tables.fill_data.eq(dma.data),
+                ]
         if "add" in names:
             begins = self.start_add & free & now.size.any()
-            self._add(m, begins, now, layer, image, lanes)
+            m.d.comb += self._add(m, begins, now, layer, image, lanes).hold.eq(filling)
         if "pool" in names:
             begins = self.start_pool & free & _none(now[name] == 0 for name in ("in_h", "in_w", "in_c"))
-            self._pool(m, begins, now, layer, image)
+            m.d.comb += self._pool(m, begins, now, layer, image).hold.eq(filling)
         m.d.comb += [self.begins.eq(Cat(self._begins).any()), self.busy.eq(Cat(self._busy).any())]
         return m
 
-    def _convolve(self, m: Module, begins: Value, layer: Any, image: ImageMemory, scaling: list[ScalingLane]) -> None:
+    def _fetch(self, m: Module, image: ImageMemory) -> Dma:
+        """Add the DMA, which fills B and the image memory."""
+        m.submodules.dma = part(dma := Dma(self.config), "Dma")
+        wiring.connect(m, dma.bus, wiring.flipped(self.bus))
+        m.d.comb += [
+            dma.put.eq(self.put),
+            dma.first.eq(self.first),
+            dma.second.eq(self.second),
+            dma.fetch.eq(self.fetch & ~self.array_busy),
+            dma.fetch_image.eq(self.fetch_image & ~self.busy & ~self.array_busy),
+            dma.fetch_channels.eq(self.fetch_channels),
+            dma.pointer.eq(image.pointer),
+            dma.mark.eq(self.begins),
+            self.fetching.eq(dma.fetching),
+            self.filled.en.eq(dma.to_b),
+            self.filled.row.eq(dma.place + (dma.beat >> 1)),
+            self.filled.half.eq(dma.beat[0]),
+            self.filled.data.eq(dma.data),
+            image.fill.eq(dma.to_image),
+            image.fill_address.eq(dma.place + (dma.beat << 3)),
+            image.fill_data.eq(dma.data),
+        ]
+        return dma
+
+    def _convolve(
+        self, m: Module, begins: Value, layer: Any, image: ImageMemory, scaling: list[ScalingLane]
+    ) -> tuple[Convolution, ChannelTables]:
         """Add the convolution: its sequencer, the channel tables, and the way from C to the image memory."""
         config, array = self.config, self.array
         convolution, reader, tables = Convolution(config), ResultReader(config), ChannelTables()
@@ -101,7 +144,6 @@ class CoupledUnit(wiring.Component):
             tables.put.eq(self.put),
             tables.push_channel.eq(self.push_channel),
             tables.push_shift.eq(self.push_shift),
-            tables.busy.eq(self.busy | self.array_busy),
             tables.restart.eq(begins),
             tables.first.eq(self.first),
             tables.second.eq(self.second),
@@ -142,10 +184,11 @@ class CoupledUnit(wiring.Component):
         codes = Cat(lane.code for lane in scaling)
         self._store(m, image, place, Cat(codes, codes) >> (rotation << 3))
         m.d.comb += convolution.finished.eq(after(m, reader.last, END_LATENCY))
+        return convolution, tables
 
     def _add(
         self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory, scaling: list[ScalingLane]
-    ) -> None:
+    ) -> Addition:
         """Add the addition: operands from two ports of the image memory go through the scaling lanes twice."""
         m.submodules.addition = part(unit := Addition(), "Addition")
         m.d.comb += [unit.start.eq(begins), unit.now.eq(now), unit.layer.eq(layer)]
@@ -173,8 +216,9 @@ class CoupledUnit(wiring.Component):
                 m.d.comb += [lane.value.eq(left << ADD_BITS), lane.factor.eq(layer.input_multiplier)]
                 m.d.comb += lane.shift.eq(layer.input_shift)
         self._store(m, image, after(m, unit.place, ADD_LATENCY), Cat(lane.code for lane in scaling))
+        return unit
 
-    def _pool(self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory) -> None:
+    def _pool(self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory) -> MeanPool:
         """Add the mean."""
         m.submodules.pool = part(unit := MeanPool(), "MeanPool")
         m.d.comb += [unit.start.eq(begins), unit.now.eq(now), unit.layer.eq(layer)]
@@ -184,6 +228,7 @@ class CoupledUnit(wiring.Component):
             m.d.comb += image.address_0.eq(unit.address)
         m.d.comb += unit.word.eq(unaligned(m, unit.address, image.pair_0))
         self._store(m, image, unit.place, unit.code)
+        return unit
 
     def _store(self, m: Module, image: ImageMemory, place: Any, content: Value) -> None:
         """Write `content` to the image memory in cycles with `place.valid`."""

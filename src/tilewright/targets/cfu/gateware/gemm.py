@@ -14,7 +14,7 @@ from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
 from .array import LEFT_BITS, SUM_BITS, SystolicArray
-from .buffers import VALUE, WORD, OperandBuffer
+from .buffers import VALUE, WORD, HalfRow, OperandBuffer
 from .coupled import ArrayControl
 from .sequencer import SIZE_BITS, Sequencer
 
@@ -31,7 +31,7 @@ class MatrixUnit(wiring.Component):
 
     With an image memory, the port `other_busy` says that a command on it runs. Buffers are not written then, and `sum`
     is 0. With im2col, a convolution drives the array and C at the port `convolution`; `sums` is the row of C that it
-    reads.
+    reads. With a DMA, `filled` writes halves of rows of B, and while it is `fetching`, rows of the CPU wait.
     """
 
     def __init__(self, config: Config) -> None:
@@ -42,6 +42,9 @@ class MatrixUnit(wiring.Component):
         self.shared, self.convolves = bool(config.extensions), "im2col" in config.extension_names
         if self.shared:
             ports["other_busy"] = In(1)
+        self.fetches = bool(bill.fetches(config))
+        if self.fetches:
+            ports |= {"filled": In(HalfRow(config)), "fetching": In(1)}
         if self.convolves:
             ports |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
         super().__init__(ports)
@@ -61,7 +64,7 @@ class MatrixUnit(wiring.Component):
         m.submodules.sequencer = part(sequencer, "Sequencer")
         m.d.comb += [sequencer.launch.eq(launch), sequencer.m.eq(height), sequencer.n.eq(n), sequencer.k.eq(k)]
         m.d.comb += [self.busy.eq(sequencer.busy), self.last.eq(sequencer.last)]
-        a, b = (OperandBuffer(config, stays_enabled=stays) for stays in (True, False))
+        a, b = OperandBuffer(config, stays_enabled=True), OperandBuffer(config, False, self.fetches)
         m.submodules.buffer_a, m.submodules.buffer_b = part(a, "BufferA"), part(b, "BufferB")
         for buffer, set_ in ((a, self.set_a), (b, self.set_b)):
             m.d.comb += [
@@ -69,8 +72,11 @@ class MatrixUnit(wiring.Component):
                 buffer.first.eq(self.first),
                 buffer.second.eq(self.second),
                 buffer.launch.eq(launch),
-                buffer.busy.eq(sequencer.busy | self.other_busy if self.shared else sequencer.busy),
             ]
+        busy = sequencer.busy | self.other_busy if self.shared else sequencer.busy
+        m.d.comb += [a.busy.eq(busy), b.busy.eq(busy | self.fetching if self.fetches else busy)]
+        if self.fetches:
+            wiring.connect(m, wiring.flipped(self.filled), b.filled)
         other = self.convolution if self.convolves else None
         m.d.comb += [
             a.start.eq(self.start),

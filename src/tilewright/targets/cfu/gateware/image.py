@@ -31,7 +31,8 @@ class ImageMemory(wiring.Component):
     that reads and writes. Read port i takes byte address `address_i`; `pair_i` has its word and the next one in the
     cycle after, an even word in the low half. Ports from number `copies.number` on share the port that writes, and are
     read while `gather` is high. While `store` is high, the first `store_count` bytes of `store_data` are written from
-    byte address `store_address` on.
+    byte address `store_address` on. While `fill` is high, the two words `fill_data` are written from the word of byte
+    `fill_address` on. `pointer` is the byte address for the next push or get.
     """
 
     def __init__(self, copies: Copies) -> None:
@@ -39,6 +40,7 @@ class ImageMemory(wiring.Component):
         commands = dict.fromkeys(("put", "push", "get", "busy", "gather", "store"), In(1))
         ports: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)}
         ports |= {"store_address": In(ADDRESS), "store_count": In(3), "store_data": In(32)}
+        ports |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}
         for port in range(copies.ports):
             ports |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
         super().__init__(ports)
@@ -53,11 +55,16 @@ class ImageMemory(wiring.Component):
         with m.If(self.get):
             m.d.sync += pointer.eq(pointer + WORD_BYTES)
         # What is written: 8 bytes from an address on, rotated to the places of an even and an odd word.
-        address, enables, content = Signal(ADDRESS, name="address"), Signal(8), Signal(PAIR, name="content")
+        word, address = Signal(ADDRESS, name="word_address"), Signal(ADDRESS, name="address")
+        enables, content = Signal(8), Signal(PAIR, name="content")
         m.d.comb += [
-            address.eq(Mux(self.store, self.store_address, pointer & ~(WORD_BYTES - 1))),
-            enables.eq(Mux(self.store, (1 << self.store_count) - 1, (self.push & ~self.busy).replicate(8))),
-            content.eq(Mux(self.store, self.store_data, Cat(self.first, self.second))),
+            self.pointer.eq(pointer),
+            word.eq(Mux(self.fill, self.fill_address, pointer)),
+            address.eq(Mux(self.store, self.store_address, word & ~(WORD_BYTES - 1))),
+            enables.eq(
+                Mux(self.store, (1 << self.store_count) - 1, (self.fill | (self.push & ~self.busy)).replicate(8))
+            ),
+            content.eq(Mux(self.store, self.store_data, Mux(self.fill, self.fill_data, Cat(self.first, self.second)))),
         ]
         at = address[:IN_PAIR]
         enables = (Cat(enables, enables) << at)[8:16]

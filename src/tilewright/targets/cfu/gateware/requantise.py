@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,12 +24,20 @@ class ChannelTables(wiring.Component):
 
     `push_channel`, `push_shift` and `put` are high in the cycle of their command, with its operands in `first` and
     `second`; while `busy`, a push writes nothing. `restart`: the next push is of entry 0. `bank_b` is the entry in bank
-    b of the four from number `entry` of the cycle before on.
+    b of the four from number `entry` of the cycle before on. While `fill` is high, `fill_data` is written to entry
+    `fill_entry`: bias and multiplier, or with `fill_half` the shift. `next` is the entry of the next push.
     """
 
     def __init__(self) -> None:
         commands = dict.fromkeys(("put", "push_channel", "push_shift", "busy", "restart"), In(1))
         ports: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "entry": In(ENTRY)}
+        ports |= {
+            "fill": In(1),
+            "fill_half": In(1),
+            "fill_entry": In(ENTRY),
+            "fill_data": In(2 * SUM),
+            "next": Out(ENTRY),
+        }
         super().__init__(ports | {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)})
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -41,20 +49,27 @@ class ChannelTables(wiring.Component):
             m.d.sync += channel.eq(self.second)
         with m.If(self.restart):
             m.d.sync += channel.eq(0)
+        m.d.comb += self.next.eq(channel)
+        at, content = (
+            Mux(self.fill, self.fill_entry, channel),
+            Mux(self.fill, self.fill_data, Cat(self.first, self.second)),
+        )
         for bank in range(LANES):
             entry = getattr(self, f"bank_{bank}")
             row = (self.entry[2:] + (self.entry[:2] > bank))[: ENTRY - 2]
             for name, bits in (("factors", 2 * SUM), ("shifts", SHIFT)):
                 m.submodules[f"{name}_{bank}"] = rows = memory.Memory(shape=bits, depth=CHANNELS // LANES, init=[])
                 write, read = rows.write_port(), rows.read_port()
-                push = self.push_shift if name == "shifts" else self.push_channel
+                is_shift = name == "shifts"
+                pushes = (self.push_shift if is_shift else self.push_channel) & ~self.busy
+                fills = self.fill & (self.fill_half == is_shift)
                 m.d.comb += [
-                    write.addr.eq(channel[2:]),
-                    write.en.eq(push & ~self.busy & (channel[:2] == bank)),
-                    write.data.eq(self.first if name == "shifts" else self.first | self.second << SUM),
+                    write.addr.eq(at[2:]),
+                    write.en.eq((pushes | fills) & (at[:2] == bank)),
+                    write.data.eq(content),
                     read.addr.eq(row),
                 ]
-                if name == "shifts":
+                if is_shift:
                     m.d.comb += entry.shift.eq(read.data.as_signed())
                 else:
                     m.d.comb += [entry.bias.eq(read.data[:SUM]), entry.multiplier.eq(read.data[SUM:])]

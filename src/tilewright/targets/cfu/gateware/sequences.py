@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.isa.custom import (
     CHECK,
     CUSTOM,
     DOT,
+    FETCH,
+    FETCH_CHANNELS,
+    FETCH_IMAGE,
     GET,
     GET_IMAGE,
     GET_SRDHM,
@@ -69,6 +72,9 @@ OFTEN = {
 COUPLED_OFTEN = {PUT: 25, PUSH_IMAGE: 8, GET_IMAGE: 10, PUSH_CHANNEL: 4, PUSH_SHIFT: 4} | dict.fromkeys(
     (START_CONV, START_ADD, START_POOL), 4
 )
+FETCHES = (FETCH, FETCH_IMAGE, FETCH_CHANNELS)
+#: Bytes of the main memory that random fetches read; a few lie outside.
+RAM_BYTES = 4096
 #: The values that a sequence puts into layer registers, from the first to before the last; others may have any value.
 USUAL = {
     **dict.fromkeys(("IN_H", "IN_W", "OUT_H", "OUT_W"), (1, 7)),
@@ -92,8 +98,10 @@ def random_commands(config: Config, rng: np.random.Generator, count: int) -> Ite
     names = set(config.extension_names)
     computes = bool(names - {"resident", "dot"})
     often = OFTEN | COUPLED_OFTEN if computes else OFTEN
+    if names & {"dma", "stream"}:
+        often = often | dict.fromkeys(FETCHES, 5)
     often = {code: weight for code, weight in often.items() if code < PUT or code not in CUSTOM or config.extensions}
-    output = 0
+    output, polled = 0, True
     if computes:
         yield from _filled(config, rng)
     weights = np.array(list(often.values()), np.float64)
@@ -101,7 +109,12 @@ def random_commands(config: Config, rng: np.random.Generator, count: int) -> Ite
         a, b = _operands(config, rng, funct7)
         starts = funct7 in (START_CONV, START_ADD, START_POOL)
         wait = int(rng.integers(1, 40 * config.array)) if rng.random() < 0.05 else int(rng.integers(0, 3))
+        if funct7 in FETCHES and not polled:
+            # What a fetch does to weights or channels that a convolution is using depends on cycles: it is not modelled.
+            yield Command(CHECK, 0, 0, 0, 0, True)
+            polled = True
         polls = starts and rng.random() < 0.7
+        polled = (polled and funct7 != START_CONV) or polls
         yield Command(funct7, int(rng.integers(8)), a, b, wait, polls)
         if funct7 == PUT and a == FIELDS["OUTPUT"]:
             output = b
@@ -153,6 +166,9 @@ def _operands(config: Config, rng: np.random.Generator, funct7: int) -> tuple[in
         a, b = _put(rng, str(rng.choice(list(FIELDS))))
     elif funct7 == PUT:
         a = int(rng.choice([-1, 28, 30, 32, 1 << 20]))
+    elif funct7 in FETCHES and (likely or rng.random() < 0.5):
+        a = RAM_BASE + int(rng.integers(-20, RAM_BYTES + 20 if likely else RAM_BYTES - 600))
+        b = int(rng.integers(-1, 20 if funct7 == FETCH_CHANNELS else 300))
     elif funct7 == PUSH_SHIFT and likely:
         a = int(rng.integers(-10, 3))
     elif funct7 == PUSH_CHANNEL and likely:

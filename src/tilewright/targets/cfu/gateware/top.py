@@ -29,6 +29,7 @@ from tilewright.targets.cfu.isa.custom import (
 )  # fmt: skip
 
 from .coupled import COMMANDS, CoupledUnit
+from .dma import BusMaster
 from .gemm import MatrixUnit
 from .image import DotProduct
 from .post import HighProduct, OffsetClamp, RoundingShift
@@ -56,6 +57,7 @@ class Cfu(wiring.Component):
                 "rsp_valid": Out(1),
                 "rsp_ready": In(1),
                 "rsp_payload_outputs_0": Out(32),
+                **({"dma": Out(BusMaster())} if bill.fetches(config) else {}),
             }
         )
 
@@ -70,9 +72,10 @@ class Cfu(wiring.Component):
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
-        start, works = commands[START], Signal(name="works")  # works: a command on the image memory
+        # works: a command on the image memory; fetching: the DMA
+        start, works, fetching = commands[START], Signal(name="works"), Signal(name="fetching")
         if config.extensions:
-            start = start & ~works
+            start = start & ~works & ~fetching
         gemm, srdhm, rdbpot, clamp = MatrixUnit(config), HighProduct(), RoundingShift(), OffsetClamp()
         m.submodules.gemm = part(gemm, "MatrixUnit")
         m.submodules.srdhm = part(srdhm, "HighProduct")
@@ -100,7 +103,7 @@ class Cfu(wiring.Component):
             RDBPOT: rdbpot.result,
         }
         results[OFF_MAXMIN] = clamp.result
-        results |= self._extensions(m, commands, gemm, works)
+        results |= self._extensions(m, commands, gemm, works, fetching)
         late = {}  # instructions that answer a cycle later, with their results
         if config.readout == "random":
             late[GET] = results.pop(GET)
@@ -128,7 +131,9 @@ class Cfu(wiring.Component):
                 m.d.sync += [waits.eq(0), self.rsp_valid.eq(1)]
         return m
 
-    def _extensions(self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal) -> dict[int, Any]:
+    def _extensions(
+        self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
+    ) -> dict[int, Any]:
         """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
         operands = (self.cmd_payload_inputs_0, self.cmd_payload_inputs_1)
         results: dict[int, Any] = {number: 0 for number in commands if number >= PUT}
@@ -143,6 +148,10 @@ class Cfu(wiring.Component):
             if gemm.convolves:
                 wiring.connect(m, unit.array, gemm.convolution)
                 m.d.comb += unit.sums.eq(gemm.sums)
+            if unit.fetches:
+                wiring.connect(m, unit.bus, wiring.flipped(self.dma))
+                wiring.connect(m, unit.filled, gemm.filled)
+                m.d.comb += [fetching.eq(unit.fetching), gemm.fetching.eq(unit.fetching)]
             results[GET_IMAGE] = unit.word
         if DOT in commands:
             dot = DotProduct()

@@ -16,7 +16,7 @@ from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES
 from tilewright.targets.cfu.jit import callee
 
 from .gemm import busy_cycles, scaled, work, wrapped
-from .memory import command, filled, image_at, tables_at
+from .memory import command, filled, image_at, tables_at, tables_idle
 from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
 PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
@@ -68,7 +68,7 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 @callee
 def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_channel: set the current channel's bias to a and its multiplier to b."""
-    if command(regs, Misuse.WRITE_BUSY, cycle):
+    if tables_idle(regs, cycle):
         entry = tables_at(regs) + (regs[Reg.CHANNEL] & CHANNELS - 1)
         buffers[entry], buffers[entry + CHANNELS] = a, b
 
@@ -76,7 +76,7 @@ def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle:
 @callee
 def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_shift: set the current channel's shift to a, and go to the next channel."""
-    if command(regs, Misuse.WRITE_BUSY, cycle):
+    if tables_idle(regs, cycle):
         buffers[tables_at(regs) + 2 * CHANNELS + (regs[Reg.CHANNEL] & CHANNELS - 1)] = signed(a, SHIFT_BITS)
     regs[Reg.CHANNEL] += 1
 

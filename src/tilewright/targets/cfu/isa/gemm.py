@@ -100,7 +100,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
     """Write buffer A or B. With transfer=addressed, word number a becomes b; otherwise a, b are the next two words."""
     words = regs[Reg.LANES] // 4
-    busy = cycle <= regs[Reg.BUSY_UNTIL]
+    busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:
         note(regs, Misuse.WRITE_BUSY, cycle, which)
     if regs[Reg.TRANSFER] == ADDRESSED:
@@ -137,12 +137,17 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
         at = (which * regs[Reg.ROWS] + row) * words
         for word in range(words):
             buffers[at + word] = regs[Reg.LATCH + which * MAX_WORDS + word]
+        if which == B:
+            regs[Reg.B_ENABLED] = 0  # once only: a fetch may write the same row later
 
 
 @callee
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
+    if cycle <= regs[Reg.FETCHED]:
+        note(regs, Misuse.START_BUSY, cycle, regs[Reg.FETCHED] - cycle)
+        return  # the DMA may be writing B
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
         if regs[Reg.PENDING] == IMAGE_PENDING:
@@ -200,6 +205,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
             _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
         regs[Reg.PENDING] = 0
         _commit(regs, buffers, A)
+    if regs[Reg.B_ENABLED] and cycle > max(regs[Reg.BUSY_UNTIL], regs[Reg.FETCHED]):
         _commit(regs, buffers, B)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.targets.cfu.jit import callee
 
-from .state import IMAGE_WORDS, Reg, note
+from .state import IMAGE_WORDS, Misuse, Reg, note
 
 
 @callee
@@ -37,3 +37,13 @@ def filled(regs: Array, misuse: int, cycle: int) -> bool:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
         return False
     return True
+
+
+@callee
+def tables_idle(regs: Array, cycle: int) -> bool:
+    """Begin a command that writes the channel tables. If the CFU or a fetch uses them, note this and return False."""
+    idle = command(regs, Misuse.WRITE_BUSY, cycle)
+    if cycle <= regs[Reg.TABLED]:
+        note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
+        return False
+    return idle

@@ -44,12 +44,17 @@ class Reg(IntEnum):
     FILLED = 67  # the last cycle of the running fetches to the image memory; additions and pools wait for it
     NOTED = 68  # number of notes
     COMPUTED = 69  # cycles of the pending launch whose rows of C are written
-    LATCH = 70  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    TABLED = 70  # the last cycle of the running fetches to the channel tables; pushes to them are lost before
+    FETCHES = 71  # number of fetches
+    LATCH = 72  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
+#: Fetches that can wait for each other. The last cycle of fetch i is in register ENDS + i mod QUEUE.
+QUEUE = 8
+ENDS = Reg.LATCH + 2 * MAX_WORDS
 #: Index of the notes: MAX_NOTES notes of NOTE words each.
-NOTES = Reg.LATCH + 2 * MAX_WORDS
+NOTES = ENDS + QUEUE
 #: Reg.PENDING while a matrix product runs, and while a command on the image memory runs.
 PRODUCT_PENDING, IMAGE_PENDING = 1, 2
 #: The layer registers and their bits; negative: of a signed register. `put` keeps the low bits.
@@ -82,7 +87,8 @@ def registers(config: Config) -> Array:
     for reg in (Reg.TRANSFER, Reg.READOUT, Reg.START, Reg.SRDHM):
         key = reg.name.lower()
         regs[reg] = CHOICES[key].index(getattr(config, key))
-    regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL, Reg.CONVOLVED, Reg.FETCHED, Reg.FILLED]] = -1
+    regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL, Reg.CONVOLVED, Reg.FETCHED, Reg.FILLED, Reg.TABLED]] = -1
+    regs[ENDS : ENDS + QUEUE] = -1
     regs[Reg.EXPECTED] = ANY
     return regs
 
