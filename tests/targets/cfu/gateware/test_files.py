@@ -62,9 +62,13 @@ def test_a_machine_that_does_not_fit_its_board_says_so(tmp_path: Path, capsys: p
     assert "**This design does not fit its board.**" in (tmp_path / "README.md").read_text()
 
 
-def test_extensions_are_refused_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rtl", "cfu", "-c", "tuned", "-o", str(tmp_path)]) != 0
-    assert "no gateware of the extensions overlap, add4, stream;" in capsys.readouterr().err
+@pytest.mark.slow
+def test_a_preset_with_a_dma_has_a_bus_master_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rtl", "cfu", "-c", "tuned", "-o", str(tmp_path)]) == 0
+    assert "348 RAMB36 of 135" in capsys.readouterr().err
+    ports = re.search(r"^module Cfu\((.*?)\);", (tmp_path / "Cfu.v").read_text(), re.MULTILINE)
+    bus = ("valid", "ready", "address", "bytes", "data_valid", "data", "data_error")
+    assert ports and set(ports[1].split(", ")) == PORTS | {f"dma__{name}" for name in bus}
 
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ COMMANDS = (
     *("put", "push_image", "get_image", "push_channel", "push_shift"),
     *("start_conv", "start_add", "start_pool", "fetch", "fetch_image", "fetch_channels"),
 )
-#: Cycles from the read of two operands to the write of their sum.
-ADD_LATENCY = 4
+#: Cycles from the read of two operands to the write of their sum, without and with `add4`.
+ADD_LATENCY, ADD4_LATENCY = 4, 3
 #: The left shift of operands of an addition: the second one is also halved.
 ADD_BITS = 20
 
@@ -80,7 +80,7 @@ class CoupledUnit(wiring.Component):
             m.d.sync += layer.eq(now)
         self._begins, self._busy = list[Value](), list[Value]()
         if "im2col" in names or "add" in names:
-            lanes = [ScalingLane() for _ in range(LANES)]
+            lanes = [ScalingLane("add4" in names) for _ in range(LANES)]
             for number, lane in enumerate(lanes):
                 m.submodules[f"scaling_{number}"] = part(lane, "ScalingLane")
                 m.d.comb += [getattr(lane, name).eq(layer[name]) for name in ("low", "high")]
@@ -153,7 +153,6 @@ class CoupledUnit(wiring.Component):
             image.gather.eq(convolution.gather),
             reader.launch.eq(convolution.launch),
             reader.layer.eq(layer),
-            reader.ready.eq(convolution.computed),
             *(
                 getattr(array, name).eq(getattr(convolution, name))
                 for name in ("clear", "row", "write", "left", "b_row")
@@ -166,6 +165,12 @@ class CoupledUnit(wiring.Component):
         ]
         self._begins.append(begins)
         self._busy.append(convolution.busy)
+        ready: Value = convolution.computed
+        if "overlap" in config.extension_names:
+            tiles = Signal(len(reader.c_row), name="tiles")  # those in C that are not stored yet
+            m.d.sync += tiles.eq(Mux(convolution.launch, 0, tiles + convolution.tile_done - reader.taken))
+            ready = Mux((layer.stride_w == 1) | (layer.in_c[:2] != 1), tiles.any(), ready)
+        m.d.comb += reader.ready.eq(ready)
         for lane in range(config.array):
             m.d.comb += getattr(image, f"address_{lane}").eq(getattr(convolution, f"address_{lane}"))
             m.d.comb += getattr(convolution, f"pair_{lane}").eq(getattr(image, f"pair_{lane}"))
@@ -190,7 +195,9 @@ class CoupledUnit(wiring.Component):
         self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory, scaling: list[ScalingLane]
     ) -> Addition:
         """Add the addition: operands from two ports of the image memory go through the scaling lanes twice."""
-        m.submodules.addition = part(unit := Addition(), "Addition")
+        four = "add4" in self.config.extension_names
+        latency = ADD4_LATENCY if four else ADD_LATENCY
+        m.submodules.addition = part(unit := Addition(four), "Addition")
         m.d.comb += [unit.start.eq(begins), unit.now.eq(now), unit.layer.eq(layer)]
         self._begins.append(begins)
         self._busy.append(unit.busy)
@@ -200,7 +207,7 @@ class CoupledUnit(wiring.Component):
             unaligned(m, address, pair)
             for address, pair in ((unit.address_x, image.pair_0), (unit.address_y, image.pair_1))
         )
-        m.d.comb += (again := Signal(name="again")).eq(after(m, unit.place.valid, ADD_LATENCY - 1))
+        m.d.comb += (again := Signal(name="again")).eq(after(m, unit.place.valid, latency - 1))
         for number, lane in enumerate(scaling):
             left, right = (
                 (word.word_select(number, 8).as_signed() + offset)[:LEFT_BITS].as_signed()
@@ -208,14 +215,14 @@ class CoupledUnit(wiring.Component):
             )
             m.d.comb += [
                 lane.again.eq(again),
-                lane.addend.eq(after(m, right, ADD_LATENCY - 2) << ADD_BITS - 1),
+                lane.addend.eq(after(m, right, latency - 2) << ADD_BITS - 1),
                 lane.again_factor.eq(layer.output_multiplier),
                 lane.again_shift.eq(layer.output_shift),
             ]
             with m.If(unit.busy):
                 m.d.comb += [lane.value.eq(left << ADD_BITS), lane.factor.eq(layer.input_multiplier)]
                 m.d.comb += lane.shift.eq(layer.input_shift)
-        self._store(m, image, after(m, unit.place, ADD_LATENCY), Cat(lane.code for lane in scaling))
+        self._store(m, image, after(m, unit.place, latency), Cat(lane.code for lane in scaling))
         return unit
 
     def _pool(self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory) -> MeanPool:

@@ -15,6 +15,8 @@ from .post import HALF, INT_MIN
 #: Results per cycle. The tables have as many banks: entry e is in bank e mod 4.
 LANES = 4
 SUM, SHIFT, ENTRY = 32, 6, 8
+#: Low bits that are 0 in an operand of an addition.
+EARLY = 20
 #: An entry of the tables.
 CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "shift": signed(SHIFT)})
 
@@ -82,9 +84,13 @@ class ScalingLane(wiring.Component):
     The three are given in a cycle; their product is there after the next one, and `scaled` then, two cycles after the
     operands. In the cycle of `scaled`, with `again`, `scaled` + `addend` is scaled by `again_factor` and `again_shift`:
     `scaled` of the next cycle is the result. `code` is `scaled` + `offset`, clamped to `low` and `high`.
+
+    With `early`, there is another multiplier, for values of which the low EARLY bits are 0. Its `scaled` is there one
+    cycle after the operands, and `again` belongs to this one: a value can then be scaled twice in each cycle.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, early: bool = False) -> None:
+        self.early = early
         super().__init__(
             {
                 "value": In(signed(SUM)),
@@ -105,9 +111,15 @@ class ScalingLane(wiring.Component):
         m = Module()
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
         right, later = Signal(SHIFT), Signal(SHIFT)  # shifts to the right, of the product and of `value`
-        high, scaled, moved = (Signal(signed(SUM + extra)) for extra in (1, 1, 2))
-        half, total, again_left = Signal(SUM - 1), Signal(signed(SUM)), Signal(signed(SUM))
-        m.d.comb += [total.eq(scaled + self.addend), again_left.eq(total << _left(self.again_shift))]
+        scaled, moved = Signal(signed(SUM + 1), name="scaled"), Signal(signed(SUM + 2), name="moved")
+        first = scaled
+        if self.early:
+            first, early, early_right = Signal.like(scaled, name="first"), Signal(signed(2 * SUM)), Signal(SHIFT)
+            shifted = (self.value << _left(self.shift))[EARLY:SUM].as_signed()
+            m.d.sync += [early.eq((shifted * self.factor) << EARLY), early_right.eq(_right(self.shift))]
+            m.d.comb += first.eq(_rounded(m, early, early_right))
+        total, again_left = Signal(signed(SUM)), Signal(signed(SUM))
+        m.d.comb += [total.eq(first + self.addend), again_left.eq(total << _left(self.again_shift))]
         m.d.sync += [
             value.eq(self.value << _left(self.shift)),
             factor.eq(self.factor),
@@ -115,17 +127,19 @@ class ScalingLane(wiring.Component):
             product.eq(Mux(self.again, again_left, value) * Mux(self.again, self.again_factor, factor)),
             right.eq(Mux(self.again, _right(self.again_shift), later)),
         ]
-        rounded = (high + half - ((high < 0) & (right != 0))) >> right[:5]
-        m.d.comb += [
-            high.eq((product >> (HALF + 1)) + product[HALF]),
-            half.eq((1 << right[:5]) >> 1),
-            scaled.eq(Mux(right[5], -(high == INT_MIN), rounded)),
-            moved.eq(scaled + self.offset),
-        ]
+        m.d.comb += [scaled.eq(_rounded(m, product, right)), moved.eq(scaled + self.offset)]
         # The lower bound comes first: the upper one wins if they cross.
         bounded = Mux(moved < self.low, self.low, moved)
         m.d.comb += self.code.eq(Mux(bounded > self.high, self.high, bounded))
         return m
+
+
+def _rounded(m: Module, product: Value, right: Value) -> Value:
+    """Return `product` * 2^(-31 - `right`), with gemmlowp's double rounding."""
+    high, half = Signal(signed(SUM + 1)), Signal(SUM - 1)
+    m.d.comb += [high.eq((product >> (HALF + 1)) + product[HALF]), half.eq((1 << right[:5]) >> 1)]
+    rounded = (high + half - ((high < 0) & (right != 0))) >> right[:5]
+    return Mux(right[5], -(high == INT_MIN), rounded)
 
 
 def _left(shift: Value) -> Value:

@@ -45,7 +45,6 @@ class Cfu(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        bill.require(config)
         self.config = config
         super().__init__(
             {

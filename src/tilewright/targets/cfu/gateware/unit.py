@@ -23,16 +23,15 @@ LOW = (1 << 32) - 1
 
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
-    """Return the compiled CFU. Raises ConfigError as `Gateware` does."""
-    bill.require(config)
+    """Return the compiled CFU. Raises ConfigError if a tool is missing."""
     return Compiled(Cfu(config), engine)
 
 
 class Gateware:
     """One CFU after reset, as compiled gateware. Its `execute` is the CFU that `core.run` calls.
 
-    The CPU takes every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if the gateware
-    cannot be built, or if a tool is missing.
+    The CPU takes every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if a tool
+    is missing.
     """
 
     def __init__(self, config: Config, engine: str = "verilator") -> None:

@@ -115,6 +115,8 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     # A word of four channels serves the array for four cycles, so one port of each bank is left for results. A last
     # word of one channel serves it for one cycle only, in which windows of stride 2 need both ports.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
+    if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
+        note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])  # values are those of tile after tile
     row = 0
     for first in range(0, pixels, lanes):
         height = min(lanes, pixels - first)
@@ -173,6 +175,13 @@ def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: in
             acc = wrapped(int(buffers[sums + channel - column]) + int(buffers[entry]))
             code = scaled(acc, int(buffers[entry + CHANNELS]), int(buffers[entry + 2 * CHANNELS]))
             _store(regs, buffers, (first + pixel) * out_c + channel, code + regs[Reg.OUTPUT_OFFSET])
+
+
+@callee
+def _aliases(regs: Array, read: int, written: int) -> bool:
+    """Return whether `read` bytes of the input and `written` bytes of the output lie in the same place."""
+    distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
+    return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 
 
 @callee
