@@ -15,7 +15,7 @@ from tilewright.hdl.model import Compiled
 from tilewright.hdl.modules import verilog_files
 from tilewright.targets import get
 from tilewright.targets.cfu.bill import bill, excess
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.config import PRESETS, Config
 from tilewright.targets.cfu.gateware import unit
 from tilewright.targets.cfu.gateware.cosim import Compared, run
 from tilewright.targets.cfu.gateware.sequences import random_commands
@@ -110,6 +110,10 @@ def test_the_bills_are_those_of_the_page() -> None:
         (Config(), 236, 87, 10_130, 7_030),
         (Config(transfer="addressed", readout="random", buffer_rows=1024), 236, 22.5, 10_389, 6_850),
         (Config(extensions="dot"), 236, 103, 12_335, 7_204),
+        (PRESETS["im2col"], 236, 215, 25_080, 10_100),
+        (PRESETS["pool"], 236, 215, 27_693, 11_099),
+        (PRESETS["burst"], 236, 216, 27_921, 11_162),
+        (PRESETS["tuned"], 236, 344, 31_202, 11_425),
     ):
         found = bill(config)
         assert (found["cfu_dsp"], found["cfu_bram36"]) == (dsp, bram)
