@@ -75,7 +75,9 @@ class CoupledUnit(wiring.Component):
         if self.fetches:
             dma = self._fetch(m, image)
             filling, tabling, waiting = dma.filling, dma.tabling, dma.waiting
-        m.d.comb += [image.busy.eq(~free | filling), self.word.eq(Mux(image.busy, 0, image.word))]
+        was_filling = Signal(name="was_filling")
+        m.d.sync += was_filling.eq(filling)
+        m.d.comb += [image.busy.eq(~free | filling), self.word.eq(Mux(image.busy | was_filling, 0, image.word))]
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
         self._begins, self._busy = list[Value](), list[Value]()

@@ -61,7 +61,8 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     idle = command(regs, Misuse.READ_BUSY, cycle)
     at = regs[Reg.POINTER] & IMAGE_BYTES - 1
     regs[Reg.POINTER] = at + 4
-    if filled(regs, Misuse.READ_BUSY, cycle) and idle:
+    # The word is read a cycle before the answer, when the last one of a fetch may just be written.
+    if filled(regs, Misuse.READ_BUSY, cycle - 1) and idle:
         regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
 
 
