@@ -24,7 +24,8 @@ from tilewright.array import one_thread
 from tilewright.model import inputs
 from tilewright.targets.base import CosimCase
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware.cosim import Command, Compared, compare, random_commands, run
+from tilewright.targets.cfu.gateware.cosim import Compared, compare, run
+from tilewright.targets.cfu.gateware.sequences import Command, random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.runtime.core import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit

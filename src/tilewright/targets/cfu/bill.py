@@ -6,7 +6,8 @@ structure tells, plus terms fitted to Yosys's counts. Tests and docs/gateware-cf
 
 from __future__ import annotations
 
-from tilewright.errors import ConfigError
+from typing import NamedTuple
+
 from tilewright.targets.cfu.config import IMAGE_BYTES, Config
 from tilewright.targets.rams import Ram
 
@@ -15,9 +16,9 @@ BOARD = "xc7a100t of the Nexys4 DDR"
 BUDGET = {"bram36": 135, "dsp": 240, "lut": 63_400, "ff": 126_800}
 BLOCK = 4096  # bytes of a block RAM, without its parity bits
 PRODUCT = 4  # multipliers of a 32 x 32 bit product: the CPU has one, SRDHM another
-#: Multipliers of each extension. im2col: four requantisation lanes, shared with `add`; add4: a product of 9 x 32 bits
-#: for each of them; dot: four 8 x 8 bit products.
-_MULTIPLIERS = {"im2col": 4 * PRODUCT, "add4": 4 * 2, "dot": 4}
+#: Multipliers of each extension. scaling: four requantisation lanes, of `im2col` and `add`; im2col: products that
+#: address windows; add: the size of a tensor; add4: a product of 12 x 32 bits per lane; dot: four 8 x 8 bit products.
+_MULTIPLIERS = {"scaling": 4 * PRODUCT, "im2col": 6, "add": 2, "add4": 4 * 2, "dot": 4}
 
 #: LUTs of a CFU without its array; per lane; per element (a part of the multiplexer that reads a row of sums); and of
 #: a product in logic. The last is Yosys's count; the others are fitted.
@@ -25,26 +26,51 @@ LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
 #: Flip-flops of a CFU without its array (fitted), and of a sum beside its multiplier block. A value of A has 9 bits on
 #: its way through the array, a value of B 8. Those at the array's edges are in the multiplier blocks.
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
+#: LUTs and flip-flops of each extension, fitted to presets; other sets of extensions are estimated less closely. `dot`
+#: and `resident` alone have only an image memory.
+_LUTS = {"scaling": 1_900, "im2col": 7_213, "add": 1_700, "pool": 666, "dma": 228}
+_FLIP_FLOPS = {"scaling": 300, "im2col": 2_270, "add": 500, "pool": 435, "dma": 63}
 
 
-#: Extensions that have gateware. `resident` has no instructions of its own.
-BUILT = ("resident", "dot")
 #: Rows of C from which Yosys uses a multiplier for their numbers: a product of 9 bits.
 SMALLEST = 1 << 9
 
 
-def require(config: Config) -> None:
-    """Check that gateware can be built for the CFU. Raises ConfigError if it cannot."""
-    if missing := [name for name in config.extension_names if name not in BUILT]:
-        reason = f"there is no gateware of the extensions {', '.join(missing)}; only the simulator has them"
-        raise ConfigError("CFU gateware", reason, "set extensions= to leave them out, or choose the preset published")
+class Copies(NamedTuple):
+    """The copies of the image memory: their number, and the ports that read all of them together."""
+
+    number: int
+    ports: int
+
+
+def copies(config: Config) -> Copies:
+    """Return how often the gateware has the image memory, so that each reader has a port of its own.
+
+    A copy has one port for reads, and one for writes that can read while the array does.
+    """
+    if "im2col" in config.extension_names:
+        # With `overlap`, results are written while all lanes read.
+        number = config.array if "overlap" in config.extension_names else config.array // 2
+        return Copies(number, config.array)
+    if "add" in config.extension_names:
+        return Copies(2, 2)
+    return Copies(1, int("pool" in config.extension_names))
+
+
+def fetches(config: Config) -> bool:
+    """Return whether the CFU has a DMA with a bus master port."""
+    return bool({"dma", "stream"} & set(config.extension_names))
 
 
 def rams(config: Config) -> tuple[Ram, ...]:
     """Return the memories of the CFU's gateware."""
     words = config.array // 4 if config.transfer == "addressed" else 1
-    operands = Ram("A and B", 2, config.buffer_rows, words, 8 * config.array // words)
-    return operands, Ram("C", 1, config.buffer_rows, 1, 32 * config.array)
+    halves = max(2, words) if fetches(config) else words  # a fetch writes half a row of B
+    operands = (
+        Ram(name, 1, config.buffer_rows, parts, 8 * config.array // parts)
+        for name, parts in (("A", words), ("B", halves))
+    )
+    return *operands, Ram("C", 1, config.buffer_rows, 1, 32 * config.array)
 
 
 def bill(config: Config) -> dict[str, float]:
@@ -53,16 +79,15 @@ def bill(config: Config) -> dict[str, float]:
     `bram36`: block RAMs of the system, without LiteX's boot ROM and SRAM; half a block has 18 Kbit.
     `dsp_beside_array`: multipliers outside the array, those of the CPU included. `products_in_logic`: products of the
     array that must be made of logic cells, because the board has too few multipliers. `cfu_bram36`, `cfu_dsp`,
-    `cfu_lut`, `cfu_ff`: what the CFU takes of the system. LUTs and flip-flops are estimates, and missing if there is no
-    gateware.
+    `cfu_lut`, `cfu_ff`: what the CFU takes of the system. LUTs and flip-flops are estimates.
     """
     names, buffers = config.extension_names, rams(config)
     halves = sum(ram.halves for ram in buffers)
     cfu_bram = halves / 2 if halves % 2 else halves // 2
-    if "add" in names and "im2col" not in names:
-        names = (*names, "im2col")  # `add` needs the lanes of im2col
-    if names:  # image memory; with im2col also channel tables of 256 x 70 bits
-        cfu_bram += IMAGE_BYTES // BLOCK + ("im2col" in names)
+    if {"add", "im2col"} & set(names):
+        names = (*names, "scaling")
+    if names:  # the channel tables of im2col are made of LUTs
+        cfu_bram += copies(config).number * (IMAGE_BYTES // BLOCK)
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
     beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
     beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
@@ -76,12 +101,12 @@ def bill(config: Config) -> dict[str, float]:
         "cfu_bram36": cfu_bram,
         "cfu_dsp": products - in_logic + beside - PRODUCT,
     }
-    if set(names) <= set(BUILT):
-        found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
-        found["cfu_lut"] += sum(ram.luts for ram in buffers)
-        found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
-        # The data that a memory of LUTs reads is in flip-flops.
-        found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
+    found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
+    found["cfu_lut"] += sum(ram.luts for ram in buffers) + sum(_LUTS.get(name, 0) for name in set(names))
+    found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+    found["cfu_ff"] += sum(_FLIP_FLOPS.get(name, 0) for name in set(names))
+    # The data that a memory of LUTs reads is in flip-flops.
+    found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
     return found
 
 
@@ -91,11 +116,13 @@ def excess(config: Config) -> str:
     Only the CFU's LUTs and flip-flops count: those of CPU and SoC come in addition.
     """
     counts = bill(config)
-    takes = {"bram36": counts["bram36"], "lut": counts.get("cfu_lut", 0), "ff": counts.get("cfu_ff", 0)}
+    takes = {"bram36": counts["bram36"], "lut": counts["cfu_lut"], "ff": counts["cfu_ff"]}
     names = {"bram36": "RAMB36", "lut": "LUT", "ff": "flip-flops"}
     over = [f"{count:,.10g} {names[key]} of {BUDGET[key]:,}" for key, count in takes.items() if count > BUDGET[key]]
     if not over:
         return ""
     all_ = f"{counts['cfu_dsp']:g} DSP48, {counts['products_in_logic']:g} products in logic"
     remedy = "array=16" if config.array > 16 else "a smaller buffer_rows"
+    if copies(config).number > 1:
+        remedy += ", leave out the extensions (they need copies of the image memory), or use a larger FPGA"
     return f"takes {', '.join(over)} ({all_}): too many for the {BOARD}; set {remedy}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.targets.cfu.unit import Unit
-from tilewright.errors import ConfigError, MachineError
-from tilewright.targets.cfu.config import BEYOND, PRESETS, Config
-from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
+from tilewright.errors import MachineError
+from tilewright.targets.cfu.config import PRESETS, RAM_BASE, Config
+from tilewright.targets.cfu.gateware.cosim import Compared, run
+from tilewright.targets.cfu.gateware.sequences import RAM_BYTES, Command, random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
+from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
-from tilewright.targets.cfu.isa.state import Misuse
+from tilewright.targets.cfu.isa.state import FIELDS, Misuse
 
 #: The first ones for every day: small arrays, all words of every key.
 MACHINES = {
@@ -39,6 +43,7 @@ def compared(config: Config, seed: int, cases: int = CASES, engine: str = "veril
     for case in range(cases):
         rng = np.random.default_rng([seed, case])
         unit = Compared(config, engine)
+        unit.attach(rng.integers(0, 256, RAM_BYTES).astype(np.uint8))
         run(unit, random_commands(config, rng, COMMANDS))
         assert unit.differences == [], f"seed {seed}, case {case}"
         kinds |= unit.misuses
@@ -119,7 +124,43 @@ def test_a_command_before_the_cfu_can_take_it_is_an_error() -> None:
         unit.execute(CHECK, 0, 0, 0, 5)
 
 
-@pytest.mark.parametrize("name", BEYOND)
-def test_extensions_with_sequencers_of_their_own_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="no gateware of the extensions im2col"):
-        Gateware(PRESETS[name])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["im2col", "pool", "dma", "burst", "overlap", "stream"])
+def test_presets_beyond_the_document_are_the_models(name: str) -> None:
+    """Fewer rows than the preset has, so that row numbers wrap; C still has room for the sums of all pixels."""
+    kinds = compared(replace(PRESETS[name], buffer_rows=256), 8, 20)
+    assert {"write_busy", "read_busy", "start_busy", "empty"} <= kinds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["add,pool", "im2col,dot"])
+def test_some_extensions_alone_are_the_models(names: str) -> None:
+    config = Config(extensions=names, buffer_rows=64, readout="random", start="blocking", srdhm="single")
+    compared(config, 9, 20)
+
+
+@pytest.mark.slow
+def test_weights_are_fetched_while_a_convolution_reads_others() -> None:
+    """Two convolutions, of which the second one's weights arrive during the first one, at several distances."""
+    config, rng = replace(PRESETS["burst"], buffer_rows=256), np.random.default_rng(11)
+    layer = dict.fromkeys(("kernel_h", "kernel_w"), 3) | dict.fromkeys(("pad_h", "pad_w", "stride_h", "stride_w"), 1)
+    layer |= {"in_h": 6, "in_w": 5, "in_c": 4, "out_h": 6, "out_w": 5, "out_c": 20}
+    layer |= {"input": 0, "output": 1024, "low": -128, "high": 127, "input_offset": 9}
+    for wait in (0, 1, 7, 300):
+        unit = Compared(config)
+        unit.attach(rng.integers(0, 256, 4096).astype(np.uint8))
+        words = rng.integers(-(1 << 31), 1 << 31, (40, 2)).tolist()
+        commands = [Command(isa.PUSH_IMAGE, 0, a, b, 0) for a, b in words]
+        commands += [Command(isa.PUT, 0, FIELDS[name.upper()], value, 0) for name, value in layer.items()]
+        for channel in range(20):
+            commands += [Command(isa.PUSH_CHANNEL, 0, 50 * channel, 3 << 29, 0), Command(isa.PUSH_SHIFT, 0, -7, 0, 0)]
+        commands += [Command(isa.FETCH, 0, RAM_BASE, 16 * 72, 0), Command(isa.START_CONV, 0, 0, 0, 0)]
+        commands += [
+            Command(isa.PUT, 0, FIELDS["FETCH_ROW"], 72, 0),
+            Command(isa.FETCH, 0, RAM_BASE + 8, 16 * 72, wait),
+        ]
+        commands += [Command(isa.PUT, 0, FIELDS["ROW"], 72, 0), Command(isa.CHECK, 0, 0, 0, 0, True)]
+        commands += [Command(isa.START_CONV, 0, 0, 0, 0, True)] + [Command(isa.GET_IMAGE, 0, 0, 0, 0)] * 4
+        commands += [Command(isa.PUT, 0, FIELDS["POINTER"], 1024, 0)] + [Command(isa.GET_IMAGE, 0, 0, 0, 0)] * 150
+        run(unit, commands)
+        assert unit.differences == [] and unit.misuses == set(), wait

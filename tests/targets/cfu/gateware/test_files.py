@@ -14,9 +14,10 @@ from tilewright.cli import main
 from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.targets import get
 from tilewright.targets.cfu.bill import bill, excess
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.config import PRESETS, Config
 from tilewright.targets.cfu.gateware import unit
-from tilewright.targets.cfu.gateware.cosim import Compared, random_commands, run
+from tilewright.targets.cfu.gateware.cosim import Compared, run
+from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.gateware.top import Cfu
 
 SMALL = Config(array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single")
@@ -60,9 +61,13 @@ def test_a_machine_that_does_not_fit_its_board_says_so(tmp_path: Path, capsys: p
     assert "**This design does not fit its board.**" in (tmp_path / "README.md").read_text()
 
 
-def test_extensions_are_refused_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rtl", "cfu", "-c", "burst", "-o", str(tmp_path)]) != 0
-    assert "no gateware of the extensions im2col, add, pool, dma, burst;" in capsys.readouterr().err
+@pytest.mark.slow
+def test_a_preset_with_a_dma_has_a_bus_master_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rtl", "cfu", "-c", "tuned", "-o", str(tmp_path)]) == 0
+    assert "348 RAMB36 of 135" in capsys.readouterr().err
+    ports = re.search(r"^module Cfu\((.*?)\);", (tmp_path / "Cfu.v").read_text(), re.MULTILINE)
+    bus = ("valid", "ready", "address", "bytes", "data_valid", "data", "data_error")
+    assert ports and set(ports[1].split(", ")) == PORTS | {f"dma__{name}" for name in bus}
 
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +104,10 @@ def test_the_bills_are_those_of_the_page() -> None:
         (Config(), 236, 87, 10_130, 7_030),
         (Config(transfer="addressed", readout="random", buffer_rows=1024), 236, 22.5, 10_389, 6_850),
         (Config(extensions="dot"), 236, 103, 12_335, 7_204),
+        (PRESETS["im2col"], 236, 215, 25_080, 10_100),
+        (PRESETS["pool"], 236, 215, 27_693, 11_099),
+        (PRESETS["burst"], 236, 216, 27_921, 11_162),
+        (PRESETS["tuned"], 236, 344, 31_202, 11_425),
     ):
         found = bill(config)
         assert (found["cfu_dsp"], found["cfu_bram36"]) == (dsp, bram)

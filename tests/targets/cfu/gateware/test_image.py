@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from tests.hdl.simulation import simulate
+from tilewright.targets.cfu.bill import Copies
 from tilewright.targets.cfu.gateware.image import DotProduct, ImageMemory
 from tilewright.targets.cfu.isa.state import FIELDS
 
 
 def test_words_are_read_as_they_were_pushed_from_any_word_on() -> None:
     rng = np.random.default_rng(9)
-    block, expected = ImageMemory(), np.zeros(16, np.int64)
+    block, expected = ImageMemory(Copies(2, 4)), np.zeros(16, np.int64)
 
     async def give(ctx: Any, command: str, first: int = 0, second: int = 0) -> int:
         word = int(ctx.get(block.word))

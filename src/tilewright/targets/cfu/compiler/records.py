@@ -17,13 +17,18 @@ from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
 from tilewright.graph.ops.reduce import Pool
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
 from tilewright.targets.cfu.config import IMAGE_BYTES
-from tilewright.targets.cfu.isa.state import CHANNELS
+from tilewright.targets.cfu.isa.state import CHANNELS, LAYER_BITS, Reg
 
 from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
 #: Integer bits of the exponent in softmax, and the left shift of the operands in TFLite's addition.
 DIFF_BITS, ADD_BITS = 5, 20
 MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
+#: Layer registers of the CFU that limit the size of an operator.
+SIZES = [
+    *(Reg.IN_H, Reg.IN_W, Reg.IN_C, Reg.OUT_H, Reg.OUT_W, Reg.OUT_C),
+    *(Reg.KERNEL_H, Reg.KERNEL_W, Reg.STRIDE_H, Reg.STRIDE_W, Reg.PAD_H, Reg.PAD_W),
+]
 Record = Mapping[str, int]
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
@@ -251,10 +256,15 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
         return False
+    if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in SIZES):
+        return False
     if kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED):
         dense = record["filter_c"] == record["in_c"] and (record["dilation_h"], record["dilation_w"]) == (1, 1)
         depth = record["kernel_h"] * record["kernel_w"] * record["in_c"]
         fits = depth <= MAX_DEPTH and record["out_c"] <= CHANNELS and rows_of_b(record) <= buffer_rows
+        # Without `overlap`, all sums of a convolution wait in C.
+        sums = record["out_h"] * record["out_w"] * -(-record["out_c"] // LANES)
+        fits = fits and ("overlap" in extensions or sums <= buffer_rows)
         return "im2col" in extensions and dense and fits
     if kind == Kind.ADD:
         return "add" in extensions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Elaboratable, Module, Signal, signed
+from amaranth.hdl import Array, Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -110,10 +110,13 @@ class SystolicArray(wiring.Component):
     `left` and `top` are n values each, lane 0 in the low bits, all of the same k. Sum (r, c) has the product of a k
     that enters in cycle t from cycle t + r + c + 1 on. `clear` in cycle t sets it to 0 in cycle t + r + c + 1.
     `sums` is row number `row` of the sums, in the same cycle. The last `in_logic` elements have no multiplier block.
+    With `late_values`, there is another input for the left: while `is_late`, the values of `late` enter, and lane r of
+    them is already r cycles behind lane 0.
     """
 
-    def __init__(self, lanes: int, in_logic: int = 0) -> None:
-        self.lanes, self.in_logic = lanes, in_logic
+    def __init__(self, lanes: int, in_logic: int = 0, late_values: bool = False) -> None:
+        self.lanes, self.in_logic, self.late_values = lanes, in_logic, late_values
+        late = {"late": In(lanes * LEFT_BITS), "is_late": In(1)} if late_values else {}
         super().__init__(
             {
                 "left": In(lanes * LEFT_BITS),
@@ -121,6 +124,7 @@ class SystolicArray(wiring.Component):
                 "clear": In(1),
                 "row": In(ceil_log2(lanes)),
                 "sums": Out(lanes * SUM_BITS),
+                **late,
             }
         )
 
@@ -131,13 +135,14 @@ class SystolicArray(wiring.Component):
         clear = Signal(2 * lanes - 1)  # bit d: `clear` d cycles ago, for the elements of diagonal d
         m.d.sync += clear[1:].eq(clear)
         m.d.comb += [left.values.eq(self.left), top.values.eq(self.top), clear[0].eq(self.clear)]
+        entering = Mux(self.is_late, self.late, left.skewed) if self.late_values else left.skewed
         down, sums = top.skewed, []
         for number in range(lanes):
             in_logic = min(max(self.in_logic - (lanes - 1 - number) * lanes, 0), lanes)
             row = ArrayRow(lanes, in_logic)
             m.submodules[f"row_{number}"] = part(row, f"ArrayRow{in_logic}InLogic" if in_logic else "ArrayRow")
             m.d.comb += [
-                row.left.eq(left.skewed.word_select(number, LEFT_BITS)),
+                row.left.eq(entering.word_select(number, LEFT_BITS)),
                 row.top.eq(down),
                 row.clear.eq(clear[number : number + lanes]),
             ]

@@ -15,17 +15,16 @@ TOP, RESET = "Cfu", "reset"
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
-    bill.require(config)
+    """Return the text of each file of a design for a board, by file name."""
     counts, excess = bill.bill(config), bill.excess(config)
-    keys = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
+    keys = ["array", "buffer_rows", "transfer", "readout", "start", "srdhm"] + ["extensions"] * bool(config.extensions)
     names = {
         "clock": "clk",
         "machine": ", ".join(f"{key}={config.to_dict()[key]}" for key in keys),
         "instructions": "\n".join(
             f"| {code} | `{row.name}` | {row.operands} | {row.about} |"
             for code, row in CUSTOM.items()
-            if not row.extensions
+            if not row.extensions or set(row.extensions) & set(config.extension_names)
         ),
         "counts": ", ".join(
             f"{counts[key]:,.10g} {text}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,6 +13,15 @@ from tilewright.targets.cfu.config import Config
 
 WORD = 32
 VALUE = 8
+#: Bits of a half row that a fetch writes.
+HALF = 2 * WORD
+
+
+class HalfRow(wiring.Signature):
+    """The signals that write a half of a row of 16 values; half 0 has the first ones."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__({"en": Out(1), "row": Out(ceil_log2(config.buffer_rows)), "half": Out(1), "data": Out(HALF)})
 
 
 class OperandBuffer(wiring.Component):
@@ -24,10 +33,12 @@ class OperandBuffer(wiring.Component):
     `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after it: buffer A
     (`stays_enabled`) then writes its last row again, to the row before the first.
     `data` is row number `row` of the cycle before, lane 0 in the low bits.
+    With `direct`, two words can be written in any cycle in which no other row can: those of `filled.data`, in a half of
+    row `filled.row`. A row of the CPU is then written once only.
     """
 
-    def __init__(self, config: Config, stays_enabled: bool) -> None:
-        self.config, self.stays_enabled = config, stays_enabled
+    def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
+        self.config, self.stays_enabled, self.direct = config, stays_enabled, direct
         super().__init__(
             {
                 "set": In(1),
@@ -38,6 +49,7 @@ class OperandBuffer(wiring.Component):
                 "busy": In(1),
                 "row": In(ceil_log2(config.buffer_rows)),
                 "data": Out(VALUE * config.array),
+                **({"filled": In(HalfRow(config))} if direct else {}),
             }
         )
 
@@ -48,8 +60,16 @@ class OperandBuffer(wiring.Component):
         read = rows.read_port()
         m.d.comb += [read.addr.eq(self.row), self.data.eq(read.data)]
         addressed = config.transfer == "addressed"
-        write = rows.write_port(granularity=WORD if addressed else None)
+        write = rows.write_port(granularity=WORD if addressed else HALF if self.direct else None)
         (self._addressed if addressed else self._counted)(m, write)
+        if self.direct:
+            words = HALF // WORD if addressed else 1
+            with m.If(self.filled.en):
+                m.d.comb += [
+                    write.addr.eq(self.filled.row),
+                    write.data.eq(Cat(map(_lanes, (self.filled.data[:WORD], self.filled.data[WORD:]))).replicate(2)),
+                    write.en.eq(((1 << words) - 1) << Mux(self.filled.half, words, 0)),
+                ]
         return m
 
     def _addressed(self, m: Module, write: Any) -> None:
@@ -89,7 +109,11 @@ class OperandBuffer(wiring.Component):
             m.d.sync += row.eq(-1)
             if not self.stays_enabled:
                 m.d.sync += enabled.eq(0)
-        m.d.comb += [write.addr.eq(row), write.data.eq(latched), write.en.eq(enabled & (~self.busy | self.launch))]
+        writes = enabled & (~self.busy | self.launch)
+        m.d.comb += [write.addr.eq(row), write.data.eq(latched), write.en.eq(writes.replicate(len(write.en)))]
+        if self.direct:
+            with m.If(writes & ~self.set):
+                m.d.sync += enabled.eq(0)
 
 
 def _lanes(word: Value) -> Value:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,24 +13,13 @@ from tilewright.targets.base import CosimCase
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
-from tilewright.targets.cfu.isa.custom import (
-    DOT,
-    GET,
-    GET_IMAGE,
-    OFF_MAXMIN,
-    PUSH_IMAGE,
-    PUT,
-    RDBPOT,
-    SET_A,
-    SET_B,
-    START,
-)
-from tilewright.targets.cfu.isa.state import FIELDS, notes
+from tilewright.targets.cfu.isa.state import notes
 from tilewright.targets.cfu.runtime import core
 from tilewright.targets.cfu.runtime.launch import runs
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 from tilewright.targets.cfu.timing.costs import SOURCED
 
+from .sequences import POLLS, Command
 from .unit import Gateware
 
 #: Differences that a comparison reports.
@@ -50,6 +38,11 @@ class Compared:
         self.differences: list[str] = []
         self.bits = self.late = 0
         self.first: int | None = None
+
+    def attach(self, ram: Array) -> None:
+        """Let the DMA of both read main memory `ram`, uint8."""
+        self.gateware.attach(ram)
+        self.model.ram = ram
 
     @property
     def misuses(self) -> set[str]:
@@ -70,58 +63,15 @@ class Compared:
         return found
 
 
-class Command(NamedTuple):
-    """A command of a sequence: it is given `wait` cycles after the CFU can take it."""
-
-    funct7: int
-    funct3: int
-    a: int
-    b: int
-    wait: int
-
-
-#: How often a random sequence has an instruction. 9, 99: unknown ones.
-OFTEN = {SET_A: 6, SET_B: 6, START: 3, 3: 3, GET: 6, 5: 2, 6: 2, RDBPOT: 2, OFF_MAXMIN: 2, 9: 1, 99: 1}
-
-
-def random_commands(config: Config, rng: np.random.Generator, count: int) -> Iterator[Command]:
-    """Yield `count` random commands: most of them meaningful, some misuses of each kind.
-
-    Launches are at most three tiles high and wide. None is endless with start=blocking: the CPU would wait for ever.
-    """
-    also = {PUT: 4, PUSH_IMAGE: 4, GET_IMAGE: 4, DOT: 4} if config.extensions else {}
-    numbers = list(OFTEN | also)
-    often = np.array(list((OFTEN | also).values()), np.float64)
-    chosen = rng.choice(numbers, count, p=often / often.sum()).tolist()
-    edges = [-(1 << 31), (1 << 31) - 1, 0, -1, 1 << 30]
-    least = 1 if config.start == "blocking" else 0
-    for funct7 in chosen:
-        a, b = rng.integers(-(1 << 31), 1 << 31, 2).tolist()
-        likely = rng.random() < 0.8
-        if funct7 == START:
-            m, n, k = rng.integers(least if rng.random() < 0.1 else 1, 3 * config.array, 3).tolist()
-            a = int(rng.integers(2)) << 30 | m << 20 | n << 10 | k
-            b = int(rng.integers(-256, 256)) if likely else b
-        elif funct7 == RDBPOT:
-            b = int(rng.integers(0, 33)) if likely else b
-        elif funct7 in (SET_A, SET_B) and config.transfer == "addressed" and likely:
-            a = int(rng.integers(config.buffer_rows * config.array // 4))
-        elif funct7 == PUT and likely:
-            a, b = FIELDS[rng.choice(["POINTER", "POINTER", "DOT"])], int(rng.integers(64))
-        elif funct7 == GET and likely:
-            a, b = rng.integers(0, 3 * config.array, 2).tolist()
-        elif not likely:
-            a, b = rng.choice(edges, 2).tolist()
-        wait = int(rng.integers(1, 40 * config.array)) if rng.random() < 0.05 else int(rng.integers(0, 3))
-        yield Command(funct7, int(rng.integers(8)), a, b, wait)
-
-
 def run(unit: core.Unit, commands: Iterable[Command]) -> int:
     """Give a CFU commands from cycle 0 on, each when it can take it and its wait is over. Return the cycles."""
     cycle = 0
     for command in commands:
         _, ready = unit.execute(*command[:4], cycle + command.wait)
-        cycle = ready + 1
+        cycle, polls = ready + 1, POLLS if command.polls else 0
+        while polls:
+            works, ready = unit.execute(custom.CHECK, 0, 0, 0, cycle)
+            cycle, polls = ready + 1, polls - 1 if works else 0
     return cycle
 
 

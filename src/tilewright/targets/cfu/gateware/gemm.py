@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -14,7 +14,8 @@ from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
 from .array import LEFT_BITS, SUM_BITS, SystolicArray
-from .buffers import VALUE, WORD, OperandBuffer
+from .buffers import VALUE, WORD, HalfRow, OperandBuffer
+from .coupled import ArrayControl
 from .sequencer import SIZE_BITS, Sequencer
 
 #: The bit of the first operand of start_GEMM that makes the launch add to C. K, N and M are in the bits below.
@@ -27,13 +28,26 @@ class MatrixUnit(wiring.Component):
     The cycle after `start`, the launch, has the operands in registers. The array works from the next one on: `busy`;
     `last` is high in the cycle before the last one. `sum` is the sum for `get`: in the same cycle, or, with
     readout=random, in the next one. While the array works, it is a sum of the row that the array writes next.
+
+    With an image memory, the port `other_busy` says that a command on it runs. Buffers are not written then, and `sum`
+    is 0. With im2col, a convolution drives the array and C at the port `convolution`; `sums` is the row of C that it
+    reads. With a DMA, `filled` writes halves of rows of B, and while it is `fetching`, rows of the CPU wait.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         commands = dict.fromkeys(("set_a", "set_b", "start", "get"), In(1))
         operands = dict.fromkeys(("first", "second"), In(WORD))
-        super().__init__({**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)})
+        ports: dict[str, Any] = {**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)}
+        self.shared, self.convolves = bool(config.extensions), "im2col" in config.extension_names
+        if self.shared:
+            ports["other_busy"] = In(1)
+        self.fetches = bool(bill.fetches(config))
+        if self.fetches:
+            ports |= {"filled": In(HalfRow(config)), "fetching": In(1)}
+        if self.convolves:
+            ports |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
+        super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
@@ -50,27 +64,37 @@ class MatrixUnit(wiring.Component):
         m.submodules.sequencer = part(sequencer, "Sequencer")
         m.d.comb += [sequencer.launch.eq(launch), sequencer.m.eq(height), sequencer.n.eq(n), sequencer.k.eq(k)]
         m.d.comb += [self.busy.eq(sequencer.busy), self.last.eq(sequencer.last)]
-        a, b = (OperandBuffer(config, stays_enabled=stays) for stays in (True, False))
+        a, b = OperandBuffer(config, stays_enabled=True), OperandBuffer(config, False, self.fetches)
         m.submodules.buffer_a, m.submodules.buffer_b = part(a, "BufferA"), part(b, "BufferB")
-        for buffer, set_, row in ((a, self.set_a, sequencer.a_row), (b, self.set_b, sequencer.b_row)):
+        for buffer, set_ in ((a, self.set_a), (b, self.set_b)):
             m.d.comb += [
                 buffer.set.eq(set_),
                 buffer.first.eq(self.first),
                 buffer.second.eq(self.second),
-                buffer.start.eq(self.start),
                 buffer.launch.eq(launch),
-                buffer.busy.eq(sequencer.busy),
-                buffer.row.eq(row),
             ]
-        array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]))
+        busy = sequencer.busy | self.other_busy if self.shared else sequencer.busy
+        m.d.comb += [a.busy.eq(busy), b.busy.eq(busy | self.fetching if self.fetches else busy)]
+        if self.fetches:
+            wiring.connect(m, wiring.flipped(self.filled), b.filled)
+        other = self.convolution if self.convolves else None
+        m.d.comb += [
+            a.start.eq(self.start),
+            b.start.eq(self.start | other.begins if other else self.start),
+            a.row.eq(sequencer.a_row),
+            b.row.eq(Mux(other.active, other.b_row, sequencer.b_row) if other else sequencer.b_row),
+        ]
+        array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]), self.convolves)
         m.submodules.array = part(array, "SystolicArray")
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         m.d.comb += [
             array.left.eq(Cat(Mux(sequencer.fed, left, 0) for left in lefts)),
             array.top.eq(b.data),
-            array.clear.eq(sequencer.clear),
-            array.row.eq(sequencer.row),
+            array.clear.eq(sequencer.clear | other.clear if other else sequencer.clear),
+            array.row.eq(Mux(other.active, other.row, sequencer.row) if other else sequencer.row),
         ]
+        if other:
+            m.d.comb += [array.is_late.eq(other.active), array.late.eq(other.left)]
         self._buffer_c(m, sequencer, array, accumulate, height)
         return m
 
@@ -88,6 +112,15 @@ class MatrixUnit(wiring.Component):
             write.data.eq(Cat((new + before)[:SUM_BITS] for new, before in zip(sums, old, strict=True))),
             write.en.eq(sequencer.write),
         ]
+        read_row = Signal(len(read.addr))
+        m.d.comb += read.addr.eq(read_row)
+        if self.convolves:
+            other = self.convolution
+            m.d.comb += self.sums.eq(read.data)
+            with m.If(other.active):
+                m.d.comb += [write.addr.eq(other.write_row), write.data.eq(array.sums), write.en.eq(other.write)]
+            with m.If(other.reads):
+                m.d.comb += read.addr.eq(other.read_row)
         bits = ceil_log2(lanes)
         lane, row = Signal(bits, name="lane"), Signal(len(read.addr), name="row")
         if config.readout == "random":
@@ -101,7 +134,13 @@ class MatrixUnit(wiring.Component):
                     m.d.sync += row.eq(row + 1)
             with m.If(self.start):
                 m.d.sync += row.eq(0)
+        quiet: Value = Const(0)
+        if self.shared:
+            quiet = self.other_busy
+            if config.readout == "random":
+                quiet = Signal(name="quiet")
+                m.d.sync += quiet.eq(self.other_busy)
         m.d.comb += [
-            read.addr.eq(Mux(sequencer.reads, sequencer.c_row, row)),
-            self.sum.eq(read.data.word_select(lane, SUM_BITS)),
+            read_row.eq(Mux(sequencer.reads, sequencer.c_row, row)),
+            self.sum.eq(Mux(quiet, 0, read.data.word_select(lane, SUM_BITS))),
         ]

@@ -1,19 +1,23 @@
-"""The extensions that need no sequencer: the image memory, as the CPU writes and reads it, and dot products."""
+"""The image memory, as the CPU, the array and requantisation access it; and dot products."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.targets.cfu.bill import Copies
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import FIELDS
 
 #: Bytes of a word. Words of even and odd numbers are in separate memories, so that two can be written in a cycle.
 WORD_BYTES = 4
+ADDRESS = ceil_log2(IMAGE_BYTES)
+#: Bits of two words that lie side by side, and of the number of a byte in them.
+PAIR, IN_PAIR = 64, 3
 
 
 class ImageMemory(wiring.Component):
@@ -21,38 +25,89 @@ class ImageMemory(wiring.Component):
 
     `put` and `get` are high in the cycle of their command, like `push`. `put` sets the byte address of the next word to
     `second` if `first` is the number of the register POINTER. `get` goes to the next word. A push is at the start of a
-    word: the two low bits of the address are ignored.
+    word: the two low bits of the address are ignored. While `busy`, a push writes nothing, but goes on.
+
+    There are equal copies of the memory, which are written together. Each has a port that reads at any time, and one
+    that reads and writes. Read port i takes byte address `address_i`; `pair_i` has its word and the next one in the
+    cycle after, an even word in the low half. Ports from number `copies.number` on share the port that writes, and are
+    read while `gather` is high. While `store` is high, the first `store_count` bytes of `store_data` are written from
+    byte address `store_address` on. While `fill` is high, the two words `fill_data` are written from the word of byte
+    `fill_address` on. `pointer` is the byte address for the next push or get.
     """
 
-    def __init__(self) -> None:
-        commands = dict.fromkeys(("put", "push", "get"), In(1))
-        super().__init__({**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)})
+    def __init__(self, copies: Copies) -> None:
+        self.copies = copies
+        commands = dict.fromkeys(("put", "push", "get", "busy", "gather", "store"), In(1))
+        ports: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)}
+        ports |= {"store_address": In(ADDRESS), "store_count": In(3), "store_data": In(32)}
+        ports |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}
+        for port in range(copies.ports):
+            ports |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
+        super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
-        pointer = Signal(ceil_log2(IMAGE_BYTES))
+        m, copies = Module(), self.copies
+        pointer = Signal(ADDRESS)
         with m.If(self.put & (self.first == FIELDS["POINTER"])):
             m.d.sync += pointer.eq(self.second)
         with m.If(self.push):
             m.d.sync += pointer.eq(pointer + 2 * WORD_BYTES)
         with m.If(self.get):
             m.d.sync += pointer.eq(pointer + WORD_BYTES)
-        number = pointer[ceil_log2(WORD_BYTES) :]
-        odd, row = number[0], number[1:]
-        words = []
-        for bank in (0, 1):
-            m.submodules[f"bank_{bank}"] = rows = memory.Memory(shape=32, depth=IMAGE_BYTES // WORD_BYTES // 2, init=[])
-            read, write = rows.read_port(), rows.write_port()
-            here = (row + (odd & (bank == 0)))[: len(row)]  # from an odd word on, the even one is in the next row
-            m.d.comb += [
-                read.addr.eq(here),
-                write.addr.eq(here),
-                write.en.eq(self.push),
-                write.data.eq(Mux(odd == bank, self.first, self.second)),
-            ]
-            words.append(read.data)
-        m.d.comb += self.word.eq(Mux(odd, words[1], words[0]))
+        # What is written: 8 bytes from an address on, rotated to the places of an even and an odd word.
+        word, address = Signal(ADDRESS, name="word_address"), Signal(ADDRESS, name="address")
+        enables, content = Signal(8), Signal(PAIR, name="content")
+        m.d.comb += [
+            self.pointer.eq(pointer),
+            word.eq(Mux(self.fill, self.fill_address, pointer)),
+            address.eq(Mux(self.store, self.store_address, word & ~(WORD_BYTES - 1))),
+            enables.eq(
+                Mux(self.store, (1 << self.store_count) - 1, (self.fill | (self.push & ~self.busy)).replicate(8))
+            ),
+            content.eq(Mux(self.store, self.store_data, Mux(self.fill, self.fill_data, Cat(self.first, self.second)))),
+        ]
+        at = address[:IN_PAIR]
+        enables = (Cat(enables, enables) << at)[8:16]
+        content = (Cat(content, content) << (at << 3))[PAIR : 2 * PAIR]
+        shared = range(copies.number, copies.ports)
+        for number in range(copies.number):
+            place = address
+            if number < len(shared):
+                place = Mux(self.gather, getattr(self, f"address_{shared[number]}"), address)
+            written, read = self._copy(m, number, place, enables, content)
+            if number < len(shared):
+                m.d.comb += getattr(self, f"pair_{shared[number]}").eq(written)
+            if number < copies.ports:
+                m.d.comb += getattr(self, f"pair_{number}").eq(read)
+            if number == 0:
+                m.d.comb += self.word.eq(written.word_select(pointer[2], 32))
         return m
+
+    def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
+        """Add a copy. Return the pair of words at byte address `place`, and that of its own port."""
+        written, read = Signal(PAIR, name=f"written_{number}"), Signal(PAIR, name=f"read_{number}")
+        for odd in (0, 1):
+            rows = memory.Memory(shape=32, depth=IMAGE_BYTES // WORD_BYTES // 2, init=[])
+            m.submodules[f"copy_{number}_{'odd' if odd else 'even'}"] = rows
+            write, both = rows.write_port(granularity=8), rows.read_port()
+            half = slice(32 * odd, 32 * odd + 32)
+            m.d.comb += [
+                write.addr.eq(_row(place, odd)),
+                write.en.eq(enables[4 * odd : 4 * odd + 4]),
+                write.data.eq(content[half]),
+                both.addr.eq(_row(place, odd)),
+                written[half].eq(both.data),
+            ]
+            if number < self.copies.ports:
+                own = rows.read_port()
+                m.d.comb += [own.addr.eq(_row(getattr(self, f"address_{number}"), odd)), read[half].eq(own.data)]
+        return written, read
+
+
+def _row(address: Value, odd: int) -> Value:
+    """Return the row of the even or odd words: from an odd word on, the even one is in the next row."""
+    row = address[IN_PAIR:]
+    return row if odd else (row + address[2])[: len(row)]
 
 
 class DotProduct(wiring.Component):

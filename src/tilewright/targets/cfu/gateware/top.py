@@ -20,7 +20,6 @@ from tilewright.targets.cfu.isa.custom import (
     GET_IMAGE,
     GET_SRDHM,
     OFF_MAXMIN,
-    PUSH_IMAGE,
     PUT,
     RDBPOT,
     SET_A,
@@ -29,8 +28,10 @@ from tilewright.targets.cfu.isa.custom import (
     START,
 )  # fmt: skip
 
+from .coupled import COMMANDS, CoupledUnit
+from .dma import BusMaster
 from .gemm import MatrixUnit
-from .image import DotProduct, ImageMemory
+from .image import DotProduct
 from .post import HighProduct, OffsetClamp, RoundingShift
 
 
@@ -44,7 +45,6 @@ class Cfu(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
-        bill.require(config)
         self.config = config
         super().__init__(
             {
@@ -56,6 +56,7 @@ class Cfu(wiring.Component):
                 "rsp_valid": Out(1),
                 "rsp_ready": In(1),
                 "rsp_payload_outputs_0": Out(32),
+                **({"dma": Out(BusMaster())} if bill.fetches(config) else {}),
             }
         )
 
@@ -64,13 +65,16 @@ class Cfu(wiring.Component):
         first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
         waits, taken = Signal(name="waits"), Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
-        beyond = [PUT, PUSH_IMAGE, GET_IMAGE] if config.extensions else []
-        beyond += [DOT] if "dot" in config.extension_names else []
+        beyond = [number for number, row in CUSTOM.items() if set(row.extensions) & set(config.extension_names)]
         numbers = (SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN, *beyond)
         commands = {number: Signal(name=f"is_{CUSTOM[number].name}") for number in numbers}
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
+        # works: a command on the image memory; fetching: the DMA
+        start, works, fetching = commands[START], Signal(name="works"), Signal(name="fetching")
+        if config.extensions:
+            start = start & ~works & ~fetching
         gemm, srdhm, rdbpot, clamp = MatrixUnit(config), HighProduct(), RoundingShift(), OffsetClamp()
         m.submodules.gemm = part(gemm, "MatrixUnit")
         m.submodules.srdhm = part(srdhm, "HighProduct")
@@ -79,7 +83,7 @@ class Cfu(wiring.Component):
         m.d.comb += [
             gemm.set_a.eq(commands[SET_A]),
             gemm.set_b.eq(commands[SET_B]),
-            gemm.start.eq(commands[START]),
+            gemm.start.eq(start),
             gemm.get.eq(commands[GET]),
             gemm.first.eq(first),
             gemm.second.eq(second),
@@ -91,9 +95,14 @@ class Cfu(wiring.Component):
             clamp.x.eq(first),
             clamp.offset.eq(second),
         ]
-        results = {CHECK: gemm.busy, GET: gemm.sum, GET_SRDHM: srdhm.high, RDBPOT: rdbpot.result}
+        results: dict[int, Any] = {
+            CHECK: gemm.busy | works,
+            GET: gemm.sum,
+            GET_SRDHM: srdhm.high,
+            RDBPOT: rdbpot.result,
+        }
         results[OFF_MAXMIN] = clamp.result
-        results |= self._extensions(m, commands)
+        results |= self._extensions(m, commands, gemm, works, fetching)
         late = {}  # instructions that answer a cycle later, with their results
         if config.readout == "random":
             late[GET] = results.pop(GET)
@@ -115,29 +124,38 @@ class Cfu(wiring.Component):
             with m.If(again):
                 m.d.sync += [waits.eq(0), self.rsp_valid.eq(1), answer.eq(result)]
         if config.start == "blocking":
-            with m.If(commands[START]):
+            with m.If(start):
                 m.d.sync += [waits.eq(1), self.rsp_valid.eq(0)]
             with m.If(gemm.last):
                 m.d.sync += [waits.eq(0), self.rsp_valid.eq(1)]
         return m
 
-    def _extensions(self, m: Module, commands: Mapping[int, Signal]) -> dict[int, Any]:
+    def _extensions(
+        self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
+    ) -> dict[int, Any]:
         """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
-        blocks = list[Any]()
-        results: dict[int, Any] = {}
+        operands = (self.cmd_payload_inputs_0, self.cmd_payload_inputs_1)
+        results: dict[int, Any] = {number: 0 for number in commands if number >= PUT}
         if PUT in commands:
-            image = ImageMemory()
-            m.submodules.image = part(image, "ImageMemory")
-            m.d.comb += [image.push.eq(commands[PUSH_IMAGE]), image.get.eq(commands[GET_IMAGE])]
-            blocks.append(image)
-            results |= {PUT: 0, PUSH_IMAGE: 0, GET_IMAGE: image.word}
+            unit = CoupledUnit(self.config)
+            m.submodules.coupled = part(unit, "CoupledUnit")
+            for number, command in commands.items():
+                if CUSTOM[number].name in COMMANDS:
+                    m.d.comb += getattr(unit, CUSTOM[number].name).eq(command)
+            m.d.comb += [unit.first.eq(operands[0]), unit.second.eq(operands[1]), works.eq(unit.busy)]
+            m.d.comb += [unit.array_busy.eq(gemm.busy), gemm.other_busy.eq(unit.busy)]
+            if gemm.convolves:
+                wiring.connect(m, unit.array, gemm.convolution)
+                m.d.comb += unit.sums.eq(gemm.sums)
+            if unit.fetches:
+                wiring.connect(m, unit.bus, wiring.flipped(self.dma))
+                wiring.connect(m, unit.filled, gemm.filled)
+                m.d.comb += [fetching.eq(unit.fetching), gemm.fetching.eq(unit.fetching)]
+            results[GET_IMAGE] = unit.word
         if DOT in commands:
             dot = DotProduct()
             m.submodules.dot = part(dot, "DotProduct")
-            m.d.comb += dot.dot.eq(commands[DOT])
-            blocks.append(dot)
+            m.d.comb += [dot.dot.eq(commands[DOT]), dot.put.eq(commands[PUT])]
+            m.d.comb += [dot.first.eq(operands[0]), dot.second.eq(operands[1])]
             results[DOT] = dot.total
-        for block in blocks:
-            m.d.comb += [block.put.eq(commands[PUT])]
-            m.d.comb += [block.first.eq(self.cmd_payload_inputs_0), block.second.eq(self.cmd_payload_inputs_1)]
         return results

@@ -1,10 +1,10 @@
 """Extensions of the CFU: it keeps activations in an image memory and addresses their elements itself.
 
-The image memory has 16 banks, with pixel p of a tensor in bank p mod 16 and four channels per word. Both ports of each
-bank together read 16 windows of stride 1 or 2 per cycle, so a launch takes as many array cycles as in the document.
-Four results per cycle are then requantised and written back as bytes, after the array has finished. The model computes
-values at once, and reports a program that accesses them before the command ends. Meanings of instructions take the
-arguments of gemm.py and answer 0 unless their docstring says otherwise.
+Each lane of the array reads one byte of the image memory per cycle, at any address, so a launch takes as many array
+cycles as in the document. Four results per cycle are then requantised and written back as bytes. Registers are latched
+when a command starts. While it runs, further commands that write memories or start work are lost, and reads answer 0;
+the model reports them. Meanings of instructions take the arguments of gemm.py and answer 0 unless their docstring says
+otherwise.
 """
 
 from __future__ import annotations
@@ -16,108 +16,173 @@ from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES
 from tilewright.targets.cfu.jit import callee
 
 from .gemm import busy_cycles, scaled, work, wrapped
-from .memory import command, filling, image_at, tables_at
-from .state import CHANNELS, FIELDS, IMAGE_WORDS, Misuse, Reg
+from .memory import command, filled, image_at, tables_at, tables_idle
+from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
 PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
 DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider
 OVERLAP, ADD4 = 1 << EXTENSIONS.index("overlap"), 1 << EXTENSIONS.index("add4")
 BANKS = 16
-REGISTERS = len(FIELDS)
+REGISTERS = Reg.TABLE + 1 - Reg.IN_H
+#: The bits of each layer register in the order of `put`: negative if it is signed, 0 if `put` does not set it.
+BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(REGISTERS)], np.int64)
+SHIFT_BITS, OFFSET_BITS = 6, 9  # of a shift in the channel tables; of a value with its offset
 
 
 @callee
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction put: set layer register number a to b."""
-    if 0 <= a < REGISTERS:
-        regs[Reg.IN_H + a] = b
+    """The CFU instruction put: set layer register number a to the low bits of b."""
+    if 0 <= a < REGISTERS and BITS[a]:
+        regs[Reg.IN_H + a] = signed(b, -BITS[a]) if BITS[a] < 0 else b & (1 << BITS[a]) - 1
     regs[Reg.ANSWER] = 0
+
+
+@callee
+def signed(value: int, bits: int) -> int:
+    """Return the low `bits` bits of `value` as a signed number."""
+    half = 1 << bits - 1
+    return (value + half & 2 * half - 1) - half
 
 
 @callee
 def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_image: write a and b as the next two words of the image memory."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    filling(regs, Misuse.WRITE_BUSY, cycle)
-    image, word = image_at(regs), (regs[Reg.POINTER] & IMAGE_BYTES - 1) >> 2
-    buffers[image + word] = a
-    buffers[image + (word + 1 & IMAGE_WORDS - 1)] = b
+    idle = command(regs, Misuse.WRITE_BUSY, cycle)
+    if filled(regs, Misuse.WRITE_BUSY, cycle) and idle:
+        image, word = image_at(regs), (regs[Reg.POINTER] & IMAGE_BYTES - 1) >> 2
+        buffers[image + word] = a
+        buffers[image + (word + 1 & IMAGE_WORDS - 1)] = b
     regs[Reg.POINTER] = (regs[Reg.POINTER] & IMAGE_BYTES - 1) + 8
 
 
 @callee
 def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction get_image: answer with the next word of the image memory."""
-    command(regs, Misuse.READ_BUSY, cycle)
-    filling(regs, Misuse.READ_BUSY, cycle)
+    idle = command(regs, Misuse.READ_BUSY, cycle)
     at = regs[Reg.POINTER] & IMAGE_BYTES - 1
     regs[Reg.POINTER] = at + 4
-    regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
+    # The word is read a cycle before the answer, when the last one of a fetch may just be written.
+    if filled(regs, Misuse.READ_BUSY, cycle - 1) and idle:
+        regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
 
 
 @callee
 def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_channel: set the current channel's bias to a and its multiplier to b."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    entry = tables_at(regs) + (regs[Reg.CHANNEL] & CHANNELS - 1)
-    buffers[entry], buffers[entry + CHANNELS] = a, b
+    if tables_idle(regs, cycle):
+        entry = tables_at(regs) + (regs[Reg.CHANNEL] & CHANNELS - 1)
+        buffers[entry], buffers[entry + CHANNELS] = a, b
 
 
 @callee
 def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_shift: set the current channel's shift to a, and go to the next channel."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    buffers[tables_at(regs) + 2 * CHANNELS + (regs[Reg.CHANNEL] & CHANNELS - 1)] = a
+    if tables_idle(regs, cycle):
+        buffers[tables_at(regs) + 2 * CHANNELS + (regs[Reg.CHANNEL] & CHANNELS - 1)] = signed(a, SHIFT_BITS)
     regs[Reg.CHANNEL] += 1
+
+
+@callee
+def _begins(regs: Array, cycle: int, empty: bool) -> bool:
+    """Return whether a command on the image memory is carried out: the CFU is idle, and no size is 0."""
+    idle = command(regs, Misuse.WRITE_BUSY, cycle)
+    if empty:
+        note(regs, Misuse.EMPTY, cycle, 0)
+    elif idle:
+        regs[Reg.PENDING] = IMAGE_PENDING
+    return idle and not empty
 
 
 @callee
 def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_conv: convolve within the image memory, after any running fetches."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    work(regs, cycle, max(0, regs[Reg.FETCHED] - cycle) + _convolve(regs, buffers, image_at(regs)))
+    pixels, depth = regs[Reg.OUT_H] * regs[Reg.OUT_W], regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
+    if not _begins(regs, cycle, pixels * regs[Reg.OUT_C] * depth == 0):
+        return
+    work(regs, cycle, max(0, regs[Reg.FETCHED] - cycle) + _convolve(regs, buffers, pixels, depth))
     regs[Reg.CONVOLVED] = regs[Reg.BUSY_UNTIL]
-    regs[Reg.MACS] += (
-        regs[Reg.OUT_H] * regs[Reg.OUT_W] * regs[Reg.OUT_C] * regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
-    )
+    regs[Reg.MACS] += pixels * regs[Reg.OUT_C] * depth
     regs[Reg.B_ROW] = -1
-    regs[Reg.CHANNEL] = 0
+    regs[Reg.B_ENABLED] = regs[Reg.CHANNEL] = 0
 
 
 @callee
-def _convolve(regs: Array, buffers: Array, image: int) -> int:
-    """Convolve within the image memory; return the cycles. Weights lie in buffer B by window row, column, channel."""
-    in_h, in_w, in_c = regs[Reg.IN_H], regs[Reg.IN_W], regs[Reg.IN_C]
-    kernel_h, kernel_w = regs[Reg.KERNEL_H], regs[Reg.KERNEL_W]
-    out_w, out_c, lanes, rows = regs[Reg.OUT_W], regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
-    depth, pixels = kernel_h * kernel_w * in_c, regs[Reg.OUT_H] * out_w
-    b_base, words, tables, offset = rows * lanes // 4, lanes // 4, tables_at(regs), regs[Reg.INPUT_OFFSET]
-    for pixel in range(pixels):
-        y_first = pixel // out_w * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
-        x_first = pixel % out_w * regs[Reg.STRIDE_W] - regs[Reg.PAD_W]
-        for channel in range(out_c):
-            total, row = 0, regs[Reg.ROW] + channel // lanes * depth
-            shift = 24 - 8 * (channel & 3)
-            column = channel % lanes >> 2
-            for y in range(y_first, y_first + kernel_h):
-                for x in range(x_first, x_first + kernel_w):
-                    if 0 <= y < in_h and 0 <= x < in_w:
-                        first = regs[Reg.INPUT] + (y * in_w + x) * in_c
-                        for c in range(in_c):
-                            word = buffers[b_base + (row + c & rows - 1) * words + column]
-                            weight = (word >> shift) & 255
-                            weight = weight - 256 if weight > 127 else weight
-                            total += (_byte(buffers, image, first + c) + offset) * weight
-                    row += in_c
-            entry = tables + (regs[Reg.TABLE] + channel & CHANNELS - 1)
-            acc = wrapped(total + buffers[entry])
-            code = scaled(acc, int(buffers[entry + CHANNELS]), int(buffers[entry + 2 * CHANNELS]))
-            _store(regs, buffers, image, pixel * out_c + channel, code + regs[Reg.OUTPUT_OFFSET])
+def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
+    """Convolve within the image memory; return the cycles. Weights lie in buffer B by window row, column, channel.
+
+    Rows of sums go to C in the order in which the array computes them, and from there to requantisation.
+    """
+    out_c, lanes, rows = regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
     # A word of four channels serves the array for four cycles, so one port of each bank is left for results. A last
     # word of one channel serves it for one cycle only, in which windows of stride 2 need both ports.
-    if regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or in_c % 4 != 1):
+    overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
+    if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
+        note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])  # values are those of tile after tile
+    row = 0
+    for first in range(0, pixels, lanes):
+        height = min(lanes, pixels - first)
+        for column in range(0, out_c, lanes):
+            for pixel in range(height):
+                at = rows * lanes // 2 + (row + pixel & rows - 1) * lanes
+                _sum_window(regs, buffers, first + pixel, column // lanes * depth, at)
+            if overlaps:
+                _store_tile(regs, buffers, first, height, column, row)
+            row += height
+    if overlaps:
         return overlapped_cycles(pixels, out_c, depth, lanes)
-    return busy_cycles(pixels, out_c, depth, lanes) + PIPELINE + -(-pixels * out_c // 4)
+    if row > rows:
+        note(regs, Misuse.ROWS, regs[Reg.BUSY_UNTIL], row)
+    row = 0
+    for first in range(0, pixels, lanes):
+        height = min(lanes, pixels - first)
+        for column in range(0, out_c, lanes):
+            _store_tile(regs, buffers, first, height, column, row)
+            row += height
+    return busy_cycles(pixels, out_c, depth, lanes) + PIPELINE + pixels * -(-out_c // 4)
+
+
+@callee
+def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
+    """Write a row of sums to index `at` of the memories: the window of output `pixel` times rows of B from `row` on."""
+    in_w, in_c, lanes, rows = regs[Reg.IN_W], regs[Reg.IN_C], regs[Reg.LANES], regs[Reg.ROWS]
+    image, words = image_at(regs), lanes // 4
+    y_first = pixel // regs[Reg.OUT_W] * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
+    x_first = pixel % regs[Reg.OUT_W] * regs[Reg.STRIDE_W] - regs[Reg.PAD_W]
+    row += regs[Reg.ROW]
+    for lane in range(lanes):
+        buffers[at + lane] = 0
+    for y in range(y_first, y_first + regs[Reg.KERNEL_H]):
+        for x in range(x_first, x_first + regs[Reg.KERNEL_W]):
+            if 0 <= y < regs[Reg.IN_H] and 0 <= x < in_w:
+                first = regs[Reg.INPUT] + (y * in_w + x) * in_c
+                for c in range(in_c):
+                    value = signed(_byte(buffers, image, first + c) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
+                    weights = (rows * lanes // 4) + (row + c & rows - 1) * words
+                    for lane in range(lanes):
+                        weight = int(buffers[weights + (lane >> 2)]) >> 24 - 8 * (lane & 3) & 255
+                        product = value * (weight - 256 if weight > 127 else weight)
+                        buffers[at + lane] = wrapped(int(buffers[at + lane]) + product)
+            row += in_c
+
+
+@callee
+def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
+    """Requantise rows of C from number `row` on: results of pixels from `first`, channels from `column`. Store them."""
+    out_c, lanes, rows, tables = regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS], tables_at(regs)
+    for pixel in range(height):
+        sums = rows * lanes // 2 + (row + pixel & rows - 1) * lanes
+        for channel in range(column, min(column + lanes, out_c)):
+            entry = tables + (regs[Reg.TABLE] + channel & CHANNELS - 1)
+            acc = wrapped(int(buffers[sums + channel - column]) + int(buffers[entry]))
+            code = scaled(acc, int(buffers[entry + CHANNELS]), int(buffers[entry + 2 * CHANNELS]))
+            _store(regs, buffers, (first + pixel) * out_c + channel, code + regs[Reg.OUTPUT_OFFSET])
+
+
+@callee
+def _aliases(regs: Array, read: int, written: int) -> bool:
+    """Return whether `read` bytes of the input and `written` bytes of the output lie in the same place."""
+    distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
+    return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 
 
 @callee
@@ -140,34 +205,46 @@ def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle.
 
-    With `add4` it adds four elements per cycle. It goes from pixel to pixel, so that it reads two operands in one bank
-    while it writes a result in another. Tensors of fewer pixels than banks take twice as long.
+    With `add4` it adds four elements per cycle if the tensors have at least 16 pixels. Groups of four elements go
+    through a pipeline, so a group is read before the results of the group before it are stored.
     """
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    size, image = regs[Reg.OUT_H] * regs[Reg.OUT_W] * regs[Reg.OUT_C], image_at(regs)
-    for index in range(size):
-        x = _byte(buffers, image, regs[Reg.INPUT] + index) + regs[Reg.INPUT_OFFSET]
-        y = _byte(buffers, image, regs[Reg.INPUT2] + index) + regs[Reg.INPUT2_OFFSET]
-        total = scaled(x << 20, regs[Reg.INPUT_MULTIPLIER], regs[Reg.INPUT_SHIFT]) + (y << 19)
-        code = scaled(total, regs[Reg.OUTPUT_MULTIPLIER], regs[Reg.OUTPUT_SHIFT])
-        _store(regs, buffers, image, index, code + regs[Reg.OUTPUT_OFFSET])
-    fast = regs[Reg.EXTENSIONS] & ADD4 and regs[Reg.OUT_H] * regs[Reg.OUT_W] >= BANKS
-    work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + PIPELINE + -(-size // 4) * (1 if fast else 2))
+    pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
+    size, image = pixels * regs[Reg.OUT_C], image_at(regs)
+    if not _begins(regs, cycle, size == 0):
+        return
+    four = regs[Reg.EXTENSIONS] & ADD4
+    fast = four and pixels >= BANKS
+    depth = (4 if fast else 2) if four else 3  # groups in the pipeline
+    codes, groups = buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES], -(-size // 4)
+    for group in range(groups + depth - 1):
+        for index in range(4 * group, min(4 * group + 4, size)):
+            x = signed(_byte(buffers, image, regs[Reg.INPUT] + index) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
+            y = signed(_byte(buffers, image, regs[Reg.INPUT2] + index) + regs[Reg.INPUT2_OFFSET], OFFSET_BITS)
+            total = scaled(x << 20, regs[Reg.INPUT_MULTIPLIER], regs[Reg.INPUT_SHIFT]) + (y << 19)
+            code = scaled(total, regs[Reg.OUTPUT_MULTIPLIER], regs[Reg.OUTPUT_SHIFT]) + regs[Reg.OUTPUT_OFFSET]
+            buffers[codes + index % (4 * depth)] = _clamped(regs, code)
+        for index in range(max(0, 4 * (group - depth + 1)), min(4 * (group - depth + 2), size)):
+            _store(regs, buffers, index, buffers[codes + index % (4 * depth)])
+    work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + PIPELINE + groups * (1 if fast else 2))
 
 
 @callee
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
     It adds up four channels per cycle, and then divides once per channel."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
     pixels, channels, image = regs[Reg.IN_H] * regs[Reg.IN_W], regs[Reg.IN_C], image_at(regs)
-    for channel in range(channels):
-        total = 0
-        for pixel in range(pixels):
-            total += _byte(buffers, image, regs[Reg.INPUT] + pixel * channels + channel)
-        half = pixels // 2 if total > 0 else -(pixels // 2)
-        mean = abs(total + half) // pixels
-        _store(regs, buffers, image, channel, mean if total + half > 0 else -mean)
+    if not _begins(regs, cycle, pixels * channels == 0):
+        return
+    totals = buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES]
+    for first in range(0, channels, 4):
+        for lane in range(4):
+            buffers[totals + lane] = 0
+            for pixel in range(pixels):
+                buffers[totals + lane] += _byte(buffers, image, regs[Reg.INPUT] + pixel * channels + first + lane)
+        for lane in range(min(4, channels - first)):
+            total = np.int64(buffers[totals + lane])
+            mean = (abs(total) + pixels // 2) // pixels
+            _store(regs, buffers, first + lane, mean if total > 0 else -mean)
     work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + -(-channels // 4) * pixels + channels * DIVIDE)
 
 
@@ -190,9 +267,15 @@ def _byte(buffers: Array, image: int, at: int) -> int:
 
 
 @callee
-def _store(regs: Array, buffers: Array, image: int, index: int, value: int) -> None:
+def _clamped(regs: Array, value: int) -> int:
+    """Return `value`, clamped to the layer's range."""
+    return min(max(value, regs[Reg.LOW]), regs[Reg.HIGH])
+
+
+@callee
+def _store(regs: Array, buffers: Array, index: int, value: int) -> None:
     """Write `value`, clamped to the layer's range, as byte number `index` of the output in the image memory."""
-    value = min(max(value, regs[Reg.LOW]), regs[Reg.HIGH])
     at = regs[Reg.OUTPUT] + index & IMAGE_BYTES - 1
-    place, shift = image + (at >> 2), 8 * (at & 3)
-    buffers[place] = wrapped(np.int64(buffers[place]) & ~(255 << shift) | (value & 255) << shift)
+    place, shift = image_at(regs) + (at >> 2), 8 * (at & 3)
+    byte = (_clamped(regs, value) & 255) << shift
+    buffers[place] = wrapped(np.int64(buffers[place]) & ~(255 << shift) | byte)

@@ -12,9 +12,10 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES, RAM_BASE
 from tilewright.targets.cfu.jit import callee
 
+from .coupled import SHIFT_BITS, signed
 from .gemm import wrapped
 from .memory import command, image_at, tables_at
-from .state import CHANNELS, IMAGE_WORDS, Misuse, Reg, note
+from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
 #: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
 #: row and then reads the port's 64 bits per cycle. This is an assumption: CPU traffic on the same DRAM is ignored.
@@ -28,27 +29,30 @@ CHANNEL_BYTES = 16
 @callee
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch: read b bytes at address a into rows of B. Note a misuse if these rows are in use."""
+    regs[Reg.ANSWER] = 0
+    if cycle <= regs[Reg.BUSY_UNTIL] and regs[Reg.PENDING] == PRODUCT_PENDING:
+        note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
+        return
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
-    regs[Reg.ANSWER] = 0
     size = regs[Reg.ROWS] * regs[Reg.LANES]  # bytes of B
-    base = _read(regs, ram, a, b, size, cycle)
-    if base >= 0:
-        first = regs[Reg.FETCH_ROW] * (regs[Reg.LANES] // 4)
-        for word in range(b // 4):
-            buffers[size // 4 + (first + word) % (size // 4)] = _word(ram, base + 4 * word)
+    first = regs[Reg.FETCH_ROW] * (regs[Reg.LANES] // 4)
+    for word in range(_words(regs, b, size, cycle)):
+        if _inside(ram, a, word):
+            buffers[size // 4 + (first + word) % (size // 4)] = _word(ram, a, word)
 
 
 @callee
 def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_image: read b bytes at address a into the image memory, from POINTER on."""
-    command(regs, Misuse.WRITE_BUSY, cycle)
-    base = _read(regs, ram, a, b, IMAGE_BYTES, cycle)
-    regs[Reg.FILLED] = regs[Reg.FETCHED]
-    if base >= 0:
-        image, first = image_at(regs), regs[Reg.POINTER] >> 2
-        for word in range(b // 4):
-            buffers[image + (first + word & IMAGE_WORDS - 1)] = _word(ram, base + 4 * word)
+    if not command(regs, Misuse.WRITE_BUSY, cycle):
+        return
+    image, first, count = image_at(regs), regs[Reg.POINTER] >> 2, _words(regs, b, IMAGE_BYTES, cycle)
+    if count:
+        regs[Reg.FILLED] = regs[Reg.FETCHED]
+    for word in range(count):
+        if _inside(ram, a, word):
+            buffers[image + (first + word & IMAGE_WORDS - 1)] = _word(ram, a, word)
 
 
 @callee
@@ -61,35 +65,56 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
-    base = _read(regs, ram, a, b * CHANNEL_BYTES, CHANNELS * CHANNEL_BYTES, cycle)
-    if base >= 0:
-        for channel in range(b):
-            entry = tables_at(regs) + (regs[Reg.CHANNEL] + channel & CHANNELS - 1)
-            at = base + channel * CHANNEL_BYTES
-            buffers[entry], buffers[entry + CHANNELS] = _word(ram, at), _word(ram, at + 4)
-            buffers[entry + 2 * CHANNELS] = (_word(ram, at + 8) + 32 & 63) - 32  # the table has 6 bits for a shift
+    count = _words(regs, b * CHANNEL_BYTES, CHANNELS * CHANNEL_BYTES, cycle)
+    if count:
+        regs[Reg.TABLED] = regs[Reg.FETCHED]
+    for word in range(0, count, CHANNEL_BYTES // 4):
+        entry = tables_at(regs) + (regs[Reg.CHANNEL] + word // (CHANNEL_BYTES // 4) & CHANNELS - 1)
+        if _inside(ram, a, word):
+            buffers[entry], buffers[entry + CHANNELS] = _word(ram, a, word), _word(ram, a, word + 1)
+        if _inside(ram, a, word + 2):
+            buffers[entry + 2 * CHANNELS] = signed(_word(ram, a, word + 2), SHIFT_BITS)
 
 
 @callee
-def _read(regs: Array, ram: Array, address: int, nbytes: int, most: int, cycle: int) -> int:
-    """Take the time of a fetch, after any running one. Return the index of its first byte in `ram`, or -1.
+def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
+    """Take the time of a fetch, after any running one. Return its number of words, an even one.
 
-    A fetch outside of main memory, or of more than `most` bytes, takes its time and changes nothing.
+    A fetch of no bytes or of more than `most` is lost, and one while QUEUE others are not finished.
     """
+    slot = ENDS + regs[Reg.FETCHES] % QUEUE
+    if not 0 < nbytes <= most:
+        note(regs, Misuse.EMPTY, cycle, nbytes)
+        return 0
+    if cycle <= regs[slot]:
+        note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
+        return 0
     cycles = -(-nbytes // LINE_BYTES) * LINE_CYCLES
     if regs[Reg.EXTENSIONS] & BURST:
         cycles = -(-nbytes // PORT_BYTES) + -(-nbytes // ROW_BYTES) * ROW_CYCLES
-    regs[Reg.FETCHED] = max(cycle, regs[Reg.FETCHED]) + cycles
-    base = (address & 0xFFFFFFFF) - RAM_BASE
-    if not 0 <= base <= base + nbytes <= ram.shape[0] or nbytes > most:
-        return -1
-    regs[Reg.FETCHED_BYTES] += nbytes
-    return base
+    regs[Reg.FETCHED] = regs[slot] = max(cycle, regs[Reg.FETCHED]) + cycles
+    regs[Reg.FETCHES] += 1
+    beats = -(-nbytes // PORT_BYTES)
+    regs[Reg.FETCHED_BYTES] += beats * PORT_BYTES
+    return beats * PORT_BYTES // 4
 
 
 @callee
-def _word(ram: Array, at: int) -> int:
-    """Return the little-endian int32 at index `at` of main memory."""
+def _at(address: int, word: int) -> int:
+    """Return the index in main memory of word number `word` of a fetch. It begins at a multiple of 8 bytes."""
+    return (address & 0xFFFFFFF8) + 4 * word - RAM_BASE
+
+
+@callee
+def _inside(ram: Array, address: int, word: int) -> bool:
+    """Return whether the beat with this word lies in main memory. The memory answers others with an error."""
+    return 0 <= _at(address, word) < ram.shape[0]
+
+
+@callee
+def _word(ram: Array, address: int, word: int) -> int:
+    """Return a word of a fetch, a little-endian int32."""
+    at = _at(address, word)
     low = np.int64(ram[at]) | np.int64(ram[at + 1]) << 8
     high = np.int64(ram[at + 2]) | np.int64(ram[at + 3]) << 8
     return wrapped(int(low | high << 16))

@@ -17,7 +17,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import CHOICES
 from tilewright.targets.cfu.jit import callee
 
-from .state import ANY, MAX_WORDS, NEVER, Misuse, Reg, note
+from .state import ANY, IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
 
 SINGLE = CHOICES["srdhm"].index("single")
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -100,7 +100,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
     """Write buffer A or B. With transfer=addressed, word number a becomes b; otherwise a, b are the next two words."""
     words = regs[Reg.LANES] // 4
-    busy = cycle <= regs[Reg.BUSY_UNTIL]
+    busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:
         note(regs, Misuse.WRITE_BUSY, cycle, which)
     if regs[Reg.TRANSFER] == ADDRESSED:
@@ -137,14 +137,21 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
         at = (which * regs[Reg.ROWS] + row) * words
         for word in range(words):
             buffers[at + word] = regs[Reg.LATCH + which * MAX_WORDS + word]
+        if which == B:
+            regs[Reg.B_ENABLED] = 0  # once only: a fetch may write the same row later
 
 
 @callee
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
+    if cycle <= regs[Reg.FETCHED]:
+        note(regs, Misuse.START_BUSY, cycle, regs[Reg.FETCHED] - cycle)
+        return  # the DMA may be writing B
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
+        if regs[Reg.PENDING] == IMAGE_PENDING:
+            return  # the array belongs to the other command
         _multiply(regs, buffers, cycle - regs[Reg.STARTED])  # the rest of that launch is lost
     for which in range(2):
         if regs[Reg.A_WORDS + which]:
@@ -163,7 +170,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M], regs[Reg.N], regs[Reg.K] = m, n, k
     regs[Reg.OFFSET], regs[Reg.ACCUMULATE] = ((b + 256) & 511) - 256, a >> 30 & 1
-    regs[Reg.STARTED], regs[Reg.PENDING], regs[Reg.COMPUTED] = cycle + 1, 1, 0
+    regs[Reg.STARTED], regs[Reg.PENDING], regs[Reg.COMPUTED] = cycle + 1, PRODUCT_PENDING, 0
     regs[Reg.MACS] += m * n * k
     work(regs, cycle, busy_cycles(m, n, k, lanes))
     if regs[Reg.START] == BLOCKING:
@@ -192,11 +199,13 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
 
 @callee
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
-    """Before a command: if a matrix product has ended, write C, and the rows of A and B that waited for this end."""
+    """Before a command: if the CFU's work has ended, write C, and the rows of A and B that waited for this end."""
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
-        _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
+        if regs[Reg.PENDING] == PRODUCT_PENDING:
+            _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
         regs[Reg.PENDING] = 0
         _commit(regs, buffers, A)
+    if regs[Reg.B_ENABLED] and cycle > max(regs[Reg.BUSY_UNTIL], regs[Reg.FETCHED]):
         _commit(regs, buffers, B)
 
 
@@ -268,13 +277,15 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     """The CFU instruction get_matrixC: answer with the next sum of C or, with readout=random, that of row a, column b.
 
     With readout=random the answer comes one cycle later, because the address is computed first. While the array works,
-    C reads the row that the array writes next, and the answer is a sum of that row.
+    C reads the row that the array writes next, and the answer is a sum of that row. While a command on the image memory
+    runs, the answer is 0.
     """
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
-    written = -1
+    written, zero = -1, False
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.READ_BUSY, cycle, 0)
-        if regs[Reg.PENDING]:  # the buffer's address is that of the cycle before, or with readout=random of this cycle
+        zero = regs[Reg.PENDING] == IMAGE_PENDING
+        if not zero:  # the buffer's address is that of the cycle before, or with readout=random of this cycle
             begun = cycle - regs[Reg.STARTED] - (0 if regs[Reg.READOUT] == RANDOM else 1)
             written = _multiply(regs, buffers, begun)
     if regs[Reg.READOUT] == RANDOM:
@@ -289,4 +300,4 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
         note(regs, Misuse.ROWS, cycle, row)
     if written >= 0:
         row = written
-    regs[Reg.ANSWER] = buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]
+    regs[Reg.ANSWER] = 0 if zero else buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.targets.cfu.jit import callee
 
-from .state import IMAGE_WORDS, Reg, note
+from .state import IMAGE_WORDS, Misuse, Reg, note
 
 
 @callee
-def command(regs: Array, misuse: int, cycle: int) -> None:
-    """Begin a command of the CFU: set the answer to 0, and note `misuse` if the array is busy."""
+def command(regs: Array, misuse: int, cycle: int) -> bool:
+    """Begin a command of the CFU: set the answer to 0. If the CFU works, note `misuse` and return False."""
+    regs[Reg.ANSWER] = 0
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
-    regs[Reg.ANSWER] = 0
+        return False
+    return True
 
 
 @callee
@@ -29,7 +31,19 @@ def tables_at(regs: Array) -> int:
 
 
 @callee
-def filling(regs: Array, misuse: int, cycle: int) -> None:
-    """Note `misuse` if a fetch to the image memory is running."""
+def filled(regs: Array, misuse: int, cycle: int) -> bool:
+    """Return True if no fetch to the image memory is running. Otherwise note `misuse` and return False."""
     if cycle <= regs[Reg.FILLED]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
+        return False
+    return True
+
+
+@callee
+def tables_idle(regs: Array, cycle: int) -> bool:
+    """Begin a command that writes the channel tables. If the CFU or a fetch uses them, note this and return False."""
+    idle = command(regs, Misuse.WRITE_BUSY, cycle)
+    if cycle <= regs[Reg.TABLED]:
+        note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
+        return False
+    return idle

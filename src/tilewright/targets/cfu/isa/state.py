@@ -21,8 +21,8 @@ class Reg(IntEnum):
     # Buffers A and B: the last row written (-1: none since start), the number of words of the next row that are
     # latched, and whether the write of the last row is still enabled. C: the next row and lane to read.
     A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
-    # The launch: the operands of start, its cycle, whether C must still be computed, the last cycle in which the array
-    # works, and the offset that launches in this region should have (ANY if it is not known).
+    # The launch: the operands of start, its cycle, what has not ended yet (PRODUCT_PENDING: C must still be computed),
+    # the last cycle in which the CFU works, and the offset that launches in this region should have (ANY: not known).
     M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL, EXPECTED = range(17, 26)
     # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready.
     FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(26, 31)
@@ -44,14 +44,33 @@ class Reg(IntEnum):
     FILLED = 67  # the last cycle of the running fetches to the image memory; additions and pools wait for it
     NOTED = 68  # number of notes
     COMPUTED = 69  # cycles of the pending launch whose rows of C are written
-    LATCH = 70  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    TABLED = 70  # the last cycle of the running fetches to the channel tables; pushes to them are lost before
+    FETCHES = 71  # number of fetches
+    LATCH = 72  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
+#: Fetches that can wait for each other. The last cycle of fetch i is in register ENDS + i mod QUEUE.
+QUEUE = 8
+ENDS = Reg.LATCH + 2 * MAX_WORDS
 #: Index of the notes: MAX_NOTES notes of NOTE words each.
-NOTES = Reg.LATCH + 2 * MAX_WORDS
+NOTES = ENDS + QUEUE
+#: Reg.PENDING while a matrix product runs, and while a command on the image memory runs.
+PRODUCT_PENDING, IMAGE_PENDING = 1, 2
+#: The layer registers and their bits; negative: of a signed register. `put` keeps the low bits.
+LAYER_BITS = {
+    **dict.fromkeys((Reg.IN_H, Reg.IN_W, Reg.OUT_H, Reg.OUT_W, Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W), 10),
+    **dict.fromkeys((Reg.IN_C, Reg.OUT_C, Reg.INPUT, Reg.INPUT2, Reg.OUTPUT, Reg.POINTER), 16),
+    **dict.fromkeys((Reg.STRIDE_H, Reg.STRIDE_W), 4),
+    **dict.fromkeys((Reg.INPUT_OFFSET, Reg.INPUT2_OFFSET, Reg.OUTPUT_OFFSET), -9),
+    **dict.fromkeys((Reg.LOW, Reg.HIGH), -8),
+    **dict.fromkeys((Reg.INPUT_MULTIPLIER, Reg.OUTPUT_MULTIPLIER, Reg.DOT), -32),
+    **dict.fromkeys((Reg.INPUT_SHIFT, Reg.OUTPUT_SHIFT), -6),
+    **dict.fromkeys((Reg.CHANNEL, Reg.TABLE), 8),
+    **dict.fromkeys((Reg.ROW, Reg.FETCH_ROW), 16),
+}
 #: The operand of `put` for each layer register, by its name in C.
-FIELDS = {Reg(place).name: place - Reg.IN_H for place in range(Reg.IN_H, Reg.TABLE + 1)}
+FIELDS = {reg.name: reg - Reg.IN_H for reg in sorted(LAYER_BITS)}
 CHANNELS = 256  # entries of each table after the image memory: bias, multiplier, shift
 IMAGE_WORDS = IMAGE_BYTES // 4
 #: A number of cycles longer than any run, for a launch that never ends.
@@ -68,7 +87,8 @@ def registers(config: Config) -> Array:
     for reg in (Reg.TRANSFER, Reg.READOUT, Reg.START, Reg.SRDHM):
         key = reg.name.lower()
         regs[reg] = CHOICES[key].index(getattr(config, key))
-    regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL]] = -1
+    regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL, Reg.CONVOLVED, Reg.FETCHED, Reg.FILLED, Reg.TABLED]] = -1
+    regs[ENDS : ENDS + QUEUE] = -1
     regs[Reg.EXPECTED] = ANY
     return regs
 
@@ -98,7 +118,8 @@ MESSAGES = {
     Misuse.PARTIAL_READ: "starts while a row of C is partly read: the next read does not begin at its first lane",
     Misuse.ROWS: "uses a row past the end of the buffer, which wraps to its beginning",
     Misuse.OFFSET: "starts with an offset that is not the negated zero point of the input, or needs more than 9 bits",
-    Misuse.EMPTY: "starts a product of no rows or columns, which never ends, or of no depth",
+    Misuse.EMPTY: "starts a product of no rows or columns, which never ends, or of no depth; with a layer size of 0, "
+    "the command is lost",
     Misuse.UNKNOWN: "is not an instruction of this CFU: it returns the previous answer again",
 }
 

@@ -46,7 +46,7 @@ MAX_CODE_BYTES = 1 << 24
 
 
 class Unit(Protocol):
-    """A CFU written in Python, with state."""
+    """A CFU written in Python, with state. If it has a method `attach`, `run` calls this with main memory, uint8."""
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
 
@@ -183,6 +183,8 @@ def run(
     regs = registers(config)
     m = machine(config, code, low, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(offsets=offsets or {}, spent=[] if profiled else None)
+    if attach := getattr(cfu, "attach", None):
+        attach(ram)
     with seam(cfu, regs) as execute:
         trap = _go(m, costs, image.entry, execute, devices, max_instructions)
 

@@ -1,0 +1,51 @@
+"""The sequencer of an addition: groups of four elements, from two tensors in the image memory to a third."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .layer import ADDRESS, LAYER
+from .results import PLACE
+
+
+class Addition(wiring.Component):
+    """Walks over the elements of a tensor, four per group, a group every two cycles.
+
+    `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
+    cycle on. The first group is read in the first cycle after `start` without `hold`. In a cycle with `place.valid`,
+    the bytes from `address_x` and `address_y` on are read, and `place` is where their sums go. With `four`, large
+    tensors have a group in each cycle. `busy` is high until the last sum is stored, and one cycle more.
+    """
+
+    def __init__(self, four: bool = False) -> None:
+        self.four = four
+        flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
+        addresses = dict.fromkeys(("address_x", "address_y"), Out(ADDRESS))
+        super().__init__({**flags, **addresses, "now": In(LAYER), "layer": In(LAYER), "place": Out(PLACE)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, layer = Module(), self.layer
+        index, left = Signal(ADDRESS, name="index"), Signal.like(self.now.size, name="left")
+        active, pause, ending = Signal(name="active"), Signal(name="pause"), Signal(5)
+        fast = layer.all_banks if self.four else 0
+        valid, last = self.place.valid, left <= 4
+        m.d.comb += [
+            valid.eq(active & ~pause & ~self.hold),
+            self.address_x.eq(layer.input + index),
+            self.address_y.eq(layer.input2 + index),
+            self.place.address.eq(layer.output + index),
+            self.place.count.eq(Mux(last, left, 4)),
+            self.busy.eq(active | ending.any()),
+        ]
+        m.d.sync += [pause.eq(valid & ~fast), ending.eq(ending >> 1)]
+        with m.If(valid):
+            m.d.sync += [index.eq(index + 4), left.eq(left - 4)]
+            with m.If(last):  # busy for four or five cycles more
+                m.d.sync += [active.eq(0), ending.eq(Mux(fast, 0b01000, 0b10000))]
+        with m.If(self.start):
+            m.d.sync += [active.eq(1), pause.eq(0), index.eq(0), left.eq(self.now.size)]
+        return m

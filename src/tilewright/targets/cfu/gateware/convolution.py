@@ -1,0 +1,154 @@
+"""The sequencer of a convolution: tile by tile, it reads windows and weights, and writes rows of sums to C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.hdl.modules import part
+from tilewright.targets.cfu.config import Config
+
+from .array import LEFT_BITS
+from .image import PAIR
+from .layer import ADDRESS, LAYER
+from .windows import PIXEL, STEP, PixelWalker, WindowLane
+
+
+class State(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """What a convolution does: nothing, wait for fetches, read elements, let the sums settle, write them, store."""
+
+    IDLE = 0
+    LAUNCH = 1
+    FEED = 2
+    SETTLE = 3
+    DRAIN = 4
+    STORE = 5
+
+
+class Convolution(wiring.Component):
+    """Convolves within the image memory. A tile is up to n pixels of n channels.
+
+    A tile takes a cycle for each element of a window, n cycles until its first row of sums is complete, and a cycle per
+    row. Lane r of the array runs r cycles behind lane 0, so its window is found r cycles later, by one PixelWalker.
+
+    `start` is high in the cycle of the command. The launch is the first cycle after it without `hold`; `launch` is then
+    high, and the first tile begins in the next cycle. `layer` must not change. `computed` is high after the last tile,
+    until a cycle with `finished`; `tile_done` is high in the last cycle of a tile.
+
+    `address_r` is the byte that lane r reads, `pair_r` is there in the next cycle, and `left` then has its value.
+    `b_row` is the row of B that belongs to lane 0. `clear` and `row` control the array; with `write`, row `row` of the
+    sums goes to row `c_row` of C.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        rows, lanes = ceil_log2(config.buffer_rows), config.array
+        ports: dict[str, Any] = dict.fromkeys(("start", "hold", "finished"), In(1))
+        ports |= dict.fromkeys(("busy", "launch", "computed", "tile_done", "clear", "write", "gather"), Out(1))
+        ports |= {"layer": In(LAYER), "b_row": Out(rows), "c_row": Out(rows), "row": Out(ceil_log2(lanes))}
+        ports |= {f"address_{lane}": Out(ADDRESS) for lane in range(lanes)}
+        ports |= {f"pair_{lane}": In(PAIR) for lane in range(lanes)}
+        super().__init__({**ports, "left": Out(lanes * LEFT_BITS)})
+        self._pixel = Signal(PIXEL)
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, lanes, layer = Module(), self.config.array, self.layer
+        walker = PixelWalker()
+        m.submodules.walker = part(walker, "PixelWalker")
+        state = Signal(State)
+        began = Signal(name="began")  # the first cycle of a tile
+        # Of the tile: its number of rows, less 1; whether it has the last pixel; its first channel.
+        height, last_tile, column = Signal(range(lanes)), Signal(name="last_tile"), Signal(16, name="column")
+        count = Signal(range(lanes))  # within the 16 cycles of SETTLE, or of rows
+        m.d.comb += [
+            walker.layer.eq(layer),
+            walker.launch.eq(self.launch),
+            self.busy.eq(state != State.IDLE),
+            self.launch.eq((state == State.LAUNCH) & ~self.hold),
+            self.computed.eq(state == State.STORE),
+            self.gather.eq((state == State.FEED) | (state == State.SETTLE)),
+            self.clear.eq(began),
+            self.row.eq(count),
+            self.write.eq(state == State.DRAIN),
+            self.tile_done.eq((state == State.DRAIN) & (count == height)),
+        ]
+        m.d.sync += began.eq(self.launch | (self.tile_done & ~(last_tile & (column + lanes >= layer.out_c))))
+        ended = self._elements(m, state, began)
+        self._walk(m, walker, began, height, last_tile)
+        with m.Switch(state):
+            with m.Case(State.IDLE), m.If(self.start):
+                m.d.sync += state.eq(State.LAUNCH)
+            with m.Case(State.LAUNCH), m.If(~self.hold):
+                m.d.sync += [state.eq(State.FEED), column.eq(0), self.b_row.eq(layer.row), self.c_row.eq(0)]
+            with m.Case(State.FEED):
+                m.d.sync += [self.b_row.eq(self.b_row + 1), count.eq(0)]
+                with m.If(ended):
+                    m.d.sync += state.eq(State.SETTLE)
+            with m.Case(State.SETTLE):
+                m.d.sync += count.eq(count + 1)
+                with m.If(count == lanes - 1):
+                    m.d.sync += [state.eq(State.DRAIN), count.eq(0)]
+            with m.Case(State.DRAIN):
+                m.d.sync += [count.eq(count + 1), self.c_row.eq(self.c_row + 1)]
+                with m.If(self.tile_done):
+                    m.d.sync += state.eq(State.FEED)
+                    with m.If(column + lanes < layer.out_c):
+                        m.d.sync += column.eq(column + lanes)
+                        m.d.comb += walker.again.eq(1)
+                    with m.Elif(~last_tile):
+                        m.d.sync += [column.eq(0), self.b_row.eq(layer.row)]
+                        m.d.comb += walker.mark.eq(1)
+                    with m.Else():
+                        m.d.sync += state.eq(State.STORE)
+            with m.Case(State.STORE), m.If(self.finished):
+                m.d.sync += state.eq(State.IDLE)
+        return m
+
+    def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
+        """Add the lanes, and the counters of the element that lane 0 reads. Return whether it is the window's last."""
+        lanes, layer = [WindowLane() for _ in range(self.config.array)], self.layer
+        c, x, y = (Signal(bits, name=name) for name, bits in (("c", 16), ("x", 10), ("y", 10)))
+        step = Signal(STEP)
+        last_y = y == layer.kernel_h - 1
+        m.d.comb += [
+            step.active.eq(state == State.FEED),
+            step.first.eq(began),
+            step.last_c.eq(c == layer.in_c - 1),
+            step.last_x.eq(x == layer.kernel_w - 1),
+        ]
+        with m.If(step.active):
+            m.d.sync += c.eq(c + 1)
+            with m.If(step.last_c):
+                m.d.sync += [c.eq(0), x.eq(x + 1)]
+                with m.If(step.last_x):
+                    m.d.sync += [x.eq(0), y.eq(y + 1)]
+                    with m.If(last_y):
+                        m.d.sync += y.eq(0)
+        for number, lane in enumerate(lanes):
+            m.submodules[f"lane_{number}"] = part(lane, "WindowLane")
+            m.d.comb += [
+                lane.step.eq(lanes[number - 1].next_step if number else step),
+                lane.pixel.eq(self._pixel),
+                lane.layer.eq(layer),
+                lane.pair.eq(getattr(self, f"pair_{number}")),
+                getattr(self, f"address_{number}").eq(lane.address),
+            ]
+        m.d.comb += self.left.eq(Cat(lane.value for lane in lanes))
+        return step.last_c & step.last_x & last_y
+
+    def _walk(self, m: Module, walker: PixelWalker, began: Signal, height: Signal, last_tile: Signal) -> None:
+        """Let the walker find the windows of a tile, one per cycle from its first cycle on, and its last pixel."""
+        lanes = self.config.array
+        number, walks = Signal(range(lanes), name="number"), Signal(name="walks")
+        m.d.comb += [self._pixel.eq(walker.pixel), walker.next.eq(began | walks)]
+        with m.If(began):
+            m.d.sync += [walks.eq(1), number.eq(1), last_tile.eq(walker.last)]
+            m.d.sync += height.eq(Mux(walker.last, 0, lanes - 1))
+        with m.Elif(walks):
+            m.d.sync += [walks.eq(number != lanes - 1), number.eq(number + 1)]
+            with m.If(walker.last & ~last_tile):
+                m.d.sync += [last_tile.eq(1), height.eq(number)]

@@ -1,0 +1,139 @@
+"""The DMA: a bus master that reads main memory in bursts, and gives their beats to B, image memory and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.lib import data, fifo, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.targets.cfu.config import IMAGE_BYTES, Config
+from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES, LINE_BYTES, PORT_BYTES, ROW_BYTES
+from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
+
+from .layer import ADDRESS
+
+#: Bits of a beat, and of the number of beats in a fetch.
+BEAT, COUNT = 8 * PORT_BYTES, 17
+#: The kinds of fetches, by where the bytes go.
+TO_B, TO_IMAGE, TO_TABLES = range(3)
+#: A fetch: address of its first beat in units of beats, number of beats, and its first row, byte or entry.
+FETCH = data.StructLayout({"kind": 2, "address": 29, "beats": COUNT, "place": ADDRESS})
+
+
+class BusMaster(wiring.Signature):
+    """A port that reads main memory. A burst is requested in a cycle with `valid` and `ready`.
+
+    It has `bytes` bytes, a multiple of 8, from `address` on, also a multiple of 8. Its beats of 8 bytes come in order,
+    each in a cycle with `data_valid`, and are always taken. With `data_error` a beat is not written. There is one burst
+    at a time: the next request follows its last beat.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "valid": Out(1),
+                "ready": In(1),
+                "address": Out(32),
+                "bytes": Out(ceil_log2(ROW_BYTES) + 1),
+                "data_valid": In(1),
+                "data": In(BEAT),
+                "data_error": In(1),
+            }
+        )
+
+
+class Dma(wiring.Component):
+    """Carries out fetches one after the other. Up to QUEUE fetches can wait; another one is lost.
+
+    `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. `pointer` and `channel`
+    are the places in image memory and tables where a fetch begins then; FETCH_ROW is a register of this block.
+    `fetching`: a fetch is not finished; `filling`, `tabling`: one to image memory or to the tables. `waiting` is high
+    from the cycle after `mark` on until all fetches of that cycle are finished.
+
+    With `to_b`, `to_image` or `to_tables` beat number `beat` of a fetch is written there, from `place` on.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.burst = ROW_BYTES if "burst" in config.extension_names else LINE_BYTES
+        commands = ("put", "fetch", "fetch_image", "fetch_channels", "mark")
+        told = ("fetching", "filling", "tabling", "waiting", "to_b", "to_image", "to_tables")
+        super().__init__(
+            {
+                **dict.fromkeys(commands, In(1)),
+                **dict.fromkeys(told, Out(1)),
+                **dict.fromkeys(("first", "second"), In(32)),
+                **dict.fromkeys(("pointer", "channel"), In(ADDRESS)),
+                **{"bus": Out(BusMaster()), "beat": Out(COUNT), "place": Out(ADDRESS), "data": Out(BEAT)},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.queue = queue = fifo.SyncFIFO(width=FETCH.size, depth=QUEUE)
+        entry, head = Signal(FETCH), FETCH(queue.r_data)
+        row = Signal(ADDRESS, name="fetch_row")
+        with m.If(self.put & (self.first == FIELDS["FETCH_ROW"])):
+            m.d.sync += row.eq(self.second)
+        size = Signal(37)  # bytes, of channels more than the operand
+        most = Mux(self.fetch, self.config.buffer_rows * self.config.array, IMAGE_BYTES)
+        most = Mux(self.fetch_channels, CHANNELS * CHANNEL_BYTES, most)
+        asks, pushes, pops = Signal(name="asks"), Signal(name="pushes"), Signal(name="pops")
+        m.d.comb += [
+            asks.eq(self.fetch | self.fetch_image | self.fetch_channels),
+            size.eq(Mux(self.fetch_channels, self.second << ceil_log2(CHANNEL_BYTES), self.second)),
+            pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
+            entry.kind.eq(Mux(self.fetch_channels, TO_TABLES, self.fetch_image)),
+            entry.address.eq(self.first >> 3),
+            entry.beats.eq((size + PORT_BYTES - 1) >> 3),
+            entry.place.eq(Mux(self.fetch_channels, self.channel, Mux(self.fetch_image, self.pointer, row))),
+            queue.w_data.eq(entry),
+            queue.w_en.eq(pushes),
+            queue.r_en.eq(pops),
+            self.fetching.eq(queue.level != 0),
+        ]
+        left = queue.level - pops  # fetches that are not finished after this cycle
+        for told, sets, count in (
+            (self.filling, pushes & self.fetch_image, left + 1),
+            (self.tabling, pushes & self.fetch_channels, left + 1),
+            (self.waiting, self.mark, left),
+        ):
+            remaining = Signal(range(QUEUE + 1), name="remaining")
+            m.d.comb += told.eq(remaining != 0)
+            with m.If(pops & told):
+                m.d.sync += remaining.eq(remaining - 1)
+            with m.If(sets):
+                m.d.sync += remaining.eq(count)
+        self._receive(m, queue.r_rdy, head, pops)
+        return m
+
+    def _receive(self, m: Module, there: Any, head: Any, pops: Signal) -> None:
+        """Request the bursts of the first fetch in the queue, and pass their beats on."""
+        bus, receives = self.bus, Signal(name="receives")
+        most = self.burst // PORT_BYTES
+        open_ = Signal(range(most + 1), name="open")  # beats of this burst that have not come
+        left, length = Signal(COUNT), Signal(range(most + 1), name="length")
+        arrives = receives & bus.data_valid
+        good = arrives & ~bus.data_error
+        m.d.comb += [
+            left.eq(head.beats - self.beat),
+            length.eq(Mux(left < most, left, most)),
+            bus.valid.eq(there & ~receives),
+            bus.address.eq((head.address + self.beat) << 3),
+            bus.bytes.eq(length << 3),
+            pops.eq(arrives & (left == 1)),
+            self.data.eq(bus.data),
+            self.place.eq(head.place),
+            self.to_b.eq(good & (head.kind == TO_B)),
+            self.to_image.eq(good & (head.kind == TO_IMAGE)),
+            self.to_tables.eq(good & (head.kind == TO_TABLES)),
+        ]
+        with m.If(bus.valid & bus.ready):
+            m.d.sync += [receives.eq(1), open_.eq(length)]
+        with m.If(arrives):
+            m.d.sync += [open_.eq(open_ - 1), self.beat.eq(Mux(pops, 0, self.beat + 1))]
+            with m.If(open_ == 1):
+                m.d.sync += receives.eq(0)

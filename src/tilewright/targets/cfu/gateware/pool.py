@@ -1,0 +1,103 @@
+"""The mean of all pixels: sums of four channels at a time, then a division per channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, signed
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.targets.cfu.isa.coupled import DIVIDE
+
+from .layer import ADDRESS, LAYER
+from .results import PLACE
+
+#: Channels that are added up together; bits of a number of pixels, and of a sum of int8 values of so many.
+LANES, COUNT, SUM = 4, 20, 28
+
+
+class State(enum.Enum, shape=2):  # type: ignore[call-arg]
+    """What the unit does: nothing, read and add, divide, end."""
+
+    IDLE = 0
+    READ = 1
+    DIVIDE = 2
+    END = 3
+
+
+class MeanPool(wiring.Component):
+    """Computes the mean of each channel over all pixels, with ties away from zero.
+
+    `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
+    cycle on. The first pixel is read in the first cycle after `start` without `hold`. `address` is that of the bytes
+    which are there as `word` in the next cycle. In cycles with `place.valid`, `code` is stored at `place`.
+    """
+
+    def __init__(self) -> None:
+        flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
+        ports = {"address": Out(ADDRESS), "word": In(32), "place": Out(PLACE), "code": Out(signed(8))}
+        super().__init__({**flags, **ports, "now": In(LAYER), "layer": In(LAYER)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, layer = Module(), self.layer
+        state = Signal(State)
+        x, y = (Signal(10, name=name) for name in "xy")
+        channel, count = Signal(16, name="first_channel"), Signal(COUNT, name="count")
+        lane, step = Signal(range(LANES)), Signal(range(DIVIDE))
+        reads, last_x = (state == State.READ) & ~self.hold, x == layer.in_w - 1
+        last_lane = (lane == LANES - 1) | (channel + lane == layer.in_c - 1)
+        m.d.comb += self.busy.eq(state != State.IDLE)
+        with m.If(reads):
+            m.d.sync += [self.address.eq(self.address + layer.in_c), x.eq(x + 1), count.eq(count + 1)]
+            with m.If(last_x):
+                m.d.sync += [x.eq(0), y.eq(y + 1)]
+                with m.If(y == layer.in_h - 1):
+                    m.d.sync += [state.eq(State.DIVIDE), lane.eq(0), step.eq(0)]
+        with m.If(state == State.DIVIDE):
+            m.d.sync += step.eq(step + 1)
+            with m.If(step == DIVIDE - 1):
+                m.d.sync += [step.eq(0), lane.eq(lane + 1)]
+                with m.If(last_lane):
+                    ended = channel + LANES >= layer.in_c
+                    m.d.sync += [state.eq(Mux(ended, State.END, State.READ)), x.eq(0), y.eq(0), count.eq(0)]
+                    m.d.sync += [channel.eq(channel + LANES), self.address.eq(layer.input + channel + LANES)]
+        with m.If(state == State.END):
+            m.d.sync += state.eq(State.IDLE)
+        with m.If(self.start):
+            m.d.sync += [state.eq(State.READ), x.eq(0), y.eq(0), count.eq(0), channel.eq(0)]
+            m.d.sync += self.address.eq(self.now.input)
+        sums = self._add(m, reads, count == 0)
+        self._divide(m, Array(sums)[lane], count, step)
+        m.d.comb += [
+            self.place.valid.eq((state == State.DIVIDE) & (step == DIVIDE - 1)),
+            self.place.address.eq(layer.output + channel + lane),
+            self.place.count.eq(1),
+        ]
+        return m
+
+    def _add(self, m: Module, reads: Any, first: Any) -> list[Signal]:
+        """Add the four bytes of a pixel to the sums, in the cycle after its read. Return the sums."""
+        arrived, clear = Signal(name="arrived"), Signal(name="clear")
+        m.d.sync += [arrived.eq(reads), clear.eq(first)]
+        sums = [Signal(signed(SUM), name=f"sum_{lane}") for lane in range(LANES)]
+        with m.If(arrived):
+            for lane, total in enumerate(sums):
+                m.d.sync += total.eq(Mux(clear, 0, total) + self.word.word_select(lane, 8).as_signed())
+        return sums
+
+    def _divide(self, m: Module, total: Any, count: Signal, step: Signal) -> None:
+        """Divide a sum by the number of pixels, a bit per cycle from step 2 on, and clamp the quotient."""
+        rest, quotient, negative = Signal(COUNT), Signal(SUM, name="quotient"), Signal(name="negative")
+        # The quotient enters from below while the dividend leaves to the top.
+        shifted = Signal(COUNT + 1, name="shifted")
+        m.d.comb += shifted.eq(Cat(quotient[-1], rest))
+        fits = shifted >= count
+        with m.If(step == 1):
+            m.d.sync += [negative.eq(total < 0), rest.eq(0), quotient.eq(Mux(total < 0, -total, total) + (count >> 1))]
+        with m.Elif((step > 1) & (step <= SUM + 1)):
+            m.d.sync += [rest.eq(Mux(fits, shifted - count, shifted)), quotient.eq(Cat(fits, quotient))]
+        mean = Signal(signed(10))
+        m.d.comb += mean.eq(Mux(negative, -quotient[:8], quotient[:8]))
+        low = Mux(mean < self.layer.low, self.layer.low, mean)
+        m.d.comb += self.code.eq(Mux(low > self.layer.high, self.layer.high, low))
