@@ -109,12 +109,13 @@ class Vta(given.Machine[Config]):
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
         known = self._known.setdefault(launch, {}).get((config, options))
+        described = partial(_described, launch=launch, image=image, options=options)
         for start in range(0, samples, BLOCK):
             block = {name: data[start : start + BLOCK] for name, data in packed.items()}
             count = min(BLOCK, samples - start)
             dram = image.dram(block, count)
             with given.named(launch):
-                known = run_passes(image.insns, config, dram, image.bases, count, options, known)
+                known = run_passes(image.insns, config, dram, image.bases, count, options, known, described)
             for name, parts in outputs.items():
                 parts.append(dram[name])
         assert known is not None
@@ -213,13 +214,13 @@ def _result(
     known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions, left: Mapping[str, Array]
 ) -> LaunchResult:
     """Return the result of a launch; `left` are the values that it computed."""
-    if not known.results:
-        known.results.append(_described(known, launch, image, options))
-    return replace(known.results[0], values=left)
+    return replace(_described(known, launch, image, options), values=left)
 
 
 def _described(known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions) -> LaunchResult:
-    """Return the result of a launch, without values."""
+    """Return the result of a launch, without values. It is made once."""
+    if known.results:
+        return known.results[0]
     from tilewright.targets.vta.events import events
     from tilewright.targets.vta.timing.limits import summed
 
@@ -229,7 +230,8 @@ def _described(known: Prepared, launch: Launch, image: LaunchImage, options: Run
     bound = summed(limits).bound if limits else 0
     counted = partial(events, known.elaborated, known.trace)
     made = LaunchResult.of({}, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
-    return made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1)))
+    known.results.append(made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1))))
+    return known.results[0]
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -144,10 +144,12 @@ def run_passes(
     samples: int,
     options: RunOptions,
     known: Prepared | None = None,
+    meanwhile: Callable[[Prepared], object] = lambda prepared: None,
 ) -> Prepared:
     """Run an instruction stream (uint8 [n, 16]) on `dram`, whose contents it changes.
 
-    `known` is the result for earlier samples of the same stream; with it, only values are computed.
+    `known` is the result for earlier samples of the same stream; with it, only values are computed. Without it,
+    `meanwhile` is called while the first values are computed.
     Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
     """
     prepared = known or prepare(insns, config, dram, bases, options)
@@ -160,6 +162,7 @@ def run_passes(
     plan = prepared.plan(options, samples)
     with beside(lambda: Machine(config, dram, samples).run(plan)):
         prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
+        meanwhile(prepared)
     return prepared
 
 
