@@ -113,7 +113,9 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
     }
     channels = out.shape[-1]
-    words = _rows(out.size // channels, channels, channels) | _clamp(site, op.activation)
+    is_image = len(out.shape) == 4 and out.shape[0] == 1  # its pixels may be more than a size has bits
+    shape = _image(out, out) if is_image else _rows(out.size // channels, channels, channels)
+    words = shape | _clamp(site, op.activation)
     for name, factor in factors.items():
         words |= _factor(name, factor)
     if words["output_shift"] > 0:
