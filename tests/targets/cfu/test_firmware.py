@@ -145,6 +145,18 @@ def test_channel_tables_alternate_and_late_ones_wait() -> None:
     assert (result.matches_reference, result.findings) == (True, ())
 
 
+def test_extents_of_a_whole_image_are_no_limit() -> None:
+    """The CFU's registers have 10 bits for a size and 4 for a stride. This image has 1,024 pixels."""
+    shapes = {"x": (1, 32, 32, 4), "sum": (1, 32, 32, 4), "mean": (1, 1, 1, 4)}
+    tensors = {name: Tensor(name, shape, "int8", Quant((0.05,), (0,))) for name, shape in shapes.items()}
+    mean = AveragePool2D(Window((32, 32), (32, 32)))
+    nodes = (Node("add", Add("none"), ("x", "x"), ("sum",)), Node("mean", mean, ("sum",), ("mean",)))
+    program = compiled(Graph("image", tensors, nodes, ("x",), ("mean",)).validate(), "coupled")
+    assert all(record["coupled"] for record in FirmwareImage.of(program.launches[0]).records)
+    result = program.run(np.random.default_rng(6).integers(-128, 128, (1, 1, 32, 32, 4)).astype(np.int8))
+    assert (result.matches_reference, result.findings) == (True, ())
+
+
 def test_copies_of_inner_tensors_are_left_out() -> None:
     operators = {
         "pool": Operator(layout.Kind.AVERAGE_POOL, {"input": "x", "output": "a"}),

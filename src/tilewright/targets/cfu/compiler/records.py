@@ -27,8 +27,10 @@ MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
 #: Layer registers of the CFU that limit the size of an operator.
 SIZES = [
     *(Reg.IN_H, Reg.IN_W, Reg.IN_C, Reg.OUT_H, Reg.OUT_W, Reg.OUT_C),
-    *(Reg.KERNEL_H, Reg.KERNEL_W, Reg.STRIDE_H, Reg.STRIDE_W, Reg.PAD_H, Reg.PAD_W),
+    *(Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W),
 ]
+#: Those that limit the size of a convolution only: a mean is one window.
+STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
@@ -258,9 +260,11 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
         return False
-    if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in SIZES):
+    is_product = kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED)
+    limited = SIZES + STRIDES * is_product
+    if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in limited):
         return False
-    if kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED):
+    if is_product:
         dense = record["filter_c"] == record["in_c"] and (record["dilation_h"], record["dilation_w"]) == (1, 1)
         depth = record["kernel_h"] * record["kernel_w"] * record["in_c"]
         fits = depth <= MAX_DEPTH and record["out_c"] <= CHANNELS and rows_of_b(record) <= buffer_rows
