@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 @click.option("-t", "--target", metavar="TARGET", help="The target whose processor runs FILE.elf.")
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
+@click.option(
+    "--cfu",
+    multiple=True,
+    type=Path,
+    metavar="FILE.v",
+    help="Replace the CFU by the module Cfu in these Verilog files.",
+)
 @options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
@@ -32,6 +39,7 @@ def exec_(
     config: str | None,
     overrides: dict[str, str],
     limit: int | None,
+    cfu: tuple[Path, ...],
     profile: Path | None,
     simulation: Simulation,
 ) -> int:
@@ -44,7 +52,7 @@ def exec_(
     """
     from tilewright.whatif import on_machine
 
-    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
+    for_elf = {"--target": target, "--config": config, "--limit": limit, "--cfu": cfu, "--profile": profile}
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
@@ -67,7 +75,7 @@ def exec_(
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
     chosen = machine.config(config, overrides)
-    done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
+    done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit, cfu)
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -101,15 +101,32 @@ def library(component: Any, engine: str, source: str = "") -> Path:
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
-    source = source or to_rtlil(component)
+    source, ports = source or to_rtlil(component), wires(component)
+    if engine == "cxxrtl":
+        return _kept(engine, source, lambda folder: _cxxrtl(folder, source, ports))
+    return _kept(engine, source, lambda folder: _verilator(folder, {f"{TOP}.v": to_verilog(source)}, TOP, ports))
+
+
+def verilog_library(files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Path:
+    """Return the path of the shared library that simulates Verilog or SystemVerilog files, texts by file name.
+
+    `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. It is
+    compiled if it is not in the cache. Raises ConfigError if Verilator refuses a file, if a port is missing or has
+    another width, or if a tool is missing.
+    """
+    key = "\0".join((top, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
+    return _kept("verilator", key, lambda folder: _verilator(folder, files, top, ports))
+
+
+def _kept(engine: str, source: str, make: Callable[[Path], Made]) -> Path:
+    """Return the library of `source` in the cache; `make` writes its C++ to a folder, if it is not there."""
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py")]
     key = hashlib.sha256("\0".join((engine, source, *fixed, *FLAGS[engine], *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component))
-            sources, include = made
+            sources, include = make(folder)
             flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
             _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
     return kept
@@ -132,19 +149,27 @@ def cache() -> Path:
     return user_folder() / "rtl"
 
 
+#: A port of the top module in Verilator's header: its name, its highest and its lowest bit.
+DECLARED = re.compile(r"VL_(?:IN|OUT)\w*\(&(\w+),(\d+),(\d+)")
 #: C++ files to compile, and folders of headers.
 Made = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
-    """Convert RTLIL to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
-    (folder / f"{TOP}.v").write_text(to_verilog(source))
+def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Made:
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
     root = _verilator_root()
     options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
-    command = [str(root / "bin" / "verilator"), *options.split(), "--Mdir", str(folder), f"{TOP}.v"]
-    _call(command, folder, {"VERILATOR_ROOT": str(root)})
+    given = ["--top-module", top, "--Mdir", str(folder), *files]
+    _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
+    bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
     for wire in ports:
+        found = bits.get(wire.name.replace("__", "___05F"), bits.get(f"__SYM__{wire.name}"))
+        if found != wire.bits:
+            problem = f"has no port {wire.name}" if found is None else f"has {found} bits in the port {wire.name}"
+            raise ConfigError(f"module {top}", problem, f"{wire.name} has {wire.bits} bits")
         name = wire.name.replace("__", "___05F")  # Verilator reserves double underscores
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError
-from tilewright.hdl.build import library
+from tilewright.hdl.build import Wire, library, verilog_library
 
 #: A number of events that is never reached.
 EVER = (1 << 64) - 1
@@ -44,6 +44,13 @@ class Compiled:
 
     def __init__(self, component: Any, engine: str = "verilator", source: str = "") -> None:
         self._library = _load(library(component, engine, source))
+
+    @classmethod
+    def of_verilog(cls, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Compiled:
+        """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
+        made = cls.__new__(cls)
+        made._library = _load(verilog_library(files, top, ports))
+        return made
 
     def model(self) -> Model:
         return Model(self._library)
@@ -144,9 +151,13 @@ class Model:
 
     def run_until(self, port: str, limit: int) -> None:
         """Run until a port is not 0. Raises MachineError if it is still 0 after `limit` cycles."""
-        self._port(port)
-        if not self._library.tw_run(self._sim, limit, port.encode(), EVER):
+        if not self.runs_until(port, limit):
             raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
+
+    def runs_until(self, port: str, limit: int) -> bool:
+        """Run until a port is not 0. Return whether `limit` cycles were enough for that."""
+        self._port(port)
+        return bool(self._library.tw_run(self._sim, limit, port.encode(), EVER))
 
     def play(self, inputs: Mapping[str, Array], record: str | None = None) -> Array:
         """Run a cycle for each row of the inputs, with the row's values at the ports that `inputs` names.

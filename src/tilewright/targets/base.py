@@ -240,8 +240,14 @@ class Execution:
 class Executes(Protocol):
     """A target with a processor that runs ELF files."""
 
-    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
-        """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
+    def execute(
+        self, path: Path, config: Config, timing: str | None, limit: int | None, cfu: Sequence[Path] = ()
+    ) -> Execution:
+        """Run an ELF file to its end or for `limit` instructions.
+
+        `cfu` are Verilog files of a custom function unit that replaces the target's own. Raises ProgramError if the
+        ELF file cannot be loaded, ConfigError if the Verilog files cannot be compiled.
+        """
 
 
 @runtime_checkable

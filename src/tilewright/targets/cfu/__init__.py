@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,18 @@ class CfuSystem(given.Machine[Config]):
 
         return changes(self.own(config), timing)
 
-    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+    def execute(
+        self, path: Path, config: base.Config, timing: str | None, limit: int | None, cfu: Sequence[Path] = ()
+    ) -> Execution:
         from .runtime import execute
 
-        return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit)
+        unit = None
+        if cfu:
+            with given.gateware_tools():
+                from .runtime.verilog import VerilogCfu
+
+                unit = VerilogCfu(cfu)
+        return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit, unit)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""

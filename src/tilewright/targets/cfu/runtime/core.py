@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,6 +53,14 @@ class Unit(Protocol):
 
 
 Cfu = Execute | Unit
+
+
+class CfuError(MachineError):
+    """A CFU that breaks the rules of its ports. `funct7` and `funct3` are those of the command that showed it."""
+
+    def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
+        super().__init__(where, reason, remedy)
+        self.funct7, self.funct3 = funct7, funct3
 
 
 @contextmanager

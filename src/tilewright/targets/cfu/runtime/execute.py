@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import MachineError
 from tilewright.targets.base import Execution
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
@@ -24,7 +25,7 @@ from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
 
 from . import elf
-from .core import MAX_INSTRUCTIONS, Cfu, Run, run
+from .core import MAX_INSTRUCTIONS, Cfu, CfuError, Run, run
 from .elf import Source
 
 #: Categories in the order of the report. Every cycle belongs to exactly one.
@@ -40,6 +41,7 @@ OF_CAUSE = {
     Cause.SYSTEM: DEVICES,
 }
 TOP = 12  # rows of a long table
+CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
 
 
 class Row(NamedTuple):
@@ -218,10 +220,16 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 def execute(
     path: str | Path, config: Config, timing: str, limit: int | None = None, cfu: Cfu | None = None
 ) -> Execution:
-    """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail."""
+    """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
+
+    `cfu` replaces the model of the CFU. Raises MachineError if it breaks the rules of its ports.
+    """
     image = elf.load(path)
-    result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     source = Source(image)
+    try:
+        result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
+    except CfuError as error:
+        raise MachineError(error.where, error.reason, _given(error, image, source)) from None
     found = [
         {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
@@ -253,6 +261,16 @@ def execute(
     ]
     passed = result.exit_code == 0 and not found
     return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name))
+
+
+def _given(error: CfuError, image: elf.Executable, source: Source) -> str:
+    """Return where the program gives the command of an error to the CFU."""
+    found = []
+    for part in image.segments:
+        words = np.frombuffer(part.data[: len(part.data) & -4], "<u4").astype(np.int64)
+        here = (words & 127 == CUSTOM_0) & (words >> 25 == error.funct7) & (words >> 12 & 7 == error.funct3)
+        found += [part.address + 4 * index for index in np.flatnonzero(here).tolist()]
+    return f"the program gives this command at {', '.join(map(source.where, found[:3]))}" if found else ""
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:

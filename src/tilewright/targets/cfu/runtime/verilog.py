@@ -1,0 +1,94 @@
+"""A CFU that the user has as Verilog, with CFU-Playground's ports: compiled by Verilator, in lock step with the CPU.
+
+The rules of the ports are https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle
+in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.errors import InputError
+from tilewright.hdl.build import Wire
+from tilewright.hdl.model import Compiled
+
+from .core import CfuError
+
+TOP, CLOCK, RESET = "Cfu", "clk", "reset"
+PORTS = [
+    *(Wire(CLOCK, 1), Wire(RESET, 1)),
+    *(Wire("cmd_valid", 1), Wire("cmd_ready", 1), Wire("cmd_payload_function_id", 10)),
+    *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
+    *(Wire("rsp_valid", 1), Wire("rsp_ready", 1), Wire("rsp_payload_outputs_0", 32)),
+]
+#: Cycles of reset.
+RESET_CYCLES = 4
+#: Most cycles of waiting for cmd_ready or rsp_valid: 0.06 s of the document's board.
+LIMIT = 1 << 22
+#: Most bytes of one file.
+MAX_BYTES = 1 << 24
+LOW = (1 << 32) - 1
+
+
+class VerilogCfu:
+    """The module `Cfu` in some Verilog or SystemVerilog files, after reset. Every cycle of the CPU is clocked.
+
+    Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
+    """
+
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        self.name = ", ".join(Path(path).name for path in paths)
+        self.model = Compiled.of_verilog(_texts(paths), TOP, PORTS).model()
+        self.model[RESET] = 1
+        self.model.step(RESET_CYCLES)
+        self.model[RESET], self.model["rsp_ready"] = 0, 1
+        self.command = 0, 0
+
+    @property
+    def cycle(self) -> int:
+        """The cycles since the reset."""
+        return self.model.cycle - RESET_CYCLES
+
+    def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
+        """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
+
+        Raises CfuError if the CFU answers without a command, or does not take or answer this one in LIMIT cycles.
+        """
+        model, self.command = self.model, (funct7, funct3)
+        if self.cycle < cycle and model.runs_until("rsp_valid", cycle - self.cycle):
+            raise self._wrong(f"sets rsp_valid in cycle {self.cycle:,}, when it has answered all commands")
+        model["cmd_valid"], model["cmd_payload_function_id"] = 1, funct7 << 3 | funct3
+        model["cmd_payload_inputs_0"], model["cmd_payload_inputs_1"] = a & LOW, b & LOW
+        if not model.runs_until("cmd_ready", LIMIT):
+            raise self._wrong(f"does not take a command of cycle {cycle:,}: cmd_ready is 0 for {LIMIT:,} cycles")
+        if not model["rsp_valid"]:  # else the answer is combinational
+            model.step()
+            model["cmd_valid"] = 0
+            if not model.runs_until("rsp_valid", LIMIT):
+                raise self._wrong(f"does not answer a command of cycle {cycle:,}: rsp_valid is 0 for {LIMIT:,} cycles")
+        answer, ready = model["rsp_payload_outputs_0"], self.cycle
+        model.step()
+        model["cmd_valid"] = 0
+        return answer - ((answer & 1 << 31) << 1), ready
+
+    def _wrong(self, reason: str) -> CfuError:
+        return CfuError(self.name, reason, "", *self.command)
+
+
+def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
+    """Return the text of each file by name. Raises InputError if one cannot be read, or two have the same name."""
+    found: dict[str, str] = {}
+    for path in map(Path, paths):
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise InputError(str(path), f"has more than {MAX_BYTES >> 20} MiB")
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"cannot be read: {error}", "give a Verilog file") from None
+        if path.suffix not in (".v", ".sv"):
+            raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
+        if path.name in found:
+            raise InputError(str(path), "has the name of another file", "rename one")
+        found[path.name] = text
+    return found
