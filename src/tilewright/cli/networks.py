@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @options.compilation
 @options.simulation
+@options.cfu
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
+def run(compilation: Compilation, simulation: Simulation, cfu: tuple[Path, ...], verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
@@ -35,7 +36,8 @@ def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
         machine, cache = (program.target, program.config, overrides), not compilation.no_cache
         return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
 
-    return simulation.run(program, compilation.model, verify, recompile)
+    with options.replaced(compilation.target, cfu):
+        return simulation.run(program, compilation.model, verify, recompile)
 
 
 @click.command(name="compile")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce, wraps
@@ -27,6 +27,25 @@ def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
     """Print the answer of a command: one JSON object, or lines of text."""
     for line in [json.dumps(told)] if as_json else lines:
         click.echo(line)
+
+
+@contextmanager
+def replaced(target: str, files: Sequence[Path]) -> Iterator[None]:
+    """Replace the custom function unit of a target by that of Verilog files, if there are any, in a `with` block.
+
+    Raises InputError if the target has no such unit.
+    """
+    if not files:
+        yield
+        return
+    from tilewright import targets
+    from tilewright.targets.base import TakesCfu
+
+    machine = targets.get(target)
+    if not isinstance(machine, TakesCfu):
+        raise InputError("--cfu", f"{target} has no custom function unit", "choose -t cfu")
+    with machine.with_cfu(files):
+        yield
 
 
 @contextmanager
@@ -111,6 +130,13 @@ rounding = click.option(
     "--rounding",
     metavar="MODE",
     help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
+)
+cfu = click.option(
+    "--cfu",
+    multiple=True,
+    type=Path,
+    metavar="FILE.v",
+    help="Replace the CFU by the module Cfu in these Verilog files.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option(

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 @click.option("-t", "--target", metavar="TARGET", help="The target whose processor runs FILE.elf.")
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
-@click.option(
-    "--cfu",
-    multiple=True,
-    type=Path,
-    metavar="FILE.v",
-    help="Replace the CFU by the module Cfu in these Verilog files.",
-)
+@options.cfu
 @options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
@@ -52,7 +46,7 @@ def exec_(
     """
     from tilewright.whatif import on_machine
 
-    for_elf = {"--target": target, "--config": config, "--limit": limit, "--cfu": cfu, "--profile": profile}
+    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
@@ -61,7 +55,8 @@ def exec_(
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         program = load(path)
-        return run.run(on_machine(program, overrides) if overrides else program, path)
+        with options.replaced(program.target, cfu):
+            return run.run(on_machine(program, overrides) if overrides else program, path)
     _refuse(for_program, "is for program files only, not for ELF files")
 
     from tilewright import targets
@@ -75,7 +70,8 @@ def exec_(
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
     chosen = machine.config(config, overrides)
-    done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit, cfu)
+    with options.replaced(target, cfu):
+        done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())

@@ -240,13 +240,19 @@ class Execution:
 class Executes(Protocol):
     """A target with a processor that runs ELF files."""
 
-    def execute(
-        self, path: Path, config: Config, timing: str | None, limit: int | None, cfu: Sequence[Path] = ()
-    ) -> Execution:
-        """Run an ELF file to its end or for `limit` instructions.
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
+        """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
 
-        `cfu` are Verilog files of a custom function unit that replaces the target's own. Raises ProgramError if the
-        ELF file cannot be loaded, ConfigError if the Verilog files cannot be compiled.
+
+@runtime_checkable
+class TakesCfu(Protocol):
+    """A target whose custom function unit can be replaced."""
+
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> AbstractContextManager[None]:
+        """Return a context in which runs use another custom function unit.
+
+        `cfu` are Verilog files, or makes an object in Python for each run. Raises InputError if a file cannot be read,
+        ConfigError if the files cannot be compiled.
         """
 
 

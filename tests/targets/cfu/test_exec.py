@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +26,7 @@ class Stub:
     def config(self, source: str | None, overrides: dict[str, str]) -> Config:
         return Config.read(source, overrides)
 
-    def execute(
-        self, path: Path, config: base.Config, model: str, limit: int | None, cfu: Sequence[Path] = ()
-    ) -> Execution:
+    def execute(self, path: Path, config: base.Config, model: str, limit: int | None) -> Execution:
         assert isinstance(config, Config)
         return execute(path, config, model, limit)
 

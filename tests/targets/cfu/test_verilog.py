@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.targets.cfu.asm import A0, A1, A2, A3, A4, NOP, addi, custom, halt, image, li
 from tests.targets.cfu.elf_files import tiny
 from tilewright.cli import main
-from tilewright.errors import ConfigError, InputError
+from tilewright.errors import ConfigError, InputError, MachineError
+from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
 from tilewright.targets.cfu.gateware.sequences import random_commands
@@ -20,7 +22,8 @@ from tilewright.targets.cfu.runtime.unit import ModelUnit
 from tilewright.targets.cfu.runtime.verilog import VerilogCfu
 
 pytestmark = pytest.mark.gxx
-DOT = Path(__file__).parents[3] / "examples" / "dot.v"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DOT, DIGITS = EXAMPLES / "dot.v", EXAMPLES / "digits" / "digits.tflite"
 PORTS = """module Cfu (input clk, input reset, input cmd_valid, output cmd_ready, input [9:0] cmd_payload_function_id,
     input [31:0] cmd_payload_inputs_0, input [31:0] cmd_payload_inputs_1, output rsp_valid, input rsp_ready,
     output [31:0] rsp_payload_outputs_0);
@@ -132,3 +135,27 @@ def test_the_command_line_takes_verilog(tmp_path: Path, capsys: pytest.CaptureFi
     assert "exit code 7" in capsys.readouterr().out
     assert main(["exec", str(path), "-t", "cfu", "--cfu", str(tmp_path / "none.v")]) == 2
     assert "none.v" in capsys.readouterr().err
+    assert main(["run", str(DIGITS), "-t", "vta", "--cfu", str(DOT)]) == 2
+    assert "vta has no custom function unit" in capsys.readouterr().err
+
+
+@pytest.mark.riscv
+def test_a_network_on_a_cfu_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The written gateware gives the model's outputs and cycles, sample by sample; a mute CFU is named."""
+    codes = np.random.default_rng(2).integers(-128, 128, (2, 1, 8, 8, 1)).astype(np.int8)
+    program = tw.compile(DIGITS, "cfu", "published")
+    expected = program.run(codes)
+    paths = []
+    for name, text in board_files(Config()).items():
+        if name.endswith(".v"):
+            paths.append(tmp_path / name)
+            paths[-1].write_text(text)
+    with TARGET.with_cfu(paths):
+        found = program.run(codes)
+    assert found.matches_reference and found.cycles == expected.cycles
+    monkeypatch.setattr(verilog, "LIMIT", 1000)
+    (tmp_path / "own.sv").write_text(PORTS + MUTE)
+    said = r"does not answer .* the program gives this command at \w+"
+    with pytest.raises(MachineError, match=said), TARGET.with_cfu([tmp_path / "own.sv"]):
+        program.run(codes)
+    assert program.run(codes[:1]).cycles == expected.cycles  # the model is back

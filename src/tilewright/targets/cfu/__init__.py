@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class CfuSystem(given.Machine[Config]):
     timing_models = MODELS.sources
     passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
     time_needs_values = True
+    _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -70,7 +72,7 @@ class CfuSystem(given.Machine[Config]):
                 "cannot be timed without values: a CPU's path depends on its data",
                 "give inputs",
             )
-        return launch.run(program, launch_, values, self.config_of(program), options)
+        return launch.run(program, launch_, values, self.config_of(program), options, self._unit)
 
     def excess(self, config: base.Config) -> str:
         return bill.excess(self.own(config))
@@ -93,18 +95,21 @@ class CfuSystem(given.Machine[Config]):
 
         return changes(self.own(config), timing)
 
-    def execute(
-        self, path: Path, config: base.Config, timing: str | None, limit: int | None, cfu: Sequence[Path] = ()
-    ) -> Execution:
+    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
         from .runtime import execute
 
-        unit = None
-        if cfu:
-            with given.gateware_tools():
-                from .runtime.verilog import VerilogCfu
+        timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
+        return execute.execute(path, self.own(config), timing, limit, unit)
 
-                unit = VerilogCfu(cfu)
-        return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit, unit)
+    @contextmanager
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
+        make = cfu if callable(cfu) else partial(_in_verilog, cfu)
+        make()  # compiled now, and found to be right
+        before, self._unit = self._unit, make
+        try:
+            yield
+        finally:
+            self._unit = before
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""
@@ -132,6 +137,13 @@ class CfuSystem(given.Machine[Config]):
 
         taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
         return explain(program, timing or "", taken)
+
+
+def _in_verilog(files: Sequence[str | Path]) -> Any:
+    with given.gateware_tools():
+        from .runtime.verilog import VerilogCfu
+
+    return VerilogCfu(files)
 
 
 TARGET = CfuSystem()

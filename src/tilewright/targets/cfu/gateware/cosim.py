@@ -79,7 +79,7 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine:
     """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the gateware."""
     image, timing = FirmwareImage.of(launch), SOURCED.source.name
     both = Compared(config, engine)
-    model, gateware = (next(runs(launch.name, image, config, values, 1, timing, cfu)) for cfu in (None, both))
+    model, gateware = (next(runs(launch.name, image, config, values, 1, timing, unit)) for unit in (None, lambda: both))
     wrong = 0
     for name, data in model.reads.items():
         left, right = (np.frombuffer(part, np.uint8) for part in (data, gateware.reads[name]))
@@ -98,4 +98,4 @@ def waveform(
     gateware = Gateware(config, "cxxrtl")
     first, last = cycles or (0, next(runs(launch.name, image, config, values, 1, timing)).cycles)
     gateware.model.wave(path, max(first, 0), last)
-    next(runs(launch.name, image, config, values, 1, timing, gateware))
+    next(runs(launch.name, image, config, values, 1, timing, lambda: gateware))

@@ -44,6 +44,7 @@ MAX_INSTRUCTIONS = 10_000_000_000
 #: Instructions between two chances for an interrupt from the keyboard.
 SLICE = 200_000_000
 MAX_CODE_BYTES = 1 << 24
+CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
 
 
 class Unit(Protocol):
@@ -61,6 +62,13 @@ class CfuError(MachineError):
     def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
         super().__init__(where, reason, remedy)
         self.funct7, self.funct3 = funct7, funct3
+
+    def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
+        """Return the error with the places of its command among `words` (instructions from address `base` on)."""
+        word = words.astype(np.int64)
+        here = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)
+        found = [where(base + 4 * index) for index in np.flatnonzero(here)[:3].tolist()]
+        return MachineError(self.where, self.reason, f"the program gives this command at {', '.join(found)}")
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
 from tilewright.targets.base import Execution
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
@@ -41,7 +40,6 @@ OF_CAUSE = {
     Cause.SYSTEM: DEVICES,
 }
 TOP = 12  # rows of a long table
-CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
 
 
 class Row(NamedTuple):
@@ -229,7 +227,9 @@ def execute(
     try:
         result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     except CfuError as error:
-        raise MachineError(error.where, error.reason, _given(error, image, source)) from None
+        part = next(part for part in image.segments if part.address <= image.entry < part.address + part.size)
+        words = np.frombuffer(part.data[: len(part.data) & -4], "<u4")
+        raise error.located(words, part.address, source.where) from None
     found = [
         {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
@@ -261,16 +261,6 @@ def execute(
     ]
     passed = result.exit_code == 0 and not found
     return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name))
-
-
-def _given(error: CfuError, image: elf.Executable, source: Source) -> str:
-    """Return where the program gives the command of an error to the CFU."""
-    found = []
-    for part in image.segments:
-        words = np.frombuffer(part.data[: len(part.data) & -4], "<u4").astype(np.int64)
-        here = (words & 127 == CUSTOM_0) & (words >> 25 == error.funct7) & (words >> 12 & 7 == error.funct3)
-        found += [part.address + 4 * index for index in np.flatnonzero(here).tolist()]
-    return f"the program gives this command at {', '.join(map(source.where, found[:3]))}" if found else ""
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:

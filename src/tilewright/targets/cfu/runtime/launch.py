@@ -52,13 +52,12 @@ def runs(
     inputs: Mapping[str, Array],
     samples: int,
     timing: str,
-    cfu: core.Cfu | None = None,
+    unit: Callable[[], core.Cfu] | None = None,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
-    `cfu` replaces the model of the CFU.
-
-    Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails.
+    `unit` makes a CFU for each run, in the place of the model. Raises ProgramError if main memory is too small,
+    MachineError if the firmware traps or fails, or if the CFU breaks the rules of its ports.
     """
     if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
         reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
@@ -71,7 +70,11 @@ def runs(
             for place in image.inputs
             if place.name in inputs
         }
-        run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=index == 0, cfu=cfu)
+        cfu, profiled = unit() if unit else None, index == 0
+        try:
+            run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=profiled, cfu=cfu)
+        except core.CfuError as error:
+            raise error.located(image.words, BASE, image.function) from None
         if run.trap is not None:
             raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
         if run.exit_code:
@@ -81,14 +84,19 @@ def runs(
 
 
 def run(
-    program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
+    program: Program,
+    launch: Launch,
+    values: Mapping[str, Array],
+    config: Config,
+    options: RunOptions,
+    unit: Callable[[], core.Cfu] | None = None,
 ) -> LaunchResult:
-    """Run a launch on all samples. The cycles are those of the first sample."""
+    """Run a launch on all samples. The cycles are those of the first sample. `unit`: as in `runs`."""
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
-    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS))):
+    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit):
         first = first or one
         for name, data in one.reads.items():
             left[name].append(data)
