@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.simulation
 @options.cfu
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(compilation: Compilation, simulation: Simulation, cfu: tuple[Path, ...], verify: bool) -> int:
+def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).

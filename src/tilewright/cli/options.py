@@ -30,8 +30,8 @@ def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
 
 
 @contextmanager
-def replaced(target: str, files: Sequence[Path]) -> Iterator[None]:
-    """Replace the custom function unit of a target by that of Verilog files, if there are any, in a `with` block.
+def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
+    """Replace the custom function unit of a target by that in some files, if there are any, in a `with` block.
 
     Raises InputError if the target has no such unit.
     """
@@ -134,9 +134,8 @@ rounding = click.option(
 cfu = click.option(
     "--cfu",
     multiple=True,
-    type=Path,
-    metavar="FILE.v",
-    help="Replace the CFU by the module Cfu in these Verilog files.",
+    metavar="FILE.v|FILE.py:NAME",
+    help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option(

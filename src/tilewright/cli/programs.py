@@ -33,7 +33,7 @@ def exec_(
     config: str | None,
     overrides: dict[str, str],
     limit: int | None,
-    cfu: tuple[Path, ...],
+    cfu: tuple[str, ...],
     profile: Path | None,
     simulation: Simulation,
 ) -> int:

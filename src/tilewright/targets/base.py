@@ -251,8 +251,8 @@ class TakesCfu(Protocol):
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> AbstractContextManager[None]:
         """Return a context in which runs use another custom function unit.
 
-        `cfu` are Verilog files, or makes an object in Python for each run. Raises InputError if a file cannot be read,
-        ConfigError if the files cannot be compiled.
+        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. Raises InputError if a
+        file cannot be read, ConfigError if it cannot be compiled.
         """
 
 

@@ -103,7 +103,9 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
-        make = cfu if callable(cfu) else partial(_in_verilog, cfu)
+        from .runtime.own import maker
+
+        make = maker(cfu)
         make()  # compiled now, and found to be right
         before, self._unit = self._unit, make
         try:
@@ -137,13 +139,6 @@ class CfuSystem(given.Machine[Config]):
 
         taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
         return explain(program, timing or "", taken)
-
-
-def _in_verilog(files: Sequence[str | Path]) -> Any:
-    with given.gateware_tools():
-        from .runtime.verilog import VerilogCfu
-
-    return VerilogCfu(files)
 
 
 TARGET = CfuSystem()

@@ -1,4 +1,4 @@
-"""A CFU that the user has as Verilog, with CFU-Playground's ports: compiled by Verilator, in lock step with the CPU.
+"""A CFU of the user's, in Verilog or Amaranth, with CFU-Playground's ports: compiled, in lock step with the CPU.
 
 The rules of the ports are https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle
 in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tilewright.errors import InputError
-from tilewright.hdl.build import Wire
+from tilewright.errors import ConfigError, InputError
+from tilewright.hdl.build import Wire, wires
 from tilewright.hdl.model import Compiled
 
 from .core import CfuError
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
 PORTS = [
-    *(Wire(CLOCK, 1), Wire(RESET, 1)),
     *(Wire("cmd_valid", 1), Wire("cmd_ready", 1), Wire("cmd_payload_function_id", 10)),
     *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
     *(Wire("rsp_valid", 1), Wire("rsp_ready", 1), Wire("rsp_payload_outputs_0", 32)),
@@ -31,19 +31,34 @@ MAX_BYTES = 1 << 24
 LOW = (1 << 32) - 1
 
 
-class VerilogCfu:
-    """The module `Cfu` in some Verilog or SystemVerilog files, after reset. Every cycle of the CPU is clocked.
+class RtlCfu:
+    """A compiled module after reset. Every cycle of the CPU is clocked. Messages call it `name`."""
 
-    Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
-    """
-
-    def __init__(self, paths: Sequence[str | Path]) -> None:
-        self.name = ", ".join(Path(path).name for path in paths)
-        self.model = Compiled.of_verilog(_texts(paths), TOP, PORTS).model()
-        self.model[RESET] = 1
+    def __init__(self, name: str, compiled: Compiled, reset: str) -> None:
+        self.name, self.model = name, compiled.model()
+        self.model[reset] = 1
         self.model.step(RESET_CYCLES)
-        self.model[RESET], self.model["rsp_ready"] = 0, 1
+        self.model[reset], self.model["rsp_ready"] = 0, 1
         self.command = 0, 0
+
+    @classmethod
+    def of_verilog(cls, paths: Sequence[str | Path]) -> RtlCfu:
+        """Return the module `Cfu` in some Verilog or SystemVerilog files.
+
+        Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
+        """
+        ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
+        return cls(", ".join(Path(path).name for path in paths), Compiled.of_verilog(_texts(paths), TOP, ports), RESET)
+
+    @classmethod
+    def of_amaranth(cls, component: Any) -> RtlCfu:
+        """Return an Amaranth component. Raises ConfigError if a port is missing or has another width."""
+        name, there = type(component).__name__, {wire.name: wire.bits for wire in wires(component)}
+        for wire in PORTS:
+            if there.get(wire.name) != wire.bits:
+                problem = "has no port" if wire.name not in there else f"has {there[wire.name]} bits in the port"
+                raise ConfigError(f"component {name}", f"{problem} {wire.name}", f"{wire.name} has {wire.bits} bits")
+        return cls(name, Compiled(component), "rst")
 
     @property
     def cycle(self) -> int:

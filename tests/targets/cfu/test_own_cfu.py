@@ -1,4 +1,4 @@
-"""A CFU in Verilog in the place of the model: `exec --cfu`. Each module has one rule of the ports to show."""
+"""A CFU of the user's in the place of the model: `exec --cfu`. Each module has one rule of the ports to show."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
 from tilewright.targets.cfu.gateware.sequences import random_commands
-from tilewright.targets.cfu.runtime import verilog
+from tilewright.targets.cfu.runtime import rtl
 from tilewright.targets.cfu.runtime.core import CfuError, run
+from tilewright.targets.cfu.runtime.own import maker
+from tilewright.targets.cfu.runtime.rtl import RtlCfu
 from tilewright.targets.cfu.runtime.unit import ModelUnit
-from tilewright.targets.cfu.runtime.verilog import VerilogCfu
 
 pytestmark = pytest.mark.gxx
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -44,10 +45,10 @@ CHATTY = "assign cmd_ready = 1; assign rsp_valid = 1; assign rsp_payload_outputs
 WORDS = [*li(A0, 20), *li(A1, -7), custom(3, A2, A0, A1, 5), addi(A3, A2, 0), custom(4, A4, A3, A0), NOP, *halt(A4)]
 
 
-def cfu(folder: Path, body: str) -> VerilogCfu:
+def cfu(folder: Path, body: str) -> RtlCfu:
     path = folder / "own.sv"
     path.write_text(PORTS + body)
-    return VerilogCfu([path])
+    return RtlCfu.of_verilog([path])
 
 
 @pytest.mark.parametrize(("body", "late", "answers"), [(COMBINATIONAL, 0, (13, 33)), (SLOW, 8, (1, 2))])
@@ -64,7 +65,7 @@ def test_cycles_are_those_of_the_ports(body: str, late: int, answers: tuple[int,
 
 
 def test_the_example_adds_products() -> None:
-    unit, rng, total, cycle = VerilogCfu([DOT]), np.random.default_rng(1), 0, 5
+    unit, rng, total, cycle = RtlCfu.of_verilog([DOT]), np.random.default_rng(1), 0, 5
     for _ in range(50):
         a, b = rng.integers(-128, 128, (2, 4)).astype(np.int8)
         total += int(a.astype(int) @ b.astype(int))
@@ -82,7 +83,7 @@ def test_the_written_gateware_gives_the_models_answers_and_cycles(tmp_path: Path
         if name.endswith(".v"):
             paths.append(tmp_path / name)
             paths[-1].write_text(text)
-    unit, model, cycle = VerilogCfu(paths), ModelUnit(config), 0
+    unit, model, cycle = RtlCfu.of_verilog(paths), ModelUnit(config), 0
     for command in random_commands(config, np.random.default_rng(3), 200):
         expected = model.execute(*command[:4], cycle + command.wait)
         assert unit.execute(*command[:4], cycle + command.wait) == expected
@@ -95,7 +96,7 @@ def test_the_written_gateware_gives_the_models_answers_and_cycles(tmp_path: Path
 def test_a_cfu_that_breaks_the_rules_is_named(
     body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verilog, "LIMIT", 1000)
+    monkeypatch.setattr(rtl, "LIMIT", 1000)
     unit = cfu(tmp_path, body)
     with pytest.raises(CfuError, match=said) as raised:
         unit.execute(2, 3, 0, 0, 100)
@@ -115,17 +116,67 @@ def test_verilog_that_is_no_cfu_is_refused(text: str, said: str, tmp_path: Path)
     path = tmp_path / "own.v"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        VerilogCfu([path])
+        RtlCfu.of_verilog([path])
+
+
+#: A CFU that adds, in Amaranth and in Python.
+IN_PYTHON = """
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+class Hard(wiring.Component):
+    cmd_valid: In(1)
+    cmd_ready: Out(1)
+    cmd_payload_function_id: In(10)
+    cmd_payload_inputs_0: In(32)
+    cmd_payload_inputs_1: In(32)
+    rsp_valid: Out(1)
+    rsp_ready: In(1)
+    rsp_payload_outputs_0: Out(32)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.cmd_ready.eq(~self.rsp_valid)
+        m.d.sync += self.rsp_valid.eq(self.cmd_valid & self.cmd_ready)
+        m.d.sync += self.rsp_payload_outputs_0.eq(self.cmd_payload_inputs_0 + self.cmd_payload_inputs_1)
+        return m
+
+class Thin(wiring.Component):
+    cmd_valid: In(1)
+    cmd_ready: Out(2)
+
+    def elaborate(self, platform):
+        return Module()
+
+class Soft:
+    def execute(self, funct7, funct3, a, b, cycle):
+        return a + b, cycle + 1
+"""
+
+
+def test_a_cfu_in_amaranth_or_python(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(IN_PYTHON)
+    hard, soft = (run(image(WORDS), Config(), cfu=maker([f"{path}:{name}"])()) for name in ("Hard", "Soft"))
+    assert hard.exit_code == soft.exit_code == 33 and hard.cycles == soft.cycles
+    with pytest.raises(ConfigError, match="component Thin: has 2 bits in the port cmd_ready"):
+        maker([f"{path}:Thin"])()
+    for name, said in ((f"{path}:None", "no CFU named None"), (f"{tmp_path}/no.py:Soft", "not a file")):
+        with pytest.raises(InputError, match=said):
+            maker([name])
+    with pytest.raises(InputError, match="one CFU too many"):
+        maker([f"{path}:Hard", f"{path}:Soft"])
 
 
 def test_files_that_are_not_verilog_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own.vhd").write_text("")
     with pytest.raises(InputError, match="not a Verilog file"):
-        VerilogCfu([tmp_path / "own.vhd"])
+        RtlCfu.of_verilog([tmp_path / "own.vhd"])
     with pytest.raises(InputError, match="cannot be read"):
-        VerilogCfu([tmp_path / "none.v"])
+        RtlCfu.of_verilog([tmp_path / "none.v"])
     with pytest.raises(InputError, match="the name of another file"):
-        VerilogCfu([DOT, DOT])
+        RtlCfu.of_verilog([DOT, DOT])
 
 
 def test_the_command_line_takes_verilog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +204,7 @@ def test_a_network_on_a_cfu_of_the_users(tmp_path: Path, monkeypatch: pytest.Mon
     with TARGET.with_cfu(paths):
         found = program.run(codes)
     assert found.matches_reference and found.cycles == expected.cycles
-    monkeypatch.setattr(verilog, "LIMIT", 1000)
+    monkeypatch.setattr(rtl, "LIMIT", 1000)
     (tmp_path / "own.sv").write_text(PORTS + MUTE)
     said = r"does not answer .* the program gives this command at \w+"
     with pytest.raises(MachineError, match=said), TARGET.with_cfu([tmp_path / "own.sv"]):

@@ -1,0 +1,59 @@
+"""Find the CFU that the user names: Verilog files, a class in a Python file, or something that makes an object."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import InputError
+from tilewright.targets import given
+
+from .core import Cfu
+
+
+def maker(cfu: Sequence[str | Path] | Callable[[], Cfu]) -> Callable[[], Cfu]:
+    """Return what makes the CFU of a run: `cfu` itself, if it can be called.
+
+    Otherwise it has Verilog files, or FILE.py:NAME, which names a class: an Amaranth component or one with the method
+    `execute`. Raises InputError if there is no such class.
+    """
+    if callable(cfu):
+        return cfu
+    file, _, name = str(cfu[0]).partition(".py:")
+    if not name:
+        return partial(_from_verilog, cfu)
+    if len(cfu) > 1:
+        raise InputError(str(cfu[1]), "is one CFU too many", f"give only {cfu[0]}")
+    kind = _class(Path(f"{file}.py"), name)
+    return kind if hasattr(kind, "execute") else partial(_from_amaranth, kind)
+
+
+def _from_verilog(paths: Sequence[str | Path]) -> Cfu:
+    with given.gateware_tools():
+        from .rtl import RtlCfu
+
+    return RtlCfu.of_verilog(paths)
+
+
+def _from_amaranth(component: Callable[[], Any]) -> Cfu:
+    with given.gateware_tools():
+        from .rtl import RtlCfu
+
+    return RtlCfu.of_amaranth(component())
+
+
+def _class(path: Path, name: str) -> Callable[[], Any]:
+    """Return a class of the user's Python file, which is run."""
+    if not path.is_file():
+        raise InputError(str(path), "is not a file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not (hasattr(found, "execute") or hasattr(found, "elaborate")):
+        raise InputError(str(path), f"has no CFU named {name}", "name a class with `execute`, or an Amaranth component")
+    return found
