@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -123,8 +124,10 @@ def kill_at_random(
     Raises AssertionError if a study fails, or does not end.
     """
     total = Kills()
-    while total.kills < kills:
-        own = folder / f"study{total.kills}"
+    for number in count():
+        if total.kills >= kills:
+            break
+        own = folder / f"study{number}"
         own.mkdir(parents=True)
         with Servers(own) as servers:
             made = _until_the_end(own / "study", servers, kills - total.kills, rng)

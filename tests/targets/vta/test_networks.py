@@ -121,6 +121,11 @@ def test_random_network(name: str) -> None:
         check_network(name, seed)
 
 
+def test_a_row_of_the_kernel_may_only_meet_padding() -> None:
+    """Its weights are loaded as a piece that nothing uses."""
+    check_network("four banks", 125, random=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CONFIGS, "any 4", "any 5", "any 6", "any 7"])
 def test_many_random_networks(name: str) -> None:

@@ -203,10 +203,13 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 def _joined(net: Network, add: NodeProto) -> NodeProto | None:
     """Return the Conv or Gemm whose sums an addition can join: it alone reads its result, and all shapes are equal.
 
-    If both operands are such, return that with the larger weights. Return None if there is none.
+    If both operands are such, return that with the larger weights. Return None if there is none, or if an operand is
+    added to itself.
     """
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
+        return None
+    if add.input[0] == add.input[1]:
         return None
     found = [
         node

@@ -257,7 +257,10 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
 
 
 def _user(walk: Walk, load: Load) -> int:
-    """Return the index in `Walk.work` of the first item that uses the data of a load."""
+    """Return the index in `Walk.work` of the first item that uses the data of a load.
+
+    If none does, as for a row of the kernel that only meets padding, return that of the item which the load precedes.
+    """
     item = load.item
     assert isinstance(item, LoadInputs | LoadResidual | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
@@ -266,7 +269,7 @@ def _user(walk: Walk, load: Load) -> int:
             held = {LoadInputs: work.inp, LoadResidual: work.inp, LoadWeights: work.wgt, LoadParameters: work.par}
             if held[type(item)] == item.slot:
                 return index
-    raise AssertionError(f"nothing uses {load}")
+    return min(load.need, len(walk.work) - 1)
 
 
 def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
