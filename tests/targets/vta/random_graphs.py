@@ -102,11 +102,11 @@ def output(rng: np.random.Generator) -> Tensor:
 
 
 def check_queues(trace: Trace) -> None:
-    """No token queue ever holds more than its depth."""
+    """No token queue ever holds more than its depth. A pop may make room for a push in the same cycle."""
     for index, queue in enumerate(trace.table.queues):
         pushed = np.sort(trace.end[trace.table.pushes >> index & 1 == 1])
         popped = np.sort(trace.start[trace.table.pops >> index & 1 == 1])
-        held = np.arange(1, pushed.size + 1) - np.searchsorted(popped, pushed, side="left")
+        held = np.arange(1, pushed.size + 1) - np.searchsorted(popped, pushed, side="right")
         assert held.max(initial=0) <= queue.depth
 
 
