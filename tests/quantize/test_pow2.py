@@ -101,6 +101,14 @@ def scaled(seed: int, gain: float, names: tuple[str, ...]) -> ModelProto:
     return source
 
 
+def test_a_tensor_added_to_itself_stays_an_addition(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="conv"), helper.make_node("Add", ["c", "c"], ["y"])]
+    weight = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float32)
+    made = make(tmp_path, model(nodes, {"w": weight}, [1, 3, 8, 8], {"y": [1, 4, 8, 8]}), samples())
+    assert [step.role for step in made.plan.steps] == ["product", "sum"]
+    assert set(pairs(made.model)) == {"x", "c", "y"}
+
+
 def test_a_bias_is_within_half_a_step_of_its_sum(tmp_path: Path) -> None:
     source, made = residual(), make(tmp_path, residual(), samples()).model
     exact = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
