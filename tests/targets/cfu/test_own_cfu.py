@@ -19,7 +19,7 @@ from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.runtime import rtl
 from tilewright.targets.cfu.runtime.core import CfuError, run
 from tilewright.targets.cfu.runtime.own import maker
-from tilewright.targets.cfu.runtime.rtl import RtlCfu
+from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 
 pytestmark = pytest.mark.gxx
@@ -48,7 +48,7 @@ WORDS = [*li(A0, 20), *li(A1, -7), custom(3, A2, A0, A1, 5), addi(A3, A2, 0), cu
 def cfu(folder: Path, body: str) -> RtlCfu:
     path = folder / "own.sv"
     path.write_text(PORTS + body)
-    return RtlCfu.of_verilog([path])
+    return of_verilog([path])()
 
 
 @pytest.mark.parametrize(("body", "late", "answers"), [(COMBINATIONAL, 0, (13, 33)), (SLOW, 8, (1, 2))])
@@ -65,7 +65,7 @@ def test_cycles_are_those_of_the_ports(body: str, late: int, answers: tuple[int,
 
 
 def test_the_example_adds_products() -> None:
-    unit, rng, total, cycle = RtlCfu.of_verilog([DOT]), np.random.default_rng(1), 0, 5
+    unit, rng, total, cycle = of_verilog([DOT])(), np.random.default_rng(1), 0, 5
     for _ in range(50):
         a, b = rng.integers(-128, 128, (2, 4)).astype(np.int8)
         total += int(a.astype(int) @ b.astype(int))
@@ -83,7 +83,7 @@ def test_the_written_gateware_gives_the_models_answers_and_cycles(tmp_path: Path
         if name.endswith(".v"):
             paths.append(tmp_path / name)
             paths[-1].write_text(text)
-    unit, model, cycle = RtlCfu.of_verilog(paths), ModelUnit(config), 0
+    unit, model, cycle = of_verilog(paths)(), ModelUnit(config), 0
     for command in random_commands(config, np.random.default_rng(3), 200):
         expected = model.execute(*command[:4], cycle + command.wait)
         assert unit.execute(*command[:4], cycle + command.wait) == expected
@@ -116,7 +116,7 @@ def test_verilog_that_is_no_cfu_is_refused(text: str, said: str, tmp_path: Path)
     path = tmp_path / "own.v"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        RtlCfu.of_verilog([path])
+        of_verilog([path])()
 
 
 #: A CFU that adds, in Amaranth and in Python.
@@ -172,11 +172,11 @@ def test_a_cfu_in_amaranth_or_python(tmp_path: Path) -> None:
 def test_files_that_are_not_verilog_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own.vhd").write_text("")
     with pytest.raises(InputError, match="not a Verilog file"):
-        RtlCfu.of_verilog([tmp_path / "own.vhd"])
+        of_verilog([tmp_path / "own.vhd"])()
     with pytest.raises(InputError, match="cannot be read"):
-        RtlCfu.of_verilog([tmp_path / "none.v"])
+        of_verilog([tmp_path / "none.v"])()
     with pytest.raises(InputError, match="the name of another file"):
-        RtlCfu.of_verilog([DOT, DOT])
+        of_verilog([DOT, DOT])()
 
 
 def test_the_command_line_takes_verilog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

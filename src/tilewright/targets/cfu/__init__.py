@@ -105,9 +105,7 @@ class CfuSystem(given.Machine[Config]):
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
         from .runtime.own import maker
 
-        make = maker(cfu)
-        make()  # compiled now, and found to be right
-        before, self._unit = self._unit, make
+        before, self._unit = self._unit, maker(cfu)
         try:
             yield
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +14,25 @@ from .core import Cfu
 
 
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu]) -> Callable[[], Cfu]:
-    """Return what makes the CFU of a run: `cfu` itself, if it can be called.
+    """Return what makes the CFU of a run: `cfu` itself, if it can be called. RTL is compiled once, here.
 
     Otherwise it has Verilog files, or FILE.py:NAME, which names a class: an Amaranth component or one with the method
-    `execute`. Raises InputError if there is no such class.
+    `execute`. Raises InputError if there is no such class, ConfigError if RTL cannot be compiled.
     """
     if callable(cfu):
         return cfu
     file, _, name = str(cfu[0]).partition(".py:")
-    if not name:
-        return partial(_from_verilog, cfu)
-    if len(cfu) > 1:
-        raise InputError(str(cfu[1]), "is one CFU too many", f"give only {cfu[0]}")
-    kind = _class(Path(f"{file}.py"), name)
-    return kind if hasattr(kind, "execute") else partial(_from_amaranth, kind)
-
-
-def _from_verilog(paths: Sequence[str | Path]) -> Cfu:
+    kind = None
+    if name:
+        if len(cfu) > 1:
+            raise InputError(str(cfu[1]), "is one CFU too many", f"give only {cfu[0]}")
+        kind = _class(Path(f"{file}.py"), name)
+        if hasattr(kind, "execute"):
+            return kind
     with given.gateware_tools():
-        from .rtl import RtlCfu
+        from .rtl import of_amaranth, of_verilog
 
-    return RtlCfu.of_verilog(paths)
-
-
-def _from_amaranth(component: Callable[[], Any]) -> Cfu:
-    with given.gateware_tools():
-        from .rtl import RtlCfu
-
-    return RtlCfu.of_amaranth(component())
+    return of_amaranth(kind()) if kind else of_verilog(cfu)
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:

@@ -6,12 +6,13 @@ in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import ConfigError, InputError
-from tilewright.hdl.build import Wire, wires
+from tilewright.errors import InputError
+from tilewright.hdl.build import Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
 
 from .core import CfuError
@@ -40,25 +41,6 @@ class RtlCfu:
         self.model.step(RESET_CYCLES)
         self.model[reset], self.model["rsp_ready"] = 0, 1
         self.command = 0, 0
-
-    @classmethod
-    def of_verilog(cls, paths: Sequence[str | Path]) -> RtlCfu:
-        """Return the module `Cfu` in some Verilog or SystemVerilog files.
-
-        Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
-        """
-        ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
-        return cls(", ".join(Path(path).name for path in paths), Compiled.of_verilog(_texts(paths), TOP, ports), RESET)
-
-    @classmethod
-    def of_amaranth(cls, component: Any) -> RtlCfu:
-        """Return an Amaranth component. Raises ConfigError if a port is missing or has another width."""
-        name, there = type(component).__name__, {wire.name: wire.bits for wire in wires(component)}
-        for wire in PORTS:
-            if there.get(wire.name) != wire.bits:
-                problem = "has no port" if wire.name not in there else f"has {there[wire.name]} bits in the port"
-                raise ConfigError(f"component {name}", f"{problem} {wire.name}", f"{wire.name} has {wire.bits} bits")
-        return cls(name, Compiled(component), "rst")
 
     @property
     def cycle(self) -> int:
@@ -89,6 +71,26 @@ class RtlCfu:
 
     def _wrong(self, reason: str) -> CfuError:
         return CfuError(self.name, reason, "", *self.command)
+
+
+def of_verilog(paths: Sequence[str | Path]) -> Callable[[], RtlCfu]:
+    """Compile the module `Cfu` in some Verilog or SystemVerilog files; return what makes one after reset.
+
+    Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
+    """
+    ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
+    compiled = Compiled.of_verilog(_texts(paths), TOP, ports)
+    return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET)
+
+
+def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
+    """Compile an Amaranth component; return what makes one after reset.
+
+    Raises ConfigError if a port is missing or has another width.
+    """
+    name = type(component).__name__
+    require_ports(f"component {name}", {wire.name: wire.bits for wire in wires(component)}, PORTS)
+    return partial(RtlCfu, name, Compiled(component), "rst")
 
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
