@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -83,9 +84,9 @@ def _gcc() -> Compiler | None:
 def _zig() -> Compiler | None:
     if find_spec("ziglang") is None:
         return None
-    command = (sys.executable, "-m", "ziglang")
+    command = (sys.executable, "-m", "ziglang", "cc")
     flags = ("-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m", "-fno-sanitize=all")
-    return Compiler("zig", (*command, "cc"), f"zig {_output((*command, 'version'))}", flags)
+    return Compiler("zig", command, f"zig {version('ziglang')}", flags)
 
 
 def _output(command: Sequence[str]) -> str:

@@ -104,6 +104,7 @@ def _kernel(name: str) -> str:
     text = (SOURCES / "kernels" / source).read_text()
     assert old in text
     text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only `tuned` has the rest
+    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only a benchmark has it
     about, _, rest = text.partition("#pragma once\n")
     rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).replace(old, new, 1).strip("\n")
     return f'{about}#include "kernels.h"\n\n{rest}\n' + (POOLS if name == "pool" else "")

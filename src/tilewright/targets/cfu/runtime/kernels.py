@@ -105,7 +105,7 @@ class KernelCheck:
 
     def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
         """Yield the findings of all samples, layer by layer. `values` are the inputs of the launch, (S, *shape)."""
-        known = dict(values)
+        known = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
         outside = {found.steps: found for watch in reversed(self.watches) for found in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)
@@ -148,7 +148,7 @@ class KernelCheck:
         record = image.records[index]
         size = activation_bytes(record)["output"]
         away = address - image.arena - record["output"]
-        near = f"{away - size:,} bytes after its end" if away >= size else f"{-away:,} bytes before its first"
+        near = f"{away - size:,} bytes after its end" if away >= size else f"{-away:,} bytes before it"
         for field in ("input", "input2"):
             inner = address - image.arena - record[field]
             if 0 <= inner < activation_bytes(record).get(field, 0):

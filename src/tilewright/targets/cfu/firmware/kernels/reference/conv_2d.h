@@ -28,12 +28,13 @@ static void conv_by_shapes(
           const int group = channel / filters_per_group;
           int32_t acc = 0;
           for (int filter_y = 0; filter_y < filter_h; filter_y++) {
-            const int y = y_origin + dilation_h * filter_y;
+            int y = y_origin + dilation_h * filter_y;
             for (int filter_x = 0; filter_x < filter_w; filter_x++) {
               const int x = x_origin + dilation_w * filter_x;
               const int inside = x >= 0 && x < input_w && y >= 0 && y < input_h;
               if (!inside) continue;
               for (int c = 0; c < filter_depth; c++) {
+                COMPUTE_AGAIN(y);
                 int32_t value = input[offset(input_shape, batch, y, x, c + group * filter_depth)];
                 int32_t weight = filter[offset(filter_shape, channel, filter_y, filter_x, c)];
                 acc += weight * (value + input_offset);
