@@ -30,8 +30,8 @@ SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().paren
 MODEL = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"
 SAMPLES = SHARED / "mlperf_tiny" / "ic" / "samples.npz"
 CLOCK_MHZ = 75
-#: What clang is given to make code like GCC's, by step: the baseline computes addresses in its innermost loop; the steps
-#: with implicit im2col keep the order of the source, in which loads are directly before their use.
+#: What clang is given to make code like GCC's, by step: the baseline computes addresses in its innermost loop, and the
+#: steps with implicit im2col keep the order of the source, in which loads are directly before their use.
 IN_ORDER = ("-mllvm", "-enable-misched=false")
 AS_GCC = {"baseline": ("-DAS_GCC",), **dict.fromkeys(("implicit", "post", "published"), IN_ORDER)}
 #: What the document weighs before it chooses `published`, one choice at a time: what to change in it.

@@ -102,10 +102,10 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
 @options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
 @click.option(
     "--scheme",
-    type=click.Choice(["affine", "pow2"]),
+    type=click.Choice(["affine", "tflm", "pow2"]),
     default="affine",
     show_default=True,
-    help="affine: any scales and zero points; pow2: powers of two, shifts only.",
+    help="affine: any scales and zero points; tflm: the integers of TFLite Micro; pow2: powers of two, shifts only.",
 )
 @click.option(
     "--activations", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True, help="affine only."
@@ -115,7 +115,7 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
     type=click.Choice(["minmax", "entropy", "percentile"]),
     default="minmax",
     show_default=True,
-    help="How ranges of activations are found; affine only.",
+    help="How ranges of activations are found; not for pow2.",
 )
 @click.option(
     "--residuals",

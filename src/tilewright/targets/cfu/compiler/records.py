@@ -32,6 +32,7 @@ SIZES = [
 #: Those that limit the size of a convolution only: a mean is one window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
+_REMEDY = " (run it with --rounding tflm, or make it with tilewright quantize --scheme tflm)"
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
 
@@ -69,7 +70,7 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
         return NO_RESIDUAL
     if rule != "double":
         of = f"rounding={rounding.name}" if op.shift is None else "this network"
-        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers"
+        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers{_REMEDY}"
     if w.data is None or w.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
         return f"the weights '{w.name}' must be constant int8 with zero point 0"
     if bias is not None and bias.data is None:
