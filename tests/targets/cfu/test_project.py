@@ -16,7 +16,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tests.targets.cfu.elf_files import tiny
-from tests.targets.cfu.test_firmware import network
+from tests.targets.cfu.networks import network
 from tilewright import contract, errors
 from tilewright.cli import main
 from tilewright.errors import InputError, MachineError
