@@ -23,6 +23,7 @@ from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.bill import bill
 from tilewright.targets.cfu.compiler.compile import compile_graph
 from tilewright.targets.cfu.compiler.firmware import find as compiler
+from tilewright.targets.cfu.compiler.project import Project
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import BEYOND
 
@@ -53,16 +54,18 @@ def run(
     codes: Any,
     timing: str,
     flags: tuple[str, ...] = (),
+    own: Path | None = None,
 ) -> tuple[int, int, Any]:
     """Of a machine and its firmware: cycles, those lost to misses of the data cache, and the output.
 
-    `flags` are for clang, and are not used with another compiler.
+    `flags` are for clang, and are not used with another compiler. `own` is firmware of the user's.
     """
     config, how = TARGET.config(preset, overrides), compiler()
     if how.name == "zig":
         how = replace(how, flags=(*how.flags, *flags))
-    graph = tw.load(model)
-    program = compile_graph(graph, TARGET.own(config), graph.rounding, VARIANTS[TARGET.own(config).firmware], how)
+    graph, variant = tw.load(model), VARIANTS[TARGET.own(config).firmware]
+    project = Project.at(own) if own else None
+    program = compile_graph(graph, TARGET.own(config), graph.rounding, variant, how, project)
     result = program.run(codes, timing=timing)
     (output,) = result.outputs.values()
     return result.cycles, sum((layer.stalls or {}).get("load_miss", 0) for layer in result.layers), output
@@ -86,19 +89,24 @@ def measure(
     only: tuple[str, ...] = (),
     asides: bool = False,
     plain: bool = False,
+    own: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One row a step. `speedup` is over the step before; of an aside over `beside`."""
     codes, golden = first_sample(samples)
     kind = "aside" if asides else "step"
     names: dict[str, str | None] = {name: None for name, variant in VARIANTS.items() if variant.kind == kind}
     names |= {name: name for name in (() if asides else (*BEYOND, "tuned"))}
+    if own:
+        names = {"published": None, str(own): None}
     before: tuple[float | None, float | None] = None, None
     for name, preset in names.items():
         if only and name not in only:
             continue
-        flags = () if plain or preset else AS_GCC.get(name, ())
-        cycles, misses, output = run(preset, {} if preset else of_variant(name), model, codes, timing, flags)
-        variant = VARIANTS["coupled" if preset else name]
+        flags = () if plain or own or preset else AS_GCC.get(name, ())
+        mine = own if own and name == str(own) else None
+        machine = {} if preset or mine else of_variant(name)
+        cycles, misses, output = run(preset, machine, model, codes, timing, flags, mine)
+        variant = VARIANTS["coupled" if preset or mine else name]
         ours, theirs = cycles / CLOCK_MHZ, variant.measured
         if variant.beside:
             before = run(None, of_variant(variant.beside), model, codes, timing)[0] / CLOCK_MHZ, None
@@ -148,6 +156,7 @@ def alternatives(model: Path, samples: Path, timing: str, only: tuple[str, ...] 
 @click.option(
     "--alternatives", "others", is_flag=True, help="Alternatives to the published array and its instructions."
 )
+@click.option("--firmware", "own", type=click.Path(exists=True, path_type=Path), help="Only your own, and published.")
 @click.option("--plain", is_flag=True, help="With clang: the firmware's own flags and kernels in every step.")
 @click.option("--step", "steps", multiple=True, help="Only this step; may be repeated.  [all]")
 @click.option("--model", type=click.Path(exists=True, path_type=Path), default=MODEL, help="ResNet-8, .tflite.")
@@ -159,6 +168,7 @@ def main(
     timing: str,
     asides: bool,
     others: bool,
+    own: Path | None,
     plain: bool,
     steps: tuple[str, ...],
     model: Path,
@@ -167,7 +177,9 @@ def main(
     if asides and others:
         raise click.UsageError("--asides and --alternatives are two tables: choose one")
     rows = (
-        alternatives(model, samples, timing, steps) if others else measure(model, samples, timing, steps, asides, plain)
+        alternatives(model, samples, timing, steps)
+        if others
+        else measure(model, samples, timing, steps, asides, plain, own)
     )
     if as_json:
         click.echo(json.dumps(list(rows), indent=1))
