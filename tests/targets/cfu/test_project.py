@@ -196,6 +196,24 @@ def test_compile_errors_are_one_line(
 
 
 @riscv
+def test_flags_are_read_and_refused(project: Path) -> None:
+    flags = project / "flags.txt"
+    flags.write_text(flags.read_text() + "# for this test:\n-include no.h\n")
+    with pytest.raises(InputError, match=r"no\.h"):
+        run(project)
+    flags.write_text("-O3 '")
+    with pytest.raises(InputError, match=r"flags.txt: cannot be read: No closing quotation"):
+        run(project)
+
+
+@riscv
+def test_a_compiler_that_does_not_end_is_stopped(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projects, "PATIENCE", 0.001)
+    with pytest.raises(InputError, match=r"is not compiled in 0.001 s"):
+        run(project)
+
+
+@riscv
 def test_a_saved_program_checks_its_kernels(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed(project, "add", "o->output[i] = ", "o->output[i] = i == 83 ? 5 : ")
     saved = str(tmp_path / "own.twp")

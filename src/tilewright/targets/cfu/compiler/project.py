@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,26 +166,40 @@ class Project:
     def _built(self, config: Config, compiler: Compiler) -> bytes:
         """Compile a project for a machine. The paths in messages are relative to the project."""
         folder = self.path
-        flags = regular(folder / "flags.txt").read_text() if (folder / "flags.txt").exists() else ""
+        flags = folder / "flags.txt"
+        try:
+            asked = shlex.split(regular(flags).read_text(), comments=True) if flags.exists() else []
+        except ValueError as error:
+            raise InputError(str(flags), f"cannot be read: {error}") from None
         sources = [path.relative_to(folder).as_posix() for part in ("src", "lib") for path in _sources(folder / part)]
         with tempfile.TemporaryDirectory() as made:
             for name, text in machine_files(config).items():
                 (Path(made) / name).write_text(text)
             output = Path(made) / "firmware.elf"
             places = (f"-I{made}", "-Ilib", "-Isrc", f"-ffile-prefix-map={made}=machine", "-T", f"{made}/link.ld")
-            try:
-                asked = shlex.split(flags, comments=True)
-                command = (*compiler.command, *asked, *places, *sources, *compiler.flags, "-o", str(output))
-                done = subprocess.run(
-                    command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
-                )
-            except ValueError as error:
-                raise InputError(str(folder / "flags.txt"), f"cannot be read: {error}") from None
-            except subprocess.TimeoutExpired:
-                raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}") from None
-            if done.returncode or not output.is_file():
-                raise _refused(folder, compiler, done.stderr)
+            command = (*compiler.command, *asked, *places, *sources, *compiler.flags, "-o", str(output))
+            status, said = _run(command, folder)
+            if status is None:
+                raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}")
+            if status or not output.is_file():
+                raise _refused(folder, compiler, said)
             return output.read_bytes()
+
+
+def _run(command: Sequence[str], folder: Path) -> tuple[int | None, str]:
+    """Run a command in a folder; return its exit status (None: stopped after PATIENCE seconds) and its messages."""
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=folder, stdin=none, stdout=none, stderr=pipe, text=True, errors="replace"
+    ) as process:
+        from tilewright.targets.cfu.runtime import launch  # noqa: F401  the simulator loads while the compiler works
+
+        try:
+            _, said = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None, ""
+        return process.returncode, said
 
 
 def _sources(folder: Path) -> list[Path]:
