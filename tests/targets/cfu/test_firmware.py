@@ -47,6 +47,19 @@ def test_every_variant_computes_the_reference(variant: str, how: firmware.Compil
     assert (result.matches_reference, result.findings) == (True, ())
 
 
+@pytest.mark.skipif(all(how.name != "zig" for how in COMPILERS), reason="needs clang: pip install ziglang")
+def test_the_ladder_slows_clang_down_and_stays_exact() -> None:
+    how = next(how for how in COMPILERS if how.name == "zig")
+    codes = np.random.default_rng(3).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)
+    for step, flags in ladder.AS_GCC.items():
+        plain, slow = (
+            compiled(network(2), step, replace(how, flags=(*how.flags, *more))).run(codes) for more in ((), flags)
+        )
+        assert (slow.matches_reference, slow.findings) == (True, ())
+        ratio = slow.cycles / plain.cycles
+        assert ratio > (1.15 if step == "baseline" else 1.0), (step, ratio)
+
+
 @pytest.mark.parametrize("firmware", ["coupled", "tuned"])
 @pytest.mark.parametrize("extensions", [*EXTENSIONS, *(",".join(BEYOND[: n + 1]) for n in range(1, len(BEYOND)))])
 def test_extensions_alone_and_in_sequence(extensions: str, firmware: str) -> None:

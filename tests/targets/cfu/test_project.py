@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.errors import InputError, MachineError
 from tilewright.program import file
 from tilewright.report.result import RunResult
 from tilewright.targets.cfu import TARGET
+from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.compiler import project as projects
 from tilewright.targets.cfu.compiler.firmware import compilers
 from tilewright.targets.cfu.config import Config
@@ -226,7 +228,13 @@ def test_a_saved_program_checks_its_kernels(project: Path, tmp_path: Path, capsy
     assert main(["explain", str(DIGITS), "-t", "cfu", "--firmware", str(project)]) == 0
     assert "by depthwise_conv_2d (depthwise_conv_2d.c);" in capsys.readouterr().out
     program = file.load(saved)
-    program.launches[0].meta["kernels"].pop()  # a damaged file
+    blob = program.launches[0].arrays["blob"].copy()  # damaged files follow
+    words = blob[: len(blob) // 4 * 4].view("<i4")
+    words[len(layout.HEADER) + layout.RECORD.index("out_h")] -= 1
+    launch = replace(program.launches[0], arrays={**program.launches[0].arrays, "blob": blob})
+    with pytest.raises(errors.ProgramError, match="stores 896 bytes for"):
+        replace(program, steps=(launch,)).run(codes())
+    program.launches[0].meta["kernels"].pop()
     with pytest.raises(errors.ProgramError, match="one kernel for each layer"):
         program.run(codes())
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, ProgramError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch
@@ -112,6 +112,9 @@ class KernelCheck:
             expected = reference.run_node(graph, name, known, rounding)
             output = node.outputs[0]
             parts = [watch.outputs[index] for watch in self.watches]
+            if parts[0].size != graph.tensors[output].size:
+                reason = f"stores {parts[0].size} bytes for '{output}', which has {graph.tensors[output].size}"
+                raise ProgramError(f"launch '{self.launch.name}'", reason, "compile it again")
             found = known[output] = np.stack(parts).reshape(len(parts), *graph.tensors[output].shape)
             if (finding := outside.get((index,))) is not None:
                 yield finding
