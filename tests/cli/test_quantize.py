@@ -152,7 +152,7 @@ def test_data_that_does_not_fit(files: list[str], capsys: Capture) -> None:
     refused([*files[:2], "--calibration", "missing"], capsys, "missing: is not a file")
     refused(files[:2], capsys, "Missing option '--calibration'")
     refused(["quantize", "missing.onnx", *files[2:]], capsys, "missing.onnx: is not a file")
-    refused([*files, "--scheme", "pow2", "--activations", "uint8"], capsys, "are for the scheme affine")
+    refused([*files, "--scheme", "pow2", "--activations", "uint8"], capsys, "are not for the scheme pow2")
     refused([*files, "--mean", "a,b"], capsys, "'a,b' is not a number")
 
 

@@ -1,4 +1,4 @@
-"""Commands about the targets themselves: targets, conform, header, layout, rtl, new-target."""
+"""Commands about the targets themselves: targets, conform, header, layout, rtl, new-target, new-firmware."""
 
 from __future__ import annotations
 
@@ -211,6 +211,26 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
     options.answer(as_json, told, said, *(f"  {command}" for command in tries))
 
 
+@click.command(name="new-firmware")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("-t", "--target", default="cfu", show_default=True, metavar="TARGET", help="The target that runs it.")
+@options.machine
+@options.as_json
+def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[str, str], as_json: bool) -> None:
+    """Write firmware to start from: portable kernels that you change.
+
+    `run MODEL -t cfu --firmware DIR` builds it and runs a network with it. DIR must be new or empty.
+    """
+    from tilewright import targets as found
+
+    machine = options.takes_firmware("--target", target)
+    files = machine.new_firmware(folder, found.get(target).config(config, overrides))
+    tries = f"tilewright run MODEL.tflite -t {target} --firmware {shlex.quote(str(folder))}"
+    own = [name for name in files if name.startswith("src/")]
+    told = {"target": target, "folder": str(folder), "files": files, "next": [tries]}
+    options.answer(as_json, told, f"{folder}: {len(files)} files; the kernels are {', '.join(own)}", f"  {tries}")
+
+
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
     from tilewright.targets.base import Occupies
 
@@ -282,4 +302,4 @@ def _cells(area: dict[str, Any]) -> str:
     return ", ".join(parts) + ("; beyond the measured designs" if area["extrapolated"] else "")
 
 
-COMMANDS: tuple[click.Command, ...] = (targets, conform, header, layout, rtl, new_target)
+COMMANDS: tuple[click.Command, ...] = (targets, conform, header, layout, rtl, new_target, new_firmware)

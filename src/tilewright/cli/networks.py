@@ -21,23 +21,29 @@ if TYPE_CHECKING:
 @options.compilation
 @options.simulation
 @options.cfu
+@options.firmware
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], verify: bool) -> int:
+def run(
+    compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], firmware: str | None, verify: bool
+) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    program = _compiled(compilation, simulation.timing)
+    target = compilation.target
+    own = options.takes_firmware("--firmware", target) if firmware else None
+    with options.with_firmware(target, firmware):
+        program = _compiled(compilation, simulation.timing, firmware)
 
     def recompile(overrides: Mapping[str, str]) -> Program:
         from tilewright import compile as compile_model
 
         assert program.graph is not None
-        machine, cache = (program.target, program.config, overrides), not compilation.no_cache
+        machine, cache = (program.target, program.config, overrides), not (compilation.no_cache or firmware)
         return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
 
-    with options.replaced(compilation.target, cfu):
-        return simulation.run(program, compilation.model, verify, recompile)
+    with options.with_firmware(target, firmware), options.replaced(target, cfu):
+        return simulation.run(program, compilation.model, verify, recompile, own)
 
 
 @click.command(name="compile")
@@ -48,16 +54,20 @@ def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], 
     metavar="DIR",
     help="Also write each launch as the raw binaries of onera/standalone-vta, with a random sample (vta).",
 )
+@options.firmware
 @options.timing
 @options.as_json
-def compile_(compilation: Compilation, output: Path, raw: str | None, timing: str | None, as_json: bool) -> None:
+def compile_(
+    compilation: Compilation, output: Path, raw: str | None, firmware: str | None, timing: str | None, as_json: bool
+) -> None:
     """Compile a model into a program file.
 
     `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
     """
     from tilewright.program import file
 
-    program = _compiled(compilation, timing)
+    with options.with_firmware(compilation.target, firmware):
+        program = _compiled(compilation, timing, firmware)
     file.save(program, output)
     if raw and program.graph:
         from tilewright.conform import dump
@@ -71,9 +81,10 @@ def compile_(compilation: Compilation, output: Path, raw: str | None, timing: st
 
 @click.command()
 @options.compilation
+@options.firmware
 @options.timing
 @options.as_json
-def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None:
+def explain(compilation: Compilation, firmware: str | None, timing: str | None, as_json: bool) -> None:
     """Show which layer runs where and why, and each compile stage.
 
     Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
@@ -84,7 +95,8 @@ def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None
 
     machine = targets.get(compilation.target)
     chosen = timing_model(machine, timing)
-    program = _compiled(compilation, timing)
+    with options.with_firmware(compilation.target, firmware):
+        program = _compiled(compilation, timing, firmware)
     text = machine.explain(program, timing)
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
@@ -102,10 +114,10 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
 @options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
 @click.option(
     "--scheme",
-    type=click.Choice(["affine", "pow2"]),
+    type=click.Choice(["affine", "tflm", "pow2"]),
     default="affine",
     show_default=True,
-    help="affine: any scales and zero points; pow2: powers of two, shifts only.",
+    help="affine: any scales and zero points; tflm: the integers of TFLite Micro; pow2: powers of two, shifts only.",
 )
 @click.option(
     "--activations", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True, help="affine only."
@@ -115,7 +127,7 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
     type=click.Choice(["minmax", "entropy", "percentile"]),
     default="minmax",
     show_default=True,
-    help="How ranges of activations are found; affine only.",
+    help="How ranges of activations are found; not for pow2.",
 )
 @click.option(
     "--residuals",
@@ -174,14 +186,17 @@ def quantize(
     return 1 if made.verification and made.verification.differences else 0
 
 
-def _compiled(asked: Compilation, timing: str | None = None) -> Program:
-    """Compile a model. Print a line on stderr if it should be quantised first."""
+def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:
+    """Compile a model. Print a line on stderr if it should be quantised first.
+
+    A program with the user's firmware is not kept in the cache, as its sources may change.
+    """
     from tilewright import compile as compile_model
     from tilewright.cli.coverage import advice, on_host
     from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides
-    program = compile_model(asked.model, *target, asked.rounding, cache=not asked.no_cache, timing=timing)
+    program = compile_model(asked.model, *target, asked.rounding, cache=not (asked.no_cache or firmware), timing=timing)
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"

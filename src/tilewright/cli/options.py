@@ -18,7 +18,7 @@ from tilewright.errors import HazardError, InputError
 if TYPE_CHECKING:
     from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
-    from tilewright.targets.base import Loaded
+    from tilewright.targets.base import Loaded, TakesFirmware
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,6 +46,30 @@ def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
         raise InputError("--cfu", f"{target} has no custom function unit", "choose -t cfu")
     with machine.with_cfu(files):
         yield
+
+
+@contextmanager
+def with_firmware(target: str, path: str | None) -> Iterator[None]:
+    """Compile networks with the user's firmware at a path, if there is one, in a `with` block.
+
+    Raises InputError if the target runs no firmware, or if there is none at the path.
+    """
+    if path is None:
+        yield
+        return
+    with takes_firmware("--firmware", target).with_firmware(path):
+        yield
+
+
+def takes_firmware(where: str, target: str) -> TakesFirmware:
+    """Return a target that runs firmware of the user's. Raises InputError, which names `where`, if it runs none."""
+    from tilewright import targets
+    from tilewright.targets.base import TakesFirmware
+
+    machine = targets.get(target)
+    if not isinstance(machine, TakesFirmware):
+        raise InputError(where, f"{target} runs no firmware", "choose -t cfu")
+    return machine
 
 
 @contextmanager
@@ -137,6 +161,11 @@ cfu = click.option(
     metavar="FILE.v|FILE.py:NAME",
     help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
 )
+firmware = click.option(
+    "--firmware",
+    metavar="DIR|FILE.elf",
+    help="Firmware of your own: a project of `tilewright new-firmware`, or an ELF file linked from one.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option(
     "--timing",
@@ -193,16 +222,18 @@ class Simulation:
         path: str,
         verify: bool = False,
         recompile: Callable[[Mapping[str, str]], Program] | None = None,
+        firmware: TakesFirmware | None = None,
         loaded: Loaded | None = None,
     ) -> int:
         """Run a program, which was made from the file `path`, write the requested files and return the exit status.
 
         With `verify`, the imported graph is also compared with that file's own framework. `recompile` compiles the
-        network for what-ifs, with some configuration keys changed. `loaded` is what is known of another compiler's
+        network for what-ifs, with some configuration keys changed. `firmware` is the program's target if the firmware
+        is the user's: its kernels are compared with the built-in ones. `loaded` is what is known of another compiler's
         program.
         """
         try:
-            return self._run(program, path, verify, recompile, loaded)
+            return self._run(program, path, verify, recompile, firmware, loaded)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
@@ -215,6 +246,7 @@ class Simulation:
         path: str,
         verified: bool,
         recompile: Callable[[Mapping[str, str]], Program] | None,
+        firmware: TakesFirmware | None,
         loaded: Loaded | None,
     ) -> int:
         from tilewright.cli import coverage
@@ -247,8 +279,12 @@ class Simulation:
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
         predictions = predict(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
+        own = None
+        if firmware is not None and samples is not None:
+            first = {name: array[:1] for name, array in samples.values.items()}
+            own = firmware.kernels(program, first, self.timing)
         summary = Summary(
-            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table
+            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table, own
         )
         if self.output:
             write_outputs(self.output, result.outputs)

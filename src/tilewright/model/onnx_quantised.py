@@ -120,13 +120,37 @@ def _average(builder: Builder, fused: Fused) -> bool:
     window = _window(builder, fused)
     if window.kernel == shape[2:] and not any(window.padding):
         return _global_average(builder, fused)  # as onnxruntime does: the two kernels round differently
+    if _averages_codes(builder, fused, window):
+        return _unary(builder, fused, ops.AveragePool2D(window), True)
     return _unary(builder, fused, ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0))), True)
 
 
 def _global_average(builder: Builder, fused: Fused) -> bool:
     if len(builder.shape(fused.inputs[0].tensor)) != 4 or fused.attributes.get("channels_last", 0):
         return False
+    height, width = builder.shape(fused.inputs[0].tensor)[2:]
+    window = ops.Window((height, width))
+    if _averages_codes(builder, fused, window):
+        return _unary(builder, fused, ops.AveragePool2D(window), True)
     return _unary(builder, fused, ops.Mean((1, 2), True), True)
+
+
+def _averages_codes(builder: Builder, fused: Fused, window: ops.Window) -> bool:
+    """Return whether TFLite Micro's average pool computes `fused`: in the mode `tflm`, with one scale, no padding."""
+    x, out = fused.inputs[0], fused.outputs[0]
+    return builder.known.rounding == "tflm" and x.quant == out.quant and not any(window.padding)
+
+
+def _softmax(builder: Builder, fused: Fused) -> bool:
+    """Emit TFLite Micro's softmax in the mode `tflm`; return False for other modes, or if its scale is another one."""
+    out, rank = fused.outputs[0].quant, builder.known.rank(fused.inputs[0].tensor)
+    axis = fused.attributes.get("axis", -1 if builder.known.opset >= 13 else 1)
+    last = axis in (-1, rank - 1)
+    if builder.known.rounding != "tflm" or out is None or not last:
+        return False
+    if (out.scale, out.zero_point) != ((1 / 256,), (-128,)):
+        return False
+    return _unary(builder, fused, ops.Softmax(1.0))
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
@@ -214,6 +238,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Pad": _pad,
     "Requantize": _requantize,
     "Resize": _resize,
+    "Softmax": _softmax,
     **dict.fromkeys(SAME, _same),
 }
 #: Operator -> onnxruntime's operator on codes, and whether the bias comes before the output's scale.

@@ -193,7 +193,7 @@ class Cut:
             exact = np.nan_to_num(theirs[0].astype(np.float64) / scale + zero, nan=info.min)
         exact = np.clip(exact, info.min, info.max)
         steps = ours - exact
-        wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero)
+        wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero, self.graph.rounding == "tflm")
         if self.graph.rounding == "pow2" and _terms(site) <= EXACT_TERMS and not _averages(site):
             wrong |= (exact % 1 == 0.5) & (steps < 0)  # a tie that was rounded down
         found.add(name, wrong, steps)
@@ -219,19 +219,20 @@ def _averages(site: Site) -> bool:
     return isinstance(site.node.op, ops.Mean | ops.RealAveragePool2D)
 
 
-def _tolerance(site: Site, codes: Array) -> Array | float:
+def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
     """Return how far, beyond half a code, a code may be from the unrounded result `codes` (less the zero point).
 
-    A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale.
+    A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale. Where
+    sums are rounded `twice`, the first rounding is off by at most that scale.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
     if isinstance(site.node.op, ops.OnnxOp) and site.node.op.op_type == "QLinearSoftmax":
         return NEAR + SOFTMAX
-    if isinstance(site.node.op, ops.Linear) and site.optional(2) is not None:
+    if isinstance(site.node.op, ops.Linear):
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
-        return NEAR + unit / 2
+        return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
     return NEAR
 
 

@@ -1,4 +1,7 @@
-"""Quantises float ONNX models to int8: `affine` (onnxruntime's quantiser) or `pow2` (shifts only), docs/quantize.md."""
+"""Quantises float ONNX models to int8: docs/quantize.md.
+
+`affine` is onnxruntime's quantiser, `tflm` the same with the integers of TensorFlow Lite Micro, `pow2` has shifts only.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,13 @@ def quantize(
     if options.scheme not in SCHEMES:
         raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
-        raise InputError("--method and --activations", "are for the scheme affine only", "leave them out")
-    if options.residuals not in (("sums",) if options.scheme == "affine" else RESIDUALS):
+        raise InputError("--method and --activations", "are not for the scheme pow2", "leave them out")
+    if options.scheme == "tflm" and options.activations != Options.activations:
+        raise InputError("--activations", "is for the scheme affine only: tflm has int8", "leave it out")
+    if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
         raise InputError("--residuals", f"'{options.residuals}' is not for --scheme {options.scheme}", "leave it out")
     from tilewright.files import replacing
-    from tilewright.quantize import affine, pow2, report, samples
+    from tilewright.quantize import affine, micro, pow2, report, samples
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
@@ -64,7 +69,10 @@ def quantize(
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
     else:
-        quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
+        if options.scheme == "tflm":
+            quantised = micro.quantize(original, calibrating, options.method, progress)
+        else:
+            quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
         evaluated, shifts, reasons = quantised, {}, None
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -37,6 +39,14 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
         return next(self._feeds, None)
 
 
+def _overrides(fixed: Mapping[str, tuple[float, int]]) -> dict[str, Any]:
+    """Return scales and zero points in the form of onnxruntime's option TensorQuantOverrides."""
+    return {
+        name: [{"scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int8)}]
+        for name, (scale, zero) in fixed.items()
+    }
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Run a `with` block without the quantiser's prints and its logged advice to preprocess, which was already done."""
@@ -50,9 +60,16 @@ def _quiet() -> Iterator[None]:
 
 
 def quantize(
-    model: ModelProto, samples: Samples, method: str, activations: str, progress: Progress | None = None
+    model: ModelProto,
+    samples: Samples,
+    method: str,
+    activations: str,
+    progress: Progress | None = None,
+    fixed: Mapping[str, tuple[float, int]] | None = None,
 ) -> ModelProto:
     """Return the QDQ model of a prepared float model; `method` finds the ranges of activations over the samples.
+
+    `fixed` gives the scale and zero point of some tensors.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
@@ -69,6 +86,7 @@ def quantize(
                 activation_type=TYPES[activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[method],
+                extra_options={"TensorQuantOverrides": _overrides(fixed)} if fixed else None,
             )
         except Exception as error:  # the quantiser raises exceptions of many types
             raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None

@@ -181,7 +181,7 @@ class Report:
         """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
         found, options = self.fidelity, self.options
         settings = {"method": options.method, "activations": options.activations}
-        settings = settings if options.scheme == "affine" else {"residuals": options.residuals}
+        settings = {"residuals": options.residuals} if options.scheme == "pow2" else settings
         top1 = found.top1
         return {
             "model": self.model,

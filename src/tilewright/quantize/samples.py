@@ -17,7 +17,7 @@ from tilewright.model.inputs import IMAGES, Samples
 
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
-SCHEMES = ("affine", "pow2")
+SCHEMES = ("affine", "tflm", "pow2")
 #: Where `pow2` adds residuals: to unrounded sums, or to rounded codes.
 RESIDUALS = ("sums", "rounded")
 SUFFIXES = (".npy", ".npz", *IMAGES)
@@ -25,7 +25,10 @@ SUFFIXES = (".npy", ".npz", *IMAGES)
 
 @dataclass(frozen=True)
 class Options:
-    """Options of quantisation; `method` and `activations` are for `affine` only, `residuals` for `pow2` only."""
+    """Options of quantisation.
+
+    `method` is for `affine` and `tflm`, `activations` for `affine` only, `residuals` for `pow2` only.
+    """
 
     scheme: str = "affine"
     method: str = "minmax"

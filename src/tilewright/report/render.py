@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tilewright.sim.findings import Finding
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tilewright.report.kernels import OwnKernels
     from tilewright.report.metrics import Result
     from tilewright.report.table import Fit, Grid
 
@@ -65,6 +67,8 @@ def show(summary: Summary, to: Console | None = None) -> None:
     _say_fact(to, coverage)
     if result.layers:
         to.print(_layers(result, _layers(result).fit(to.width)))
+    if summary.kernels is not None:
+        to.print(_kernels(summary.kernels, result))
     for fact in facts:
         _say_fact(to, fact)
     for finding in result.findings[:LISTED]:
@@ -93,6 +97,16 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
     made.add_section()
     total = summaries.totals(result)
     made.add_row(*(total.get(name, "") for name in COLUMNS), style="bold")
+    return made
+
+
+def _kernels(kernels: OwnKernels, result: Result) -> Grid:
+    """Return the table of the user's kernels beside the built-in ones."""
+    beside = f"built-in '{kernels.beside}'"
+    made = table(("kernel", "layers", "cycles", beside, "ratio"), ("layers", "cycles", beside, "ratio"))
+    layers = Counter(kernels.kernels.values())
+    for kernel, (own, other) in kernels.by_kernel(result).items():
+        made.add_row(kernel, str(layers[kernel]), f"{own:,}", f"{other:,}", f"{own / other:.3f}" if other else "-")
     return made
 
 

@@ -13,6 +13,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
+from tilewright.report.kernels import OwnKernels
 from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result, WhatIf
 
 CAUSE = "most cycles go to / why on host"
@@ -32,7 +33,7 @@ class Summary:
     """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes.
 
     `advice` says how more of the network would run on the machine; "" if there is no such way. `table` is the table of
-    energies, or its name or file, if the report shall state the energy.
+    energies, or its name or file, if the report shall state the energy. `kernels` are the user's, if the firmware is.
     """
 
     result: Result
@@ -44,6 +45,7 @@ class Summary:
     verification: Verification | None = None
     advice: str = ""
     table: str | Table | None = None
+    kernels: OwnKernels | None = None
 
     @cached_property
     def energy(self) -> Energy | None:
@@ -75,6 +77,8 @@ class Summary:
             found["verification"] = self.verification.to_json()
         if self.advice:
             found["advice"] = self.advice
+        if self.kernels is not None:
+            found["firmware"] = self.kernels.to_json(self.result)
         return found
 
 
@@ -178,6 +182,9 @@ def facts(summary: Summary) -> Iterator[Fact]:
         peak = f"{percent(result.utilization)} of {_peak(result)}"
         yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
         yield from (Fact("what-if", _what_if(whatif, result.cycles)) for whatif in better(result))
+    if (kernels := summary.kernels) is not None:
+        whole = f"{sum(kernels.cycles.values()):,} cycles with the built-in '{kernels.beside}'"
+        yield Fact("firmware", f"{kernels.firmware}, {kernels.compiler}; {whole}")
     if summary.table:
         yield Fact("energy", energy(summary))
     if summary.advice and result.coverage >= HALF:  # else it is in the first line

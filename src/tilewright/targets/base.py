@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import Configuration, Launch, Program
+from tilewright.report.kernels import OwnKernels
 from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
@@ -279,6 +280,26 @@ class TakesCfu(Protocol):
         `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. Raises InputError if a
         file cannot be read, ConfigError if it cannot be compiled.
         """
+
+
+@runtime_checkable
+class TakesFirmware(Protocol):
+    """A target whose processor can run networks with firmware of the user's own."""
+
+    def new_firmware(self, folder: Path, config: Config) -> Sequence[str]:
+        """Write a project of firmware for a machine; return the paths of its files in `folder`.
+
+        Raises InputError if the folder exists and is not empty, or cannot be written.
+        """
+
+    def with_firmware(self, path: str | Path) -> AbstractContextManager[None]:
+        """Return a context in which networks are compiled with the firmware at `path`: a project, or an ELF file.
+
+        Raises InputError if there is none. In the context, `compile` raises InputError if it cannot be compiled.
+        """
+
+    def kernels(self, program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels:
+        """Return the kernels of a program that was compiled in such a context. One sample is run for the comparison."""
 
 
 @runtime_checkable

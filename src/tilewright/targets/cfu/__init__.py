@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
+from tilewright.report.kernels import OwnKernels
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
@@ -23,6 +24,9 @@ from . import bill
 from .compiler.variants import check_machine, variant
 from .config import PRESETS, Config
 from .timing.costs import MODELS
+
+if TYPE_CHECKING:
+    from .compiler.project import Project
 
 
 class CfuSystem(given.Machine[Config]):
@@ -35,6 +39,7 @@ class CfuSystem(given.Machine[Config]):
     passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
+    _project: Project | None = None  # the firmware of the user's (None: a built-in variant)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -57,8 +62,9 @@ class CfuSystem(given.Machine[Config]):
 
         own = self.own(config)
         chosen = variant(own.firmware)
-        check_machine(chosen, own)
-        return compile.compile_graph(graph, own, rounding, chosen)
+        if self._project is None:
+            check_machine(chosen, own)
+        return compile.compile_graph(graph, own, rounding, chosen, project=self._project)
 
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
@@ -110,6 +116,43 @@ class CfuSystem(given.Machine[Config]):
             yield
         finally:
             self._unit = before
+
+    def new_firmware(self, folder: Path, config: base.Config) -> Sequence[str]:
+        from .compiler import project
+
+        return project.write(folder, self.own(config))
+
+    @contextmanager
+    def with_firmware(self, path: str | Path) -> Iterator[None]:
+        from .compiler.project import Project
+
+        before, self._project = self._project, Project.at(path)
+        try:
+            yield
+        finally:
+            self._project = before
+
+    def kernels(self, program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels:
+        """Return the kernels of a program with the user's firmware, beside the built-in ones on the built-in CFU."""
+        from .image import FirmwareImage
+
+        assert program.graph is not None
+        config, before = self.config_of(program), (self._project, self._unit)
+        self._project, self._unit = None, None
+        try:
+            beside = self.compile(program.graph, config, program.rounding)
+            result = beside.run(inputs, timing=timing, check=False, compare=False)
+        finally:
+            self._project, self._unit = before
+        cycles = {layer.name: layer.cycles for layer in result.layers}
+        rows = {
+            name: kernel
+            for step in program.launches
+            for name, kernel in zip(step.nodes, FirmwareImage.of(step).kernels, strict=False)
+        }
+        meta = next((step.meta for step in program.launches), {})
+        told = str(meta.get("variant", "")), str(meta.get("compiler", ""))
+        return OwnKernels(*told, config.firmware, rows, {name: cycles[name] for name in rows})
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""

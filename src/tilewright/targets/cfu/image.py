@@ -83,6 +83,7 @@ class FirmwareImage:
     symbols: tuple[Symbol, ...]
     inputs: tuple[ArenaArea, ...]
     outputs: tuple[ArenaArea, ...]
+    kernels: tuple[str, ...] = ()  # of each operator, if the firmware is the user's own
 
     @property
     def arena(self) -> int:
@@ -126,7 +127,10 @@ class FirmwareImage:
         if len(symbols) > MAX_SYMBOLS:
             contents.refuse("has too many symbols")
         inputs, outputs = (_areas(contents, name, header) for name in ("inputs", "outputs"))
-        return cls(entry, model, words, data, blob, header, records, symbols, inputs, outputs)
+        kernels = contents.value(tuple[str, ...], "kernels") if "kernels" in launch.meta else ()
+        if kernels and not len(kernels) == len(records) == len(launch.nodes):
+            contents.refuse("does not name one kernel for each layer")
+        return cls(entry, model, words, data, blob, header, records, symbols, inputs, outputs, kernels)
 
 
 def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[ArenaArea, ...]:

@@ -21,16 +21,13 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import BASE, FirmwareImage
 
 from . import firmware, layout
-from .layout import LINEAR, Coupled, activation_bytes, aligned, constant_bytes
+from .build import Build, BuiltIn, Own
+from .layout import GAP, LINEAR, Coupled, activation_bytes, aligned, constant_bytes
+from .project import PROGRAM_BYTES, Project
 from .records import Operator, channel_table, couple, in_place, operator, packed_rows
 from .variants import VARIANTS, Variant
 
-#: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
-#: two of them would share cache lines, and an addition would miss at every element.
-GAP = 1024
 NAME = "cfu"
-#: Bytes reserved for the program; no firmware is larger.
-PROGRAM_BYTES = 1 << 20
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
@@ -45,41 +42,50 @@ def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
 
 
 def compile_graph(
-    graph: Graph, config: Config, rounding: str, variant: Variant, compiler: firmware.Compiler | None = None
+    graph: Graph,
+    config: Config,
+    rounding: str,
+    variant: Variant,
+    compiler: firmware.Compiler | None = None,
+    project: Project | None = None,
 ) -> Program:
     """Return the program of a network: neighbouring nodes that the firmware can run are grouped into launches.
 
-    Raises UnsupportedError if there is no RISC-V compiler, or if a launch does not fit into main memory.
+    `project` is the user's firmware, in the place of `variant`. Raises UnsupportedError if there is no RISC-V compiler,
+    or if a launch does not fit into main memory; InputError if the project cannot be compiled.
     """
-    compiler = compiler or firmware.find()
+    build: Build
+    if project is None:
+        compiler = compiler or firmware.find()
+        build = BuiltIn(config, variant, compiler)
+    else:
+        build = Own(config, project, None if project.compiled else compiler or firmware.find())
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
     for group in grouped(found):
-        steps += [_launch(graph, group, config, variant, compiler)] if isinstance(group, dict) else group
+        steps += [_launch(graph, group, config, build)] if isinstance(group, dict) else group
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launch(
-    graph: Graph, operators: dict[str, Operator], config: Config, variant: Variant, compiler: firmware.Compiler
-) -> Launch:
+def _launch(graph: Graph, operators: dict[str, Operator], config: Config, build: Build) -> Launch:
     count = len(operators)
     outputs = {made.activations["output"] for made in operators.values()}
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    if variant.tuned:
+    if build.tuned:
         operators = in_place(operators, {*entering, *leaving})
         values = lifetimes(graph, operators)
     offsets, arena_bytes = arena(values)
+    arena_bytes += build.spare
     places = ({field: offsets[name] for field, name in made.activations.items()} for made in operators.values())
     records = [
         dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **at}
         for made, at in zip(operators.values(), places, strict=True)
     ]
-    extensions = config.extension_names if variant.header == "coupled" else ()
     activations = [made.activations for made in operators.values()]
-    moves = couple(records, activations, entering, leaving, extensions, config.buffer_rows, variant.tuned)
+    moves = couple(records, activations, entering, leaving, build.extensions, config.buffer_rows, build.tuned)
     constants = bytearray()
     for record, made, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
@@ -90,11 +96,10 @@ def _launch(
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
         raise UnsupportedError("model", f"needs {need} bytes of main memory; there are {config.ram_bytes}")
-    program = firmware.firmware(variant, records, config, compiler)
+    program = build.program(records)
     names = list(operators)
     meta: dict[str, Any] = {
-        "variant": variant.name,
-        "compiler": compiler.version,
+        **build.meta(program, records),
         "entry": program.entry,
         "model": program.symbols["model"].address,
         "symbols": [[name, *symbol] for name, symbol in sorted(program.functions.items())],
@@ -154,8 +159,8 @@ def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) ->
 
 def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iterator[str]:
     image = FirmwareImage.of(launch)
-    name = launch.meta.get("variant", "")
-    about = VARIANTS[name].about if name in VARIANTS else "assembled"
+    name, kernels = launch.meta.get("variant", ""), image.kernels
+    about = "the user's own" if kernels else VARIANTS[name].about if name in VARIANTS else "assembled"
     yield f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
     code, data = 4 * len(image.words), len(image.data)
     yield f"  {BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"
@@ -170,4 +175,5 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iter
         places = ", ".join(f"{field} at {record[field]} ({size})" for field, size in activation_bytes(record).items())
         constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
         cycles = f"; {result.parts[index].cycles} cycles" if result and result.parts else ""
-        yield f"  {node}: {kind} {shape} -> {to}{window}; {places}{constants}{cycles}"
+        by = f" by {kernels[index]}" if kernels else ""
+        yield f"  {node}: {kind} {shape} -> {to}{window}{by}; {places}{constants}{cycles}"

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -83,9 +84,9 @@ def _gcc() -> Compiler | None:
 def _zig() -> Compiler | None:
     if find_spec("ziglang") is None:
         return None
-    command = (sys.executable, "-m", "ziglang")
+    command = (sys.executable, "-m", "ziglang", "cc")
     flags = ("-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m", "-fno-sanitize=all")
-    return Compiler("zig", (*command, "cc"), f"zig {_output((*command, 'version'))}", flags)
+    return Compiler("zig", command, f"zig {version('ziglang')}", flags)
 
 
 def _output(command: Sequence[str]) -> str:
@@ -100,7 +101,8 @@ def elf_of(
     `made` maps file names to text. A cached ELF file is used. Raises UnsupportedError if the compiler fails.
     """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
-    made = {**made, "link.ld": sources.pop("link.ld").replace("MAIN_RAM_BYTES", str(ram_bytes))}
+    del sources["link.ld"]
+    made = {**made, "link.ld": linker_script(ram_bytes)}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
     key = repr((sorted(sources.items()), sorted(made.items()), arguments, compiler.version, compiler.flags))
@@ -124,6 +126,11 @@ def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compil
         if done.returncode or not output.is_file():
             raise UnsupportedError("firmware", f"{compiler.version} does not compile it:\n{done.stderr.strip()}")
         return output.read_bytes()
+
+
+def linker_script(ram_bytes: int) -> str:
+    """Return the text of the linker script for a main memory of `ram_bytes`."""
+    return (SOURCES / "link.ld").read_text().replace("MAIN_RAM_BYTES", str(ram_bytes))
 
 
 def firmware(

@@ -20,6 +20,9 @@ from tilewright.targets.cfu.isa.state import CHANNELS
 MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
 LANES = 16  # n of the published array
 ALIGN = 64  # alignment of constants and activations, in bytes: two lines of the L1 caches
+#: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
+#: two of them would share cache lines, and an addition would miss at every element.
+GAP = 1024
 STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
 

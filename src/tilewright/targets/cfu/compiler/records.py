@@ -32,6 +32,7 @@ SIZES = [
 #: Those that limit the size of a convolution only: a mean is one window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
+_REMEDY = " (run it with --rounding tflm, or make it with tilewright quantize --scheme tflm)"
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
 
@@ -68,8 +69,8 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     if op.residual(site):
         return NO_RESIDUAL
     if rule != "double":
-        of = f"rounding={rounding.name}" if op.shift is None else "this network"
-        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers"
+        of, remedy = (f"rounding={rounding.name}", _REMEDY) if op.shift is None else ("this network", "")
+        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers{remedy}"
     if w.data is None or w.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
         return f"the weights '{w.name}' must be constant int8 with zero point 0"
     if bias is not None and bias.data is None:
@@ -102,7 +103,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, ops.Add)
     a, b = site.input(0), site.input(1)
     if rounding.elementwise != "tflite":
-        return f"Add with rounding={rounding.name} is not supported: the kernel adds like TFLite"
+        return f"Add with rounding={rounding.name} is not supported: the kernel adds like TFLite{_REMEDY}"
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
         shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"

@@ -54,6 +54,8 @@ def _post(fully_connected: str) -> dict[str, int | str]:
 POST, UNROLLED, ON_ARRAY, BY_DOT = map(_post, ("REFERENCE", "UNROLLED", "ON_ARRAY", "BY_DOT"))
 TUNED = "coupled, fully connected layers on the array, softmax by instructions, no copies, records read ahead"
 DOT = "published, fully connected by four products per instruction (extension dot)"
+SHIFTS = "published, codes packed into words by shifts instead of byte arrays"
+STORED = "published, codes packed into words by byte arrays that stay in memory"
 SMALL_TILES = {**UNROLLED, "TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
 _ALL = (
     Variant("baseline", "reference kernels on plain RV32IM", "reference", measured=4_044_074.545),
@@ -74,6 +76,8 @@ _ALL = (
     Variant(
         "dense_array", "published, fully connected on the array", "implicit", _post("ON_ARRAY"), beside="published"
     ),
+    Variant("shifts", SHIFTS, "implicit", {**UNROLLED, "PACK_BITS": 1}, beside="published"),
+    Variant("stored_bytes", STORED, "implicit", {**UNROLLED, "PACK_IN_MEMORY": 1}, beside="shifts"),
     Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
     Variant("coupled", "operators that the extensions support, on the CFU's own memory", "coupled", UNROLLED),
     Variant("tuned", TUNED, "coupled", {**UNROLLED, "TUNED": 1}),

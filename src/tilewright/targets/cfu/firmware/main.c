@@ -1,9 +1,6 @@
 // The interpreter: it runs the operators of the model in order. The host puts the model after the program.
-#include "kernels/pool.h"
-#include "kernels/reference.h"
-#include "kernels/softmax.h"
-#include "machine.h"
 #include VARIANT
+#include "machine.h"
 
 extern int8_t model[];  // from link.ld: the first byte after the program
 extern int8_t stack_top[];
@@ -22,12 +19,12 @@ static int run(int index, const struct op *op, const struct memory *memory) {
 #endif
   switch (op->kind) {
     case KIND_CONV: run_conv(index, op, &o, memory); return OK;
-    case KIND_DEPTHWISE: depthwise_reference(op, &o); return OK;
+    case KIND_DEPTHWISE: run_depthwise(op, &o, memory); return OK;
     case KIND_FULLY_CONNECTED: run_fully_connected(op, &o, memory); return OK;
     case KIND_ADD: run_add(op, &o, size); return OK;
-    case KIND_AVERAGE_POOL: pool(op, o.input, o.output, 0); return OK;
-    case KIND_MAX_POOL: pool(op, o.input, o.output, 1); return OK;
-    case KIND_SOFTMAX: softmax(op, o.input, o.output); return OK;
+    case KIND_AVERAGE_POOL: run_average_pool(op, &o, memory); return OK;
+    case KIND_MAX_POOL: run_max_pool(op, &o, memory); return OK;
+    case KIND_SOFTMAX: run_softmax(op, &o, memory); return OK;
     case KIND_COPY:
       for (int i = 0; i < size; i++) o.output[i] = o.input[i];
       return OK;

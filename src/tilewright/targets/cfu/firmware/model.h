@@ -16,6 +16,14 @@ struct shape {
   int32_t rank, extent[5];
 };
 
+// bench/cfu_ladder.py defines AS_GCC for clang, which keeps more addresses in registers than GCC. It must then compute
+// the address of an input again, from its row on, for each product.
+#ifdef AS_GCC
+#define COMPUTE_AGAIN(row) __asm__("" : "+r"(row))
+#else
+#define COMPUTE_AGAIN(row) (void)0
+#endif
+
 struct shape shape_of(int batch, int height, int width, int channels);
 
 static inline int offset(const struct shape *shape, int batch, int y, int x, int channel) {

@@ -54,6 +54,9 @@ class Unit(Protocol):
 
 
 Cfu = Execute | Unit
+#: Called with the number that the program wrote at a marker, and with RAM. Returns how many instructions the program
+#: may take until the next marker (0: any number).
+Watch = Callable[[int, Array], int]
 
 
 class CfuError(MachineError):
@@ -177,13 +180,14 @@ def run(
     offsets: Mapping[int, int] | None = None,
     cfu: Cfu | None = None,
     profiled: bool = False,
+    watch: Watch | None = None,
 ) -> Run:
     """Run the program `image` until it stores to HALT, traps, or has executed `max_instructions`.
 
     `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
     size) to return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by
-    region; others are noted as misuse. `cfu` replaces the model. `profiled` asks for `Run.spent`. Raises ProgramError
-    if something is not in RAM.
+    region; others are noted as misuse. `cfu` replaces the model. `profiled` asks for `Run.spent`. `watch` is called
+    at each marker of a region. Raises ProgramError if something is not in RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -200,6 +204,7 @@ def run(
     regs = registers(config)
     m = machine(config, code, low, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(offsets=offsets or {}, spent=[] if profiled else None)
+    devices.watch = (lambda region: watch(region, ram)) if watch else None
     if attach := getattr(cfu, "attach", None):
         attach(ram)
     with seam(cfu, regs) as execute:
@@ -244,11 +249,12 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
     loop = compiled(m, costs, signature())
     while devices.exit_code is None:
         retired = int(cpu[Cpu.RETIRED])
-        cpu[Cpu.LIMIT] = min(limit, retired + SLICE)
+        least = min(limit, devices.limit or limit)
+        cpu[Cpu.LIMIT] = min(least, retired + SLICE)
         loop(m, costs, execute)
         if cpu[Cpu.REASON] == state.TO_LIMIT:
-            if cpu[Cpu.RETIRED] >= limit:
-                return _trap(m, f"limit of {limit} instructions")
+            if cpu[Cpu.RETIRED] >= least:
+                return _trap(m, f"limit of {least - devices.began} instructions")
         elif kind := handlers[int(cpu[Cpu.REASON])]():
             return _trap(m, kind)
     return None

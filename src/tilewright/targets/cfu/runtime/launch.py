@@ -23,6 +23,7 @@ from tilewright.targets.cfu.image import BASE, FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
+from .kernels import KernelCheck
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
 CAUSES = {
@@ -53,11 +54,13 @@ def runs(
     samples: int,
     timing: str,
     unit: Callable[[], core.Cfu] | None = None,
+    kernels: KernelCheck | None = None,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
-    `unit` makes a CFU for each run, in the place of the model. Raises ProgramError if main memory is too small,
-    MachineError if the firmware traps or fails, or if the CFU breaks the rules of its ports.
+    `unit` makes a CFU for each run, in the place of the model. `kernels` checks the kernels, if they are the user's.
+    Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails, or if the CFU breaks
+    the rules of its ports.
     """
     if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
         reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
@@ -72,9 +75,21 @@ def runs(
         }
         cfu, profiled = unit() if unit else None, index == 0
         try:
-            run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=profiled, cfu=cfu)
+            watch = kernels.watch() if kernels else None
+            run = core.run(
+                program,
+                config,
+                timing=timing,
+                writes=writes,
+                reads=reads,
+                profiled=profiled,
+                cfu=cfu,
+                watch=watch,
+            )
         except core.CfuError as error:
             raise error.located(image.words, BASE, image.function) from None
+        if kernels:
+            kernels.refuse(run)
         if run.trap is not None:
             raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
         if run.exit_code:
@@ -94,9 +109,10 @@ def run(
     """Run a launch on all samples. The cycles are those of the first sample. `unit`: as in `runs`."""
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
+    kernels = KernelCheck(launch, image) if image.kernels else None
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
-    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit):
+    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit, kernels):
         first = first or one
         for name, data in one.reads.items():
             left[name].append(data)
@@ -106,6 +122,8 @@ def run(
         Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
         for note in first.misuses * options.check
     )
+    if kernels and program.graph is not None and options.check:
+        found += tuple(kernels.findings(program.graph, program.rounding, values))
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
     # the end) belong to no layer and are not counted: a real device starts up only once.

@@ -7,7 +7,7 @@ register area answers: registers that are not modelled read as 0 and ignore writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,7 +41,9 @@ class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
     `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of the function `mark`
-    after each store to REGION, in order, and `spent` those of the function `spent` (None: not wanted).
+    after each store to REGION, in order, and `spent` those of the function `spent` (None: not wanted). `watch` is
+    called with the value of each such store. It returns how many instructions may follow: those until `limit`, counted
+    from the start of the program (0: no limit), of which `began` are already done.
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -49,6 +51,9 @@ class Devices:
     offsets: Mapping[int, int] = field(default_factory=dict)
     marks: list[tuple[int, Array]] = field(default_factory=list)
     spent: list[Array] | None = None
+    watch: Callable[[int], int] | None = None
+    began: int = 0
+    limit: int = 0
 
     def load(self, address: int) -> int | None:
         """Return the 32-bit value that a device gives at `address`, or None if no device answers."""
@@ -193,6 +198,10 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
         m.cpu[Cpu.REGION] = m.regs[two]
         m.cfu[Reg.EXPECTED] = devices.offsets.get(int(m.cpu[Cpu.REGION]), ANY)
         devices.marks.append(mark(m))
+        if devices.watch:
+            more = devices.watch(int(m.cpu[Cpu.REGION]))
+            devices.began = int(devices.marks[-1][1][1]) if more else 0
+            devices.limit = devices.began + more
         if devices.spent is not None:
             devices.spent.append(spent(m))
     if loads:

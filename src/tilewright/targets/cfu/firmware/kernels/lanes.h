@@ -31,14 +31,37 @@
 
 typedef int32_t __attribute__((may_alias)) any_word;
 
-// A row of elements (k, at), (k, at + 1), ... The bytes go through memory, as in the document.
+// A row of elements (k, at), (k, at + 1), ... The bytes of a word go through memory, as in the document, or with
+// PACK_BITS through shifts.
+#if PACK_BITS
+#define BYTE(element, k, at, place) ((uint32_t)(uint8_t)element(k, at) << (place))
+#define FOUR(element, k, at)                                                                  \
+  ((int32_t)(BYTE(element, k, at, 24) | BYTE(element, k, (at) + 1, 16) | BYTE(element, k, (at) + 2, 8) | \
+             BYTE(element, k, (at) + 3, 0)))
+#define PUSH_EIGHT(set, element, k, at) SET_TWO(set, FOUR(element, k, at), FOUR(element, k, (at) + 4))
+#define PUSH_FOUR(set, element, k, at) SET_ONE(set, FOUR(element, k, at))
+#else
+#if PACK_IN_MEMORY  // clang turns byte arrays into shifts, unless it must not
+#define STORED(bytes) __asm__("" : "+m"(bytes))
+#else
+#define STORED(bytes) (void)0
+#endif
 #define FOUR_BYTES(element, k, at) {element(k, (at) + 3), element(k, (at) + 2), element(k, (at) + 1), element(k, at)}
 #define PUSH_EIGHT(set, element, k, at)                       \
   do {                                                        \
     int8_t lower[4] = FOUR_BYTES(element, k, (at) + 4);       \
     int8_t upper[4] = FOUR_BYTES(element, k, at);             \
+    STORED(lower);                                            \
+    STORED(upper);                                            \
     SET_TWO(set, *(any_word *)upper, *(any_word *)lower);     \
   } while (0)
+#define PUSH_FOUR(set, element, k, at)             \
+  do {                                             \
+    int8_t four[4] = FOUR_BYTES(element, k, at);   \
+    STORED(four);                                  \
+    SET_ONE(set, *(any_word *)four);               \
+  } while (0)
+#endif
 #define PUSH_SIXTEEN(set, element, k, at)     \
   do {                                        \
     PUSH_EIGHT(set, element, k, at);          \
@@ -46,11 +69,7 @@ typedef int32_t __attribute__((may_alias)) any_word;
   } while (0)
 
 #if LANES == 4
-#define PUSH(set, element, k, at)                  \
-  do {                                             \
-    int8_t four[4] = FOUR_BYTES(element, k, at);   \
-    SET_ONE(set, *(any_word *)four);               \
-  } while (0)
+#define PUSH PUSH_FOUR
 #elif LANES == 8
 #define PUSH PUSH_EIGHT
 #elif LANES == 16

@@ -1,6 +1,6 @@
 // The array computes every convolution without groups; instructions requantise.
+#include "../kernels/portable.h"
 #include "../kernels/array.h"
-#include "../kernels/reference.h"
 
 static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {
   if (array_takes(op))

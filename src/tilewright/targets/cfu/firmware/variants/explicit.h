@@ -1,6 +1,6 @@
 // The array, with its matrices in main memory. IN_BUFFER: partial sums stay in the array's buffer.
+#include "../kernels/portable.h"
 #include "../kernels/explicit.h"
-#include "../kernels/reference.h"
 #include "../kernels/software.h"
 
 static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {

@@ -1,7 +1,7 @@
 // The array, with matrix elements read from the tensors (implicit im2col). POST: instructions requantise.
 // Convolutions without one of the document's three windows use the general kernel, which needs POST.
+#include "../kernels/portable.h"
 #include "../kernels/implicit.h"
-#include "../kernels/reference.h"
 #include "../kernels/software.h"
 #if POST
 #include "../kernels/array.h"

@@ -1,6 +1,6 @@
 // Plain RV32IM, with convolutions as matrix products. EXPLICIT: im2col in main memory.
+#include "../kernels/portable.h"
 #include "../kernels/matrix.h"
-#include "../kernels/reference.h"
 #include "../kernels/software.h"
 
 static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {

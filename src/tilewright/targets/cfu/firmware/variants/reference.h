@@ -1,5 +1,5 @@
 // Plain RV32IM, with the reference kernels.
-#include "../kernels/reference.h"
+#include "../kernels/portable.h"
 
 #define run_conv(index, op, o, memory) conv_reference(op, o)
 #define run_add add_reference

@@ -1,5 +1,5 @@
 // Plain RV32IM, with one specialised kernel per convolution: layers.h is generated from the model.
-#include "../kernels/reference.h"
+#include "../kernels/portable.h"
 #include "../kernels/software.h"
 #include "layers.h"
 

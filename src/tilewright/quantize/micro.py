@@ -1,0 +1,63 @@
+"""Scheme `tflm`: the integers of TensorFlow Lite Micro, in a QDQ model that `run` computes as TFLite Micro does.
+
+onnxruntime's quantiser chooses the ranges. It leaves two scales free that TFLite Micro fixes: an average has the scale
+of its input, and a softmax has 1/256 and the zero point -128. So the quantiser runs twice, and is given these scales
+the second time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto
+
+from tilewright.model.inputs import Samples
+from tilewright.model.onnx_file import ROUNDING
+from tilewright.quantize import affine
+from tilewright.quantize.model import Network
+from tilewright.quantize.samples import Progress
+
+AVERAGES = ("AveragePool", "GlobalAveragePool")
+#: Operators whose result has the scale of their input in every QDQ model.
+MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+#: Scale and zero point of the result of a softmax.
+PROBABILITY = 1 / 256, -128
+
+
+def quantize(model: ModelProto, samples: Samples, method: str, progress: Progress | None = None) -> ModelProto:
+    """Return the QDQ model of a prepared float model, with int8 activations, whose metadata name the rounding mode.
+
+    Raises UnsupportedError if onnxruntime's quantiser fails.
+    """
+    made = affine.quantize(model, samples, method, "int8", progress)
+    if fixed := _fixed(model, made):
+        made = affine.quantize(model, samples, method, "int8", progress, fixed)
+    made.metadata_props.add(key=ROUNDING, value="tflm")
+    return made
+
+
+def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
+    """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
+
+    `made` is the model as quantised without them.
+    """
+    net, chosen = Network(model), _chosen(made)
+    fixed: dict[str, tuple[float, int]] = {}
+    for node in net.nodes:
+        if node.op_type == "Softmax":
+            fixed[node.output[0]] = PROBABILITY
+        elif node.op_type in AVERAGES or (node.op_type in MOVES and node.input[0] in fixed):
+            source = fixed.get(node.input[0], chosen.get(node.input[0]))
+            if source is not None:
+                fixed[node.output[0]] = source
+    return fixed
+
+
+def _chosen(made: ModelProto) -> dict[str, tuple[float, int]]:
+    """Return the scale and zero point that each tensor of a QDQ model is quantised with."""
+    net = Network(made)
+    found: dict[str, tuple[float, int]] = {}
+    for node in net.nodes:
+        if node.op_type == "QuantizeLinear":
+            scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
+            found[node.input[0]] = float(scale), int(zero)
+    return found

@@ -1,0 +1,229 @@
+"""Firmware of the user's own: a project that `tilewright new-firmware` wrote, or an ELF file that the user has linked.
+
+A project has the kernels in `src/`, the program around them in `lib/`, and in `machine/` the generated headers and the
+linker script of one machine. A build takes its own `machine/`, for the machine of the run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import InputError
+from tilewright.files import regular
+from tilewright.targets.cfu.config import RAM_BASE, Config
+from tilewright.targets.cfu.runtime import elf
+
+from . import layout
+from .firmware import SOURCES, Compiler, linker_script, machine_header, tiles
+from .layout import Kind
+
+TEMPLATE = SOURCES.parent / "project"
+#: Files of the built-in firmware that a project does not have, or has in another form.
+ELSEWHERE = ("link.ld", "variants", "main.c")
+#: The function that computes each kind of operator. The interpreter itself copies codes.
+ENTRIES = {
+    Kind.CONV: "conv_2d",
+    Kind.DEPTHWISE: "depthwise_conv_2d",
+    Kind.FULLY_CONNECTED: "fully_connected",
+    Kind.ADD: "add",
+    Kind.AVERAGE_POOL: "average_pool_2d",
+    Kind.MAX_POOL: "max_pool_2d",
+    Kind.SOFTMAX: "softmax",
+}
+_TENSORS = "const struct op *op, const struct operands *o"
+#: For each kernel file of a project: the built-in kernel that it starts as, the text to replace in it, and what by.
+KERNELS = {
+    "conv_2d": ("reference/conv_2d.h", f"KERNEL void conv_reference({_TENSORS}) {{", "LAYER(conv_2d) {"),
+    "depthwise_conv_2d": (
+        "reference/depthwise_conv_2d.h",
+        f"KERNEL void depthwise_reference({_TENSORS}) {{",
+        "LAYER(depthwise_conv_2d) {",
+    ),
+    "fully_connected": (
+        "reference/fully_connected.h",
+        f"KERNEL void fully_connected_reference({_TENSORS}) {{",
+        "LAYER(fully_connected) {",
+    ),
+    "add": (
+        "reference/add.h",
+        f"KERNEL void add_reference({_TENSORS}, int size) {{",
+        "LAYER(add) {\n  const int size = op->out_h * op->out_w * op->out_c;",
+    ),
+    "pool": ("pool.h", "", ""),
+    "softmax": (
+        "softmax.h",
+        "KERNEL void softmax(const struct op *op, const int8_t *input, int8_t *output) {",
+        "LAYER(softmax) {\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
+    ),
+}
+POOLS = (
+    "\nLAYER(average_pool_2d) { pool(op, o->input, o->output, 0); }\n\n"
+    "LAYER(max_pool_2d) { pool(op, o->input, o->output, 1); }\n"
+)
+#: Largest size of an ELF file's program and data, and seconds after which a compiler is stopped.
+PROGRAM_BYTES, PATIENCE = 1 << 20, 120
+SYMBOLS = ("model", "text_end", "stack_top")
+SHOWN = 3
+
+
+def write(folder: Path, config: Config) -> list[str]:
+    """Write a new project and return the paths of its files in the folder.
+
+    Raises InputError if the folder exists and is not empty, or cannot be written.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(str(folder), "is not empty, and files are never overwritten", "choose another folder")
+    files = {path.name: path.read_text() for path in TEMPLATE.iterdir() if path.suffix != ".h"}
+    files |= {f"lib/{path.name}": path.read_text() for path in TEMPLATE.glob("*.h")}
+    for path in sorted(SOURCES.rglob("*.[chS]")):
+        place = path.relative_to(SOURCES)
+        if place.parts[0] not in ELSEWHERE:
+            files[f"lib/{place.as_posix()}"] = path.read_text()
+    files["lib/main.c"] = (SOURCES / "main.c").read_text().replace("#include VARIANT", '#include "kernels.h"')
+    files |= {f"src/{name}.c": _kernel(name) for name in KERNELS}
+    files |= {f"machine/{name}": text for name, text in machine_files(config).items()}
+    try:
+        for name, text in files.items():
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None
+    return sorted(files)
+
+
+def _kernel(name: str) -> str:
+    """Return the text of a kernel file: a built-in portable kernel as the function that a project has for it."""
+    source, old, new = KERNELS[name]
+    text = (SOURCES / "kernels" / source).read_text()
+    assert old in text
+    text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only `tuned` has the rest
+    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only a benchmark has it
+    about, _, rest = text.partition("#pragma once\n")
+    rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).replace(old, new, 1).strip("\n")
+    return f'{about}#include "kernels.h"\n\n{rest}\n' + (POOLS if name == "pool" else "")
+
+
+def machine_files(config: Config) -> dict[str, str]:
+    """Return the generated files of a machine, by name."""
+    macros = "".join(f"#define {name} {value}\n" for name, value in {**tiles(config), "TUNED": 0}.items())
+    return {
+        "cfu_machine.h": machine_header(config),
+        "layout.h": layout.c_header(),
+        "tiles.h": f"// The largest tiles that fit the buffers of the array.\n#pragma once\n{macros}",
+        "link.ld": linker_script(config.ram_bytes),
+    }
+
+
+@dataclass(frozen=True)
+class Project:
+    """The user's firmware at a path: a project's folder, or an ELF file."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: str | Path) -> Project:
+        """Return the project at a path. Raises InputError if it is neither a project's folder nor a regular file."""
+        path = Path(path)
+        if path.is_dir():
+            if not any((path / "src").glob("*.[cS]")):
+                raise InputError(
+                    str(path), "has no kernels in src/", f"write a project: tilewright new-firmware {path}"
+                )
+        else:
+            regular(path)
+        return cls(path)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether this is an ELF file, which needs no compiler."""
+        return not self.path.is_dir()
+
+    def program(self, config: Config, compiler: Compiler | None) -> elf.Executable:
+        """Return the ELF program, built for a machine. Raises InputError if it cannot be compiled or is not fit."""
+        program = elf.load(self.path) if compiler is None else elf.load(self._built(config, compiler))
+        missing = [name for name in SYMBOLS if name not in program.symbols]
+        if missing:
+            raise InputError(str(self.path), f"has no symbol {', '.join(missing)}", "link it with a project's link.ld")
+        model, text_end, top = (program.symbols[name].address for name in SYMBOLS)
+        end = max(segment.address + segment.size for segment in program.segments)
+        lowest = min(segment.address for segment in program.segments)
+        if lowest < RAM_BASE or not RAM_BASE <= text_end <= end <= model <= RAM_BASE + PROGRAM_BYTES or model % 4:
+            reason = f"has its parts at {lowest:#x}..{end:#x}, and model at {model:#x}"
+            remedy = f"link it with a project's link.ld; at most {PROGRAM_BYTES >> 20} MiB from {RAM_BASE:#x} on"
+            raise InputError(str(self.path), reason, remedy)
+        if top > RAM_BASE + config.ram_bytes:
+            reason = f"needs main memory up to {top:#x}; this machine's ends at {RAM_BASE + config.ram_bytes:#x}"
+            raise InputError(str(self.path), reason, "link it for this machine, or raise ram_bytes")
+        return program
+
+    def _built(self, config: Config, compiler: Compiler) -> bytes:
+        """Compile a project for a machine. The paths in messages are relative to the project."""
+        folder = self.path
+        flags = folder / "flags.txt"
+        try:
+            asked = shlex.split(regular(flags).read_text(), comments=True) if flags.exists() else []
+        except ValueError as error:
+            raise InputError(str(flags), f"cannot be read: {error}") from None
+        sources = [path.relative_to(folder).as_posix() for part in ("src", "lib") for path in _sources(folder / part)]
+        with tempfile.TemporaryDirectory() as made:
+            for name, text in machine_files(config).items():
+                (Path(made) / name).write_text(text)
+            output = Path(made) / "firmware.elf"
+            places = (f"-I{made}", "-Ilib", "-Isrc", f"-ffile-prefix-map={made}=machine", "-T", f"{made}/link.ld")
+            command = (*compiler.command, *asked, *places, *sources, *compiler.flags, "-o", str(output))
+            status, said = _run(command, folder)
+            if status is None:
+                raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}")
+            if status or not output.is_file():
+                raise _refused(folder, compiler, said)
+            return output.read_bytes()
+
+
+def _run(command: Sequence[str], folder: Path) -> tuple[int | None, str]:
+    """Run a command in a folder; return its exit status (None: stopped after PATIENCE seconds) and its messages."""
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=folder, stdin=none, stdout=none, stderr=pipe, text=True, errors="replace"
+    ) as process:
+        from tilewright.targets.cfu.runtime import launch  # noqa: F401  the simulator loads while the compiler works
+
+        try:
+            _, said = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None, ""
+        return process.returncode, said
+
+
+def _sources(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.[cS]") if path.is_file())
+
+
+def _refused(folder: Path, compiler: Compiler, said: str) -> InputError:
+    """Return the error for a project that a compiler refuses: the first places in its messages, and how many follow."""
+    found = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", said, re.MULTILINE)
+    texts = [f"{place}: {text}" for place, text in found]
+    if not texts:  # the linker
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        texts = [line for line in lines if "error" in line or "undefined reference" in line] or lines[:1]
+    more = f" (and {len(texts) - SHOWN} more)" if texts[SHOWN:] else ""
+    reason = f"does not compile with {compiler.version}: {'; '.join(texts[:SHOWN]) or 'no message'}{more}"
+    return InputError(str(folder), reason, "correct it; `make` there prints all messages")
+
+
+def kernel_names(program: elf.Executable) -> Mapping[Kind, str]:
+    """Return the function and its source file of each kind of operator: "conv_2d (conv_2d.c)"."""
+    source = elf.Source(program)
+    found = {}
+    for kind, name in ENTRIES.items():
+        symbol = program.functions.get(name)
+        place = source.place(symbol.address).file if symbol else ""
+        found[kind] = f"{name} ({place})" if place else name
+    return found

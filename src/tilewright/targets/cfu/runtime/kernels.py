@@ -1,0 +1,159 @@
+"""Check the user's kernels while a launch runs: each layer's codes, the bytes that it stores elsewhere, and its end.
+
+A layer is compared with the reference on the input that it really had, so each wrong kernel is found by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError, ProgramError
+from tilewright.graph import reference
+from tilewright.graph.ir import Graph
+from tilewright.program.program import Launch
+from tilewright.sim.findings import Finding
+from tilewright.targets.cfu.compiler.layout import activation_bytes, macs
+from tilewright.targets.cfu.config import RAM_BASE
+from tilewright.targets.cfu.image import FirmwareImage
+from tilewright.targets.cfu.timing.state import Cpu
+
+from . import core, elf
+
+#: Instructions that a kernel may take: so many for each multiply-accumulate, code or element of a window, and more.
+#: The portable kernels take about 25.
+PER_ELEMENT, AT_LEAST = 1000, 10_000_000
+WRONG, OUTSIDE = "wrong_layer", "outside_write"
+
+
+class Watch:
+    """Watches one run: keeps each operator's codes, and finds the bytes that it changed outside of its output."""
+
+    def __init__(self, image: FirmwareImage) -> None:
+        self.image = image
+        self.outputs: dict[int, Array] = {}
+        self.changed: dict[int, tuple[int, int]] = {}  # by operator: the first address, and how many
+        self._index, self._before = -1, np.zeros(0, np.uint8)
+
+    def __call__(self, region: int, ram: Array) -> int:
+        """Note that the firmware leaves an operator, or begins the operator `region` - 1. Return the number of
+        instructions that the operator may take (0: any)."""
+        memory = ram[: self.image.end - RAM_BASE]
+        if self._index >= 0:
+            self._leave(self._index, memory)
+        self._index = region - 1 if 1 <= region <= len(self.image.records) else -1
+        if self._index < 0:
+            return 0
+        self._before = memory.copy()
+        record = self.image.records[self._index]
+        window = record["kernel_h"] * record["kernel_w"]
+        output = activation_bytes(record)["output"]
+        elements = max(macs(record), output * window) + sum(activation_bytes(record).values())
+        return AT_LEAST + PER_ELEMENT * elements
+
+    def _leave(self, index: int, memory: Array) -> None:
+        image, record = self.image, self.image.records[index]
+        first = image.arena - RAM_BASE + record["output"]
+        end = first + activation_bytes(record)["output"]
+        self.outputs[index] = memory[first:end].view(np.int8).copy()
+        differs = memory != self._before
+        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # the program's own variables
+        differs[first:end] = False
+        if differs.any():
+            self.changed[index] = RAM_BASE + int(differs.argmax()), int(differs.sum())
+
+
+class KernelCheck:
+    """The check of a launch with the user's kernels, over all samples."""
+
+    def __init__(self, launch: Launch, image: FirmwareImage) -> None:
+        self.launch, self.image = launch, image
+        self.watches: list[Watch] = []
+        raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
+        functions = {symbol.name: elf.Symbol(symbol.address, symbol.nbytes) for symbol in image.symbols}
+        self.source = elf.Source(elf.Executable(launch.name, image.entry, (), (), functions, functions, raw))
+
+    def watch(self) -> Watch:
+        """Return a new watch, for the run of the next sample."""
+        self.watches.append(Watch(self.image))
+        return self.watches[-1]
+
+    def refuse(self, run: core.Run) -> None:
+        """Check that a run ended, and that it marked its layers. Raises MachineError that names the layer."""
+        watch, trap = self.watches[-1], run.trap
+        index = int(run.machine.cpu[Cpu.REGION]) - 1
+        if trap is not None and 0 <= index < len(self.launch.nodes):
+            where = f"layer '{self.launch.nodes[index]}'"
+            place = self.source.where(trap.pc)
+            if trap.kind.startswith("limit"):
+                taken = trap.kind.removeprefix("limit of ")
+                reason = f"its kernel {self.image.kernels[index]} does not end: after {taken} it is at {place}"
+                raise MachineError(where, reason, self._before(watch) or "look at the conditions of its loops")
+            at = f", address {trap.value:#x}" if "access" in trap.kind or "misaligned" in trap.kind else ""
+            reason = f"its kernel {self.image.kernels[index]} is stopped by: {trap.kind} at {place}{at}"
+            raise MachineError(where, reason, self._before(watch))
+        missing = [name for at, name in enumerate(self.launch.nodes) if at not in watch.outputs]
+        if trap is None and run.exit_code == 0 and missing:
+            reason = "is not marked by the firmware: it must store the layer's index + 1 to CFU_REGION, and 0 after it"
+            raise MachineError(f"layer '{missing[0]}'", reason, "use lib/main.c of a new project")
+
+    def _before(self, watch: Watch) -> str:
+        """Return text for the first earlier store outside of a tensor, which may be why a kernel was stopped."""
+        return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
+
+    def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
+        """Yield the findings of all samples, layer by layer. `values` are the inputs of the launch, (S, *shape)."""
+        known = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
+        outside = {found.steps: found for watch in reversed(self.watches) for found in self._outside(watch)}
+        for index, name in enumerate(self.launch.nodes):
+            node = graph.node(name)
+            expected = reference.run_node(graph, name, known, rounding)
+            output = node.outputs[0]
+            parts = [watch.outputs[index] for watch in self.watches]
+            if parts[0].size != graph.tensors[output].size:
+                reason = f"stores {parts[0].size} bytes for '{output}', which has {graph.tensors[output].size}"
+                raise ProgramError(f"launch '{self.launch.name}'", reason, "compile it again")
+            found = known[output] = np.stack(parts).reshape(len(parts), *graph.tensors[output].shape)
+            if (finding := outside.get((index,))) is not None:
+                yield finding
+            wrong = np.argwhere(found != expected[output])
+            if len(wrong):
+                yield self._wrong(index, wrong, found, expected[output])
+
+    def _wrong(self, index: int, wrong: Array, found: Array, expected: Array) -> Finding:
+        sample, *place = wrong[0].tolist()
+        count = int((wrong[:, 0] == sample).sum())
+        within = f" of sample {sample}" if len(found) > 1 else ""
+        message = (
+            f"layer '{self.launch.nodes[index]}': its kernel {self.image.kernels[index]} computes {count:,} of "
+            f"{found[0].size:,} elements{within} wrong; the first is {place}: {found[tuple(wrong[0])]} instead of "
+            f"{expected[tuple(wrong[0])]}"
+        )
+        return Finding(WRONG, message, (index,))
+
+    def _outside(self, watch: Watch) -> Iterator[Finding]:
+        for index, (address, count) in watch.changed.items():
+            message = (
+                f"layer '{self.launch.nodes[index]}': its kernel {self.image.kernels[index]} changes {count:,} bytes "
+                f"outside of its output, the first {self._named(index, address)}"
+            )
+            yield Finding(OUTSIDE, message, (index,), "RAM", address, address + 1)
+
+    def _named(self, index: int, address: int) -> str:
+        """Return text that says where an address is, as seen from the output of an operator."""
+        image = self.image
+        if address < image.model:
+            return f"in the code, at {self.source.where(address)}"
+        if address < image.arena:
+            return f"in the model's constants, at {address:#x}"
+        record = image.records[index]
+        size = activation_bytes(record)["output"]
+        away = address - image.arena - record["output"]
+        near = f"{away - size:,} bytes after its end" if away >= size else f"{-away:,} bytes before it"
+        for field in ("input", "input2"):
+            inner = address - image.arena - record[field]
+            if 0 <= inner < activation_bytes(record).get(field, 0):
+                return f"{near}, byte {inner:,} of its {field}"
+        return near

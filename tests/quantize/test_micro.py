@@ -1,0 +1,140 @@
+"""The scheme tflm: what TFLite Micro and LiteRT compute with the same integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import ModelProto, helper  # noqa: E402
+
+import tilewright as tw  # noqa: E402
+from tests.quantize.models import Values, model, samples, save  # noqa: E402
+from tilewright.cli import main  # noqa: E402
+from tilewright.errors import InputError  # noqa: E402
+from tilewright.graph import ops, reference  # noqa: E402
+from tilewright.graph.ir import Graph  # noqa: E402
+from tilewright.quantize import Options, quantize  # noqa: E402
+
+
+def network(seed: int = 0) -> ModelProto:
+    """Every operator with a kernel in the CFU's firmware; SAME and VALID padding, two averages, a softmax."""
+    draw = np.random.default_rng(seed).standard_normal
+    node = helper.make_node
+    shapes = {"w0": (8, 3, 3, 3), "w1": (8, 1, 3, 3), "w2": (8, 8, 1, 1), "w3": (16, 8, 3, 3), "w4": (10, 16)}
+    constants: Values = {name: draw(shape) * 0.3 for name, shape in shapes.items()}
+    constants |= {f"b{index}": draw(size) for index, size in enumerate((8, 8, 8, 16, 10))}
+    constants = {name: value.astype(np.float32) for name, value in constants.items()}
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1", "b1"], ["c1"], pads=[1] * 4, group=8),
+        node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2", "b2"], ["c2"]),
+        node("Add", ["c2", "r0"], ["sum"]),
+        node("MaxPool", ["sum"], ["most"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("AveragePool", ["most"], ["some"], kernel_shape=[2, 2]),
+        node("Conv", ["some", "w3", "b3"], ["c3"], strides=[2, 2]),
+        node("Relu", ["c3"], ["r3"]),
+        node("GlobalAveragePool", ["r3"], ["mean"]),
+        node("Flatten", ["mean"], ["flat"]),
+        node("Gemm", ["flat", "w4", "b4"], ["scores"], transB=1),
+        node("Softmax", ["scores"], ["y"], axis=-1),
+    ]
+    return model(nodes, constants, [1, 3, 16, 16], {"y": [1, 10]})
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    report = quantize(*save(tmp_path, network(), samples(size=16)), tmp_path / "q.onnx", Options("tflm"))
+    assert report.verification is not None and not report.verification.differences
+    assert report.fidelity.outputs[0].snr_db > 25
+    return tmp_path / "q.onnx"
+
+
+def ends(graph: Graph) -> tuple[str, str]:
+    """The first and last tensors of int8 codes in the order of the kernels: images, and probabilities."""
+    linear = next(site for site in graph.sites() if isinstance(site.node.op, ops.Conv2D))
+    last = next(site for site in graph.sites() if isinstance(site.node.op, ops.Softmax))
+    return linear.node.inputs[0], last.node.outputs[0]
+
+
+def computed(graph: Graph, rounding: str, count: int = 12) -> tuple[Any, Any]:
+    """Codes of images, (S, 1, H, W, C), and the codes that the reference computes for them."""
+    seen: dict[str, list[Any]] = {name: [] for name in ends(graph)}
+
+    def observe(site: Any, results: tuple[Any, ...]) -> None:
+        for name, array in zip(site.node.outputs, results, strict=True):
+            if name in seen:
+                seen[name].append(array)
+
+    reference.run(graph, samples(count, seed=9, size=16)[:, None], rounding, observe)
+    source, result = (np.concatenate(parts) for parts in seen.values())
+    return source, result
+
+
+def test_every_layer_is_an_operator_of_tflite_micro(made: Path) -> None:
+    graph = tw.load(made)
+    assert graph.rounding == "tflm"
+    kinds = {type(site.node.op) for site in graph.sites()}
+    assert {ops.AveragePool2D, ops.Softmax, ops.FullyConnected, ops.Add} <= kinds and ops.OnnxOp not in kinds
+    for site in graph.sites():
+        if isinstance(site.node.op, ops.AveragePool2D | ops.MaxPool2D):
+            assert site.input(0).quant == site.output.quant
+        if isinstance(site.node.op, ops.Linear):
+            assert site.constant(1).min() >= -127 and site.constant(2).dtype == np.int32
+
+
+def test_litert_computes_the_same_codes(made: Path) -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    from tests.quantize.tflite_file import written
+
+    graph = tw.load(made)
+    images, expected = computed(graph, "litert")
+    kind = interpreter.OpResolverType.BUILTIN_REF
+    runner = interpreter.Interpreter(model_content=written(graph, *ends(graph)), experimental_op_resolver_type=kind)
+    runner.allocate_tensors()
+    (given,), (result,) = runner.get_input_details(), runner.get_output_details()
+    for image, codes in zip(images, expected, strict=True):
+        runner.set_tensor(given["index"], image)
+        runner.invoke()
+        np.testing.assert_array_equal(runner.get_tensor(result["index"]), codes)
+
+
+def test_tflite_micro_computes_the_same_codes(made: Path) -> None:
+    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime", reason="pip install tflite-micro")
+    pytest.importorskip("ai_edge_litert.schema_py_generated")
+    from tests.quantize.tflite_file import written
+
+    graph = tw.load(made)
+    images, expected = computed(graph, "tflm")
+    runner = runtime.Interpreter.from_bytes(written(graph, *ends(graph)))
+    for image, codes in zip(images, expected, strict=True):
+        runner.set_input(image, 0)
+        runner.invoke()
+        np.testing.assert_array_equal(runner.get_output(0), codes)
+
+
+@pytest.mark.riscv
+def test_the_cfu_runs_all_of_it(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tw.compile(made, "cfu").run(samples(2, size=16)[:, None])
+    assert result.matches_reference and result.coverage == 1
+    assert {layer.op for layer in result.layers if layer.where == "host"} == {"quantize", "transpose", "dequantize"}
+    plain = tmp_path / "affine.onnx"
+    quantize(str(tmp_path / "m.onnx"), str(tmp_path / "x.npy"), plain, Options("affine"))
+    assert main(["run", str(plain), "-t", "cfu"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "only 0 % of the MACs ran on cfu" in said and "--rounding tflm" in said and "--scheme tflm" in said
+    assert tw.compile(plain, "cfu", rounding="tflm").run(samples(1, size=16)[:, None]).coverage == 1
+
+
+def test_uint8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tflm has int8"):
+        quantize(
+            *save(tmp_path, network(), samples(size=16)), tmp_path / "q.onnx", Options("tflm", activations="uint8")
+        )
