@@ -17,9 +17,10 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
 from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.runtime import rtl
-from tilewright.targets.cfu.runtime.core import CfuError, run
+from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.own import maker
 from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
+from tilewright.targets.cfu.runtime.seam import CfuError
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 
 pytestmark = pytest.mark.gxx

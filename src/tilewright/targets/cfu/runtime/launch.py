@@ -23,6 +23,7 @@ from tilewright.targets.cfu.image import BASE, FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
+from .seam import Cfu, CfuError
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
 CAUSES = {
@@ -52,7 +53,7 @@ def runs(
     inputs: Mapping[str, Array],
     samples: int,
     timing: str,
-    unit: Callable[[], core.Cfu] | None = None,
+    unit: Callable[[], Cfu] | None = None,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
@@ -73,7 +74,7 @@ def runs(
         cfu, profiled = unit() if unit else None, index == 0
         try:
             run = core.run(program, config, timing=timing, writes=writes, reads=reads, profiled=profiled, cfu=cfu)
-        except core.CfuError as error:
+        except CfuError as error:
             raise error.located(image.words, BASE, image.function) from None
         if run.trap is not None:
             raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
@@ -89,7 +90,7 @@ def run(
     values: Mapping[str, Array],
     config: Config,
     options: RunOptions,
-    unit: Callable[[], core.Cfu] | None = None,
+    unit: Callable[[], Cfu] | None = None,
 ) -> LaunchResult:
     """Run a launch on all samples. The cycles are those of the first sample. `unit`: as in `runs`."""
     image = FirmwareImage.of(launch)

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.errors import InputError
 from tilewright.targets import given
 
-from .core import Cfu
+from .seam import Cfu
 
 
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu]) -> Callable[[], Cfu]:

@@ -15,7 +15,7 @@ from tilewright.errors import InputError
 from tilewright.hdl.build import Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
 
-from .core import CfuError
+from .seam import CfuError
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
 PORTS = [

@@ -1,0 +1,107 @@
+"""Where CPU and CFU meet: the function that the CPU's loop calls for each custom-0 instruction.
+
+The CPU calls a CFU as `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values. The
+CFU takes the command in `cycle`; the answer is ready in `ready cycle`, which is the next cycle for most instructions.
+The CFU takes its next command one cycle after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numba import objmode, types
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.targets.cfu.isa.custom import absent, extended, make_execute
+from tilewright.targets.cfu.isa.state import Reg
+from tilewright.targets.cfu.jit import native, version
+
+Execute = Callable[[int, int, int, int, int], tuple[int, int]]
+#: The index in the registers of the number that identifies a CFU in Python. The loop writes the two before it.
+NUMBER = 2
+_numbers = count()
+_in_use: dict[int, Execute] = {}
+CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
+
+
+class Unit(Protocol):
+    """A CFU written in Python, with state. If it has a method `attach`, `run` calls this with main memory, uint8."""
+
+    def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
+
+
+Cfu = Execute | Unit
+
+
+class CfuError(MachineError):
+    """A CFU that breaks the rules of its ports. `funct7` and `funct3` are those of the command that showed it."""
+
+    def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
+        super().__init__(where, reason, remedy)
+        self.funct7, self.funct3 = funct7, funct3
+
+    def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
+        """Return the error with the places of its command among `words` (instructions from address `base` on)."""
+        word = words.astype(np.int64)
+        here = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)
+        found = [where(base + 4 * index) for index in np.flatnonzero(here)[:3].tolist()]
+        return MachineError(self.where, self.reason, f"the program gives this command at {', '.join(found)}")
+
+
+@contextmanager
+def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
+    """Yield the compiled CFU that the CPU loop calls: the model if `cfu` is None, else a function that calls `cfu`.
+
+    `regs` are the registers of the CFU. For a CFU in Python they hold only a number that identifies it.
+    """
+    if cfu is None:
+        yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
+        return
+    number = next(_numbers)
+    regs[:] = 0
+    regs[NUMBER] = number
+    _in_use[number] = cfu if callable(cfu) else cfu.execute
+    try:
+        yield _compiled(True, False)
+    finally:
+        del _in_use[number]
+
+
+@cache
+def signature() -> Any:
+    """Return the Numba signature of a CFU: registers int64, buffers int32 and RAM uint8, then the operands."""
+    kinds: Any = types
+    arrays = [kinds.Array(kind, 1, "C") for kind in (kinds.int64, kinds.int32, kinds.uint8)]
+    return kinds.UniTuple(kinds.int64, 2)(*arrays, *[kinds.int64] * 5)
+
+
+@cache
+def _compiled(in_python: bool, extensions: bool) -> Any:
+    """Return the compiled model of the CFU, or with `in_python` a compiled function that calls a CFU in Python."""
+    if in_python:
+        return native(ask, signature(), python=True)
+    return native(make_execute(version(), extended if extensions else absent), signature())
+
+
+def ask(
+    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
+) -> tuple[int, int]:
+    """Call a CFU in Python from compiled code. Return its answer and the cycle in which the answer is ready."""
+    with objmode(value="int64", ready="int64"):
+        value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
+    return value, ready
+
+
+def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
+    value, ready = _in_use[int(number)](funct7, funct3, a, b, cycle)
+    if not cycle <= ready < 1 << 62:
+        reason = f"answers in cycle {ready} to a command of cycle {cycle}"
+        raise MachineError("CFU", reason, "return (value, ready cycle); the latter must not precede the command")
+    return int(value) & 0xFFFFFFFF, int(ready)
