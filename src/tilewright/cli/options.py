@@ -49,6 +49,26 @@ def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
+def debugged(target: str, port: int | None) -> Iterator[None]:
+    """Let programs wait for GDB at a port of this computer, if there is one, in a `with` block.
+
+    Raises InputError if the target's processor cannot be debugged, or if the port cannot be opened.
+    """
+    if port is None:
+        yield
+        return
+    from tilewright import targets
+    from tilewright.targets.base import Debugs
+
+    machine = targets.get(target)
+    if not isinstance(machine, Debugs):
+        raise InputError("--gdb", f"{target} has no server for GDB", "choose -t cfu")
+    with machine.with_gdb(port) as number:
+        click.echo(f"waiting for GDB: target remote localhost:{number}", err=True)
+        yield
+
+
+@contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
     """Yield a callback that draws a progress bar on stderr, or None if stderr is not a terminal."""
     if not sys.stderr.isatty():
@@ -136,6 +156,12 @@ cfu = click.option(
     multiple=True,
     metavar="FILE.v|FILE.py:NAME",
     help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
+)
+gdb = click.option(
+    "--gdb",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Wait for GDB at this port of this computer; 0: any free one.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
+@options.gdb
 @options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
@@ -34,6 +35,7 @@ def exec_(
     overrides: dict[str, str],
     limit: int | None,
     cfu: tuple[str, ...],
+    gdb: int | None,
     profile: Path | None,
     simulation: Simulation,
 ) -> int:
@@ -46,7 +48,7 @@ def exec_(
     """
     from tilewright.whatif import on_machine
 
-    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
+    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile, "--gdb": gdb is not None}
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
@@ -70,7 +72,7 @@ def exec_(
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
     chosen = machine.config(config, overrides)
-    with options.replaced(target, cfu):
+    with options.replaced(target, cfu), options.debugged(target, gdb):
         done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
     if profile:
         with replacing(profile) as file:

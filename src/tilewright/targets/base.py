@@ -257,6 +257,18 @@ class TakesCfu(Protocol):
 
 
 @runtime_checkable
+class Debugs(Protocol):
+    """A target whose processor a debugger can control."""
+
+    def with_gdb(self, port: int) -> AbstractContextManager[int]:
+        """Return a context in which the run of an ELF file waits for GDB, and is controlled by it.
+
+        The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
+        Raises InputError if the port cannot be opened.
+        """
+
+
+@runtime_checkable
 class Occupies(Protocol):
     """A target of which the cells that its gateware takes on an FPGA are known without synthesis."""
 

@@ -35,6 +35,7 @@ class CfuSystem(given.Machine[Config]):
     passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
+    _drive: Callable[[Any], Any] | None = None  # runs a program, such as a debugger (None: at once, to its end)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -99,7 +100,20 @@ class CfuSystem(given.Machine[Config]):
         from .runtime import execute
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
-        return execute.execute(path, self.own(config), timing, limit, unit)
+        driven = {"drive": self._drive} if self._drive else {}
+        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
+
+    @contextmanager
+    def with_gdb(self, port: int) -> Iterator[int]:
+        from .runtime.gdb.server import Server
+
+        server = Server(port)
+        self._drive = server.drive
+        try:
+            yield server.port
+        finally:
+            self._drive = None
+            server.close()
 
     @contextmanager
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
