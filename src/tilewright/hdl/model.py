@@ -39,17 +39,17 @@ class Compiled:
     """A component, compiled to a shared library that is cached on disk.
 
     `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). `source`: see
-    `build.library`. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    `build.library`, `extra` too. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
 
-    def __init__(self, component: Any, engine: str = "verilator", source: str = "") -> None:
-        self._library = _load(library(component, engine, source))
+    def __init__(self, component: Any, engine: str = "verilator", source: str = "", extra: str = "") -> None:
+        self._library = _load(library(component, engine, source, extra))
 
     @classmethod
-    def of_verilog(cls, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Compiled:
+    def of_verilog(cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "") -> Compiled:
         """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
         made = cls.__new__(cls)
-        made._library = _load(verilog_library(files, top, ports))
+        made._library = _load(verilog_library(files, top, ports, extra))
         return made
 
     def model(self) -> Model:
@@ -78,6 +78,15 @@ class Model:
             buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
             found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8)))
         return found
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        """The compiled library, for functions of its `extra` text; `handle` is their simulation."""
+        return self._library
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        return self._sim
 
     def __getitem__(self, port: str) -> int:
         return int.from_bytes(self._port(port).tobytes(), "little")

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from llvmlite import ir
 from numba import objmode, types
+from numba.extending import intrinsic
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
@@ -26,8 +28,11 @@ from tilewright.targets.cfu.jit import native, version
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
 #: The index in the registers of the number that identifies a CFU in Python. The loop writes the two before it.
 NUMBER = 2
+#: The same for a CFU in C: its Native, and where it writes its answer.
+COMMAND, UNIT, START, ANSWERS, VALUE, READY = range(3, 9)
 _numbers = count()
 _in_use: dict[int, Execute] = {}
+_failing: dict[int, Callable[[int, int, int], CfuError]] = {}
 CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
 
 
@@ -38,6 +43,20 @@ class Unit(Protocol):
 
 
 Cfu = Execute | Unit
+
+
+class Native(NamedTuple):
+    """A CFU in C: a Unit with this attribute is called without Python.
+
+    `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`;
+    a cycle; and the address of two integers, where it writes the answer and the cycle of the answer. It returns 0, or
+    the fault of which `fail(fault, funct7 * 8 + funct3, cycle)` returns the error.
+    """
+
+    command: int
+    unit: int
+    start: int
+    fail: Callable[[int, int, int], CfuError]
 
 
 class CfuError(MachineError):
@@ -62,16 +81,22 @@ def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
     `regs` are the registers of the CFU. For a CFU in Python they hold only a number that identifies it.
     """
     if cfu is None:
-        yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
+        yield _model(bool(regs[Reg.EXTENSIONS]))
         return
     number = next(_numbers)
     regs[:] = 0
     regs[NUMBER] = number
-    _in_use[number] = cfu if callable(cfu) else cfu.execute
+    if native_cfu := getattr(cfu, "native", None):
+        regs[[COMMAND, UNIT, START]] = native_cfu[:3]
+        regs[ANSWERS] = regs.ctypes.data + VALUE * regs.itemsize
+        _failing[number] = native_cfu.fail
+    else:
+        _in_use[number] = cfu if callable(cfu) else cfu.execute
     try:
-        yield _compiled(True, False)
+        yield _asking(bool(native_cfu))
     finally:
-        del _in_use[number]
+        _in_use.pop(number, None)
+        _failing.pop(number, None)
 
 
 @cache
@@ -83,11 +108,15 @@ def signature() -> Any:
 
 
 @cache
-def _compiled(in_python: bool, extensions: bool) -> Any:
-    """Return the compiled model of the CFU, or with `in_python` a compiled function that calls a CFU in Python."""
-    if in_python:
-        return native(ask, signature(), python=True)
+def _model(extensions: bool) -> Any:
+    """Return the compiled model of the CFU."""
     return native(make_execute(version(), extended if extensions else absent), signature())
+
+
+@cache
+def _asking(in_c: bool) -> Any:
+    """Return a compiled function that calls a CFU in C or in Python."""
+    return native(ask_in_c if in_c else ask, signature(), python=True)
 
 
 def ask(
@@ -97,6 +126,38 @@ def ask(
     with objmode(value="int64", ready="int64"):
         value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
     return value, ready
+
+
+def ask_in_c(
+    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
+) -> tuple[int, int]:
+    """Call a CFU in C, like `ask`."""
+    number = funct7 << 3 | funct3
+    fault = _call(regs[COMMAND], regs[UNIT], number, a, b, regs[START], cycle, regs[ANSWERS])
+    if fault:
+        with objmode():
+            _fail(regs[NUMBER], fault, number, cycle)
+    return regs[VALUE], regs[READY]
+
+
+def _typed_call(
+    typing: Any, command: Any, unit: Any, number: Any, a: Any, b: Any, start: Any, cycle: Any, answers: Any
+) -> Any:
+    """Call the function at the address `command` (see Native), and return its fault."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        function = builder.inttoptr(values[0], ir.FunctionType(word, [word] * (len(values) - 1)).as_pointer())
+        return builder.call(function, values[1:])
+
+    return types.int64(command, unit, number, a, b, start, cycle, answers), emit
+
+
+_call: Any = intrinsic(_typed_call)
+
+
+def _fail(number: int, fault: int, command: int, cycle: int) -> None:
+    raise _failing[int(number)](int(fault), int(command), int(cycle))
 
 
 def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
