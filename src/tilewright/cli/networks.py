@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Compilation, Simulation
+from tilewright.cli.options import Compilation, OwnCfu, Simulation
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.simulation
 @options.cfu
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], verify: bool) -> int:
+def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
@@ -36,7 +36,7 @@ def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], 
         machine, cache = (program.target, program.config, overrides), not compilation.no_cache
         return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
 
-    with options.replaced(compilation.target, cfu):
+    with options.replaced(compilation.target, own):
         return simulation.run(program, compilation.model, verify, recompile)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce, wraps
@@ -29,13 +29,23 @@ def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
         click.echo(line)
 
 
-@contextmanager
-def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
-    """Replace the custom function unit of a target by that in some files, if there are any, in a `with` block.
+@dataclass(frozen=True)
+class OwnCfu:
+    """The files of a custom function unit of the user's, and the number of other initial values to try."""
 
-    Raises InputError if the target has no such unit.
+    files: tuple[str, ...]
+    states: int
+
+
+@contextmanager
+def replaced(target: str, own: OwnCfu) -> Iterator[None]:
+    """Replace the custom function unit of a target by the user's, if there is one, in a `with` block.
+
+    Raises InputError if the target has no such unit, or if there are initial values to try but no unit.
     """
-    if not files:
+    if not own.files:
+        if own.states:
+            raise InputError("--initial-states", "needs --cfu: the built-in CFU has no undefined values")
         yield
         return
     from tilewright import targets
@@ -44,7 +54,7 @@ def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
     machine = targets.get(target)
     if not isinstance(machine, TakesCfu):
         raise InputError("--cfu", f"{target} has no custom function unit", "choose -t cfu")
-    with machine.with_cfu(files):
+    with machine.with_cfu(own.files, own.states):
         yield
 
 
@@ -151,11 +161,24 @@ rounding = click.option(
     metavar="MODE",
     help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
-cfu = click.option(
-    "--cfu",
-    multiple=True,
-    metavar="FILE.v|FILE.py:NAME",
-    help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
+cfu = bundle(
+    "own",
+    OwnCfu,
+    click.option(
+        "--cfu",
+        "files",
+        multiple=True,
+        metavar="FILE.v|FILE.py:NAME",
+        help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
+    ),
+    click.option(
+        "--initial-states",
+        "states",
+        type=click.IntRange(0, 64),
+        default=0,
+        metavar="N",
+        help="Report if results depend on values that the Verilog leaves open: try N others.",
+    ),
 )
 gdb = click.option(
     "--gdb",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Simulation
+from tilewright.cli.options import OwnCfu, Simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def exec_(
     config: str | None,
     overrides: dict[str, str],
     limit: int | None,
-    cfu: tuple[str, ...],
+    own: OwnCfu,
     gdb: int | None,
     profile: Path | None,
     simulation: Simulation,
@@ -57,7 +57,7 @@ def exec_(
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         program = load(path)
-        with options.replaced(program.target, cfu):
+        with options.replaced(program.target, own):
             return run.run(on_machine(program, overrides) if overrides else program, path)
     _refuse(for_program, "is for program files only, not for ELF files")
 
@@ -72,7 +72,7 @@ def exec_(
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
     chosen = machine.config(config, overrides)
-    with options.replaced(target, cfu), options.debugged(target, gdb):
+    with options.replaced(target, own), options.debugged(target, gdb):
         done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
     if profile:
         with replacing(profile) as file:

@@ -119,15 +119,19 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
     return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": text(source)}, TOP, ports))
 
 
-def verilog_library(files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "") -> Path:
+def verilog_library(
+    files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+) -> Path:
     """Return the path of the shared library that simulates Verilog or SystemVerilog files, texts by file name.
 
     `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. `extra` is
-    C++ text to compile after driver.h. The library is compiled if it is not in the cache. Raises ConfigError if
-    Verilator refuses a file, if a port is missing or has another width, or if a tool is missing.
+    C++ text to compile after driver.h. With `undefined`, a seed can choose what has no initial value (see
+    model.Compiled.model). The library is compiled if it is not in the cache. Raises ConfigError if Verilator refuses a
+    file, if a port is missing or has another width, or if a tool is missing.
     """
-    key = "\0".join((top, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
-    return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports))
+    start = "unique" if undefined else "fast"
+    key = "\0".join((top, start, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
+    return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports, start))
 
 
 def _kept(engine: str, source: str, extra: str, make: Callable[[Path], Made]) -> Path:
@@ -174,12 +178,17 @@ NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
 Made = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Made:
-    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
+def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast") -> Made:
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers.
+
+    `start` is Verilator's choice of undefined values: fast (0) or unique (by seed).
+    """
     for name, text in files.items():
         (folder / name).write_text(text)
     root = _verilator_root()
-    options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    options = (
+        f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    )
     given = ["--top-module", top, "--Mdir", str(folder), *files]
     _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()

@@ -46,14 +46,26 @@ class Compiled:
         self._library = _load(library(component, engine, source, extra))
 
     @classmethod
-    def of_verilog(cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "") -> Compiled:
+    def of_verilog(
+        cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+    ) -> Compiled:
         """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
         made = cls.__new__(cls)
-        made._library = _load(verilog_library(files, top, ports, extra))
+        made._library = _load(verilog_library(files, top, ports, extra, undefined))
         return made
 
-    def model(self) -> Model:
-        return Model(self._library)
+    def model(self, seed: int = 0) -> Model:
+        """Return an instance. With a `seed`, registers and memories without initial value start at random.
+
+        That needs Verilog that was compiled with `undefined`.
+        """
+        if not seed:
+            return Model(self._library)
+        self._library.tw_seed(ctypes.c_uint64(seed))
+        try:
+            return Model(self._library)
+        finally:
+            self._library.tw_seed(ctypes.c_uint64(0))
 
 
 class Model:

@@ -55,6 +55,10 @@ class Tracked {
 
 #include "Vtop__Syms.h"
 
+// The seed of the values without initial value in designs that are made later; 0: all are 0.
+static uint64_t initial_seed = 0;
+extern "C" void tw_seed(uint64_t seed) { initial_seed = seed; }
+
 struct Design {
     struct Span {
         uint8_t *first;
@@ -67,7 +71,8 @@ struct Design {
     std::vector<uint8_t> before;
 
     Design() {
-        context.randReset(0);
+        context.randReset(initial_seed ? 2 : 0);
+        if (initial_seed) context.randSeed(initial_seed);
         top = new Vtop(&context);
     }
     ~Design() { delete top; }

@@ -248,11 +248,12 @@ class Executes(Protocol):
 class TakesCfu(Protocol):
     """A target whose custom function unit can be replaced."""
 
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> AbstractContextManager[None]:
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
         """Return a context in which runs use another custom function unit.
 
-        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. Raises InputError if a
-        file cannot be read, ConfigError if it cannot be compiled.
+        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. In each
+        run, `states` more instances start from other values where the Verilog gives none; a run whose answers depend on
+        them has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled.
         """
 
 

@@ -116,10 +116,10 @@ class CfuSystem(given.Machine[Config]):
             server.close()
 
     @contextmanager
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> Iterator[None]:
         from .runtime.own import maker
 
-        before, self._unit = self._unit, maker(cfu)
+        before, self._unit = self._unit, maker(cfu, states)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
-from tilewright.targets.cfu.isa.rv32 import decode
+from tilewright.targets.cfu.isa.rv32 import NOWHERE, RD, decode
 from tilewright.targets.cfu.isa.state import Note, buffers, notes, registers
 from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
@@ -20,7 +20,7 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
 from . import system
 from .elf import Executable
 from .process import Process, Trap
-from .seam import Cfu, seam
+from .seam import Cfu, Difference, seam
 from .system import Devices
 
 #: The default limit of instructions: more than any sensible program runs. They take about a minute to simulate.
@@ -45,7 +45,8 @@ class Run:
 
     `regions` are the parts of the run between markers, in order. A region has the number that the program wrote at its
     marker; the first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
-    `spent` are the cycles of each instruction in each region, int64 [n], if they were asked for.
+    `spent` are the cycles of each instruction in each region, int64 [n], if they were asked for. `undefined` is the
+    first answer of a user's CFU that depends on its initial values, among those that were tried.
     """
 
     exit_code: int | None
@@ -59,6 +60,7 @@ class Run:
     machine: Machine
     executed: Array
     spent: tuple[Array, ...] = ()
+    undefined: Difference | None = None
 
 
 def run(
@@ -119,7 +121,18 @@ def run(
         machine=m,
         executed=np.cumsum(m.entered)[:-1],
         spent=tuple(after - before for before, after in pairwise(spent) if (after > before).any()),
+        undefined=_undefined(getattr(cfu, "differences", {}).values(), m),
     )
+
+
+def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:
+    """Return the earliest difference. An answer that the program throws away matters only by its cycle."""
+    matter = [
+        one
+        for one in differences
+        if one.ready != one.other_ready or int(m.code[one.pc - m.base >> 2]) >> RD & 255 != NOWHERE
+    ]
+    return min(matter, key=lambda one: one.cycle, default=None)
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:

@@ -243,6 +243,9 @@ def execute(
         {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
     ]
+    if undefined := result.undefined:
+        place = _place(undefined.pc, source)
+        found.append({"kind": "undefined", "message": undefined.message, **place} | undefined._asdict())
     trap = _trap(result, source)
     table = profile(result, source)
     data = {
@@ -265,6 +268,7 @@ def execute(
         *([result.text.rstrip("\n"), ""] if result.text else []),
         *([f"trap: {trap['message']}"] if trap else [f"exit code {result.exit_code}"]),
         *(f"finding: {source.where(note.pc)} {note.message} ({note.times:,} times)" for note in result.misuses),
+        *([f"finding: {source.where(undefined.pc)} {undefined.message}"] if undefined else []),
         f"{result.cycles / config.clock_mhz:,.1f} us at {config.clock_mhz} MHz; timing {timing}: {data['evidence']}",
         *report(table),
     ]

@@ -23,7 +23,7 @@ from tilewright.targets.cfu.image import BASE, FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
-from .seam import Cfu, CfuError
+from .seam import Cfu, CfuError, Difference
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
 CAUSES = {
@@ -97,8 +97,9 @@ def run(
     samples = _samples(launch, image, values)
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
+    undefined: Difference | None = None
     for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit):
-        first = first or one
+        first, undefined = first or one, undefined or one.undefined
         for name, data in one.reads.items():
             left[name].append(data)
     assert first is not None
@@ -114,6 +115,8 @@ def run(
     spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
     raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
     source = elf.Source(replace(program_of(launch.name, image), file=raw))
+    if undefined:
+        found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
     timed = trace(first.cycles, operators, image.kinds, lambda: shares(source, first.machine.base, spent))
     # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
     instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle

@@ -5,7 +5,15 @@
 // those of its inputs unless `stale`. A design whose state does not change in a cycle without a command does not change
 // in the next ones either: its inputs stay, and its next state depends on nothing else. Then cycles are only counted.
 struct Lockstep {
-    enum Fault { NONE, UNASKED, NOT_TAKEN, NOT_ANSWERED };
+    enum Fault { NONE, UNASKED, NOT_TAKEN, NOT_ANSWERED, DIFFERS };
+
+    // The answer and its cycle; the number of a twin, its answer, the cycle of that, and its fault.
+    struct Difference {
+        int64_t answer, cycle, twin, other, late, fault;
+    };
+    std::vector<Lockstep *> twins;  // the same design from other initial values
+    bool lost = false;              // a twin that has once answered in another cycle
+    Difference difference;
 
     Sim *sim;
     Design &design;
@@ -67,6 +75,22 @@ struct Lockstep {
         return true;
     }
 
+    // Gives the command to all twins as well; returns DIFFERS if one of them does not answer the same in the same cycle.
+    Fault compared(uint64_t number, uint32_t first, uint32_t second, uint64_t cycle, int64_t *answer) {
+        Fault fault = command(number, first, second, cycle, answer);
+        if (fault) return fault;
+        for (size_t twin = 0; twin < twins.size(); twin++) {
+            if (twins[twin]->lost) continue;
+            int64_t other[2] = {0, 0};
+            Fault its = twins[twin]->command(number, first, second, cycle, other);
+            twins[twin]->lost = its || other[1] != answer[1];
+            if (fault || (!twins[twin]->lost && other[0] == answer[0])) continue;
+            difference = {answer[0], answer[1], int64_t(twin), other[0], other[1], its};
+            fault = DIFFERS;
+        }
+        return fault;
+    }
+
     Fault command(uint64_t number, uint32_t first, uint32_t second, uint64_t cycle, int64_t *answer) {
         if (!idle(cycle)) return UNASKED;
         set(cmd_valid, 1), set(function, number), set(a, first), set(b, second);
@@ -93,12 +117,14 @@ struct Lockstep {
 extern "C" {
 void *tw_lockstep(Sim *sim, uint64_t limit, int skips) { return new Lockstep(sim, limit, skips); }
 void tw_lockstep_close(Lockstep *unit) { delete unit; }
+void tw_lockstep_twin(Lockstep *unit, Lockstep *twin) { unit->twins.push_back(twin); }
+int64_t *tw_lockstep_difference(Lockstep *unit) { return &unit->difference.answer; }
 uint64_t tw_lockstep_clocked(Lockstep *unit) { return unit->clocked; }
 
 // Gives a command in `cycle`, counted from `start`. Writes the answer and its cycle to `answer`; returns a Fault.
 int64_t tw_lockstep_command(Lockstep *unit, int64_t number, int64_t a, int64_t b, int64_t start, int64_t cycle,
                             int64_t *answer) {
-    Lockstep::Fault fault = unit->command(number, a, b, start + cycle, answer);
+    Lockstep::Fault fault = unit->compared(number, a, b, start + cycle, answer);
     answer[1] -= start;
     return fault;
 }

@@ -16,14 +16,14 @@ from tilewright.errors import InputError
 from tilewright.hdl.build import Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
 
-from .seam import CfuError, Native
+from .seam import CfuError, Difference, Native
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
-PORTS = [
-    *(Wire("cmd_valid", 1), Wire("cmd_ready", 1), Wire("cmd_payload_function_id", 10)),
-    *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
-    *(Wire("rsp_valid", 1), Wire("rsp_ready", 1), Wire("rsp_payload_outputs_0", 32)),
+INPUTS = [
+    *(Wire("cmd_valid", 1), Wire("cmd_payload_function_id", 10)),
+    *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32), Wire("rsp_ready", 1)),
 ]
+PORTS = [*INPUTS, Wire("cmd_ready", 1), Wire("rsp_valid", 1), Wire("rsp_payload_outputs_0", 32)]
 #: Cycles of reset.
 RESET_CYCLES = 4
 #: Most cycles of waiting for cmd_ready or rsp_valid: 0.06 s of the document's board.
@@ -36,23 +36,34 @@ _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep", _POINTER, [_POINTER, ctypes.c_uint64, ctypes.c_int]),
     ("tw_lockstep_close", None, [_POINTER]),
+    ("tw_lockstep_twin", None, [_POINTER, _POINTER]),
+    ("tw_lockstep_difference", ctypes.POINTER(_LONG), [_POINTER]),
     ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
     ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
 ]
-UNASKED, NOT_TAKEN, NOT_ANSWERED = 1, 2, 3
+UNASKED, NOT_TAKEN, NOT_ANSWERED, DIFFERS = 1, 2, 3, 4
+#: What a CFU does that starts from other initial values, by the fault that it shows.
+FAULTS = {
+    UNASKED: "answers before the command",
+    NOT_TAKEN: "does not take the command",
+    NOT_ANSWERED: "does not answer",
+}
 
 
 class RtlCfu:
     """A compiled module after reset. Every cycle of the CPU is clocked, unless it can change nothing.
 
     Messages call it `name`. `native` is for compiled code (see seam.Native). If `skips` is false, cycles that change
-    nothing are clocked as well.
+    nothing are clocked as well. `states` more instances start from other values where the module gives none; each first
+    answer of theirs that differs is in `differences`, by the pc of the command.
     """
 
     skips = True
 
-    def __init__(self, name: str, compiled: Compiled, reset: str) -> None:
-        self.name, self.model = name, compiled.model()
+    def __init__(self, name: str, compiled: Compiled, reset: str, states: int = 0, seed: int = 0) -> None:
+        self.name, self.model = name, compiled.model(seed)
+        for wire in INPUTS:
+            self.model[wire.name] = 0
         self.model[reset] = 1
         self.model.step(RESET_CYCLES)
         self.model[reset], self.model["rsp_ready"] = 0, 1
@@ -60,6 +71,10 @@ class RtlCfu:
         for function, result, arguments in FUNCTIONS:
             getattr(library, function).restype, getattr(library, function).argtypes = result, arguments
         self._unit = library.tw_lockstep(self.model.handle, LIMIT, self.skips)
+        self.differences = dict[int, Difference]()
+        self._twins = [RtlCfu(name, compiled, reset, seed=number) for number in range(1, states + 1)]
+        for twin in self._twins:
+            library.tw_lockstep_twin(self._unit, twin._unit)
         command = ctypes.cast(library.tw_lockstep_command, ctypes.c_void_p).value or 0
         self.native = Native(command, self._unit, RESET_CYCLES, self.fail)
 
@@ -85,12 +100,16 @@ class RtlCfu:
         answer = (ctypes.c_int64 * 2)()
         number = funct7 << 3 | funct3
         command = self.model.library.tw_lockstep_command
-        if fault := command(self._unit, number, a, b, RESET_CYCLES, cycle, ctypes.addressof(answer)):
-            raise self.fail(fault, number, cycle)
+        fault = command(self._unit, number, a, b, RESET_CYCLES, cycle, ctypes.addressof(answer))
+        if fault and (error := self.fail(fault, number, cycle)):
+            raise error
         return answer[0], answer[1]
 
-    def fail(self, fault: int, number: int, cycle: int) -> CfuError:
-        """Return the error of a `fault` (lockstep.h) at the command `number` of `cycle`."""
+    def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
+        """Return the error of a `fault` (lockstep.h) at the command `number` of `cycle`. Note a difference instead."""
+        if fault == DIFFERS:
+            self._note(number, cycle, pc)
+            return None
         reason = {
             UNASKED: f"sets rsp_valid in cycle {self.cycle:,}, when it has answered all commands",
             NOT_TAKEN: f"does not take a command of cycle {cycle:,}: cmd_ready is 0 for {LIMIT:,} cycles",
@@ -98,15 +117,26 @@ class RtlCfu:
         }[fault]
         return CfuError(self.name, reason, "", number >> 3, number & 7)
 
+    def _note(self, number: int, cycle: int, pc: int) -> None:
+        """Keep the difference at the command `number` of `cycle` if it is the first one at `pc`."""
+        if pc in self.differences:
+            return
+        answer, ready, twin, other, other_ready, fault = self.model.library.tw_lockstep_difference(self._unit)[:6]
+        late, fault_text = None if fault else other_ready - RESET_CYCLES, FAULTS.get(fault, "")
+        command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
+        difference = Difference(pc, cycle, command, answer, ready - RESET_CYCLES, twin + 1, other, late, fault_text)
+        self.differences[pc] = difference
 
-def of_verilog(paths: Sequence[str | Path]) -> Callable[[], RtlCfu]:
+
+def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
     """Compile the module `Cfu` in some Verilog or SystemVerilog files; return what makes one after reset.
 
+    `states`: see RtlCfu.
     Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
-    compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP)
-    return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET)
+    compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
+    return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET, states)
 
 
 def of_amaranth(component: Any) -> Callable[[], RtlCfu]:

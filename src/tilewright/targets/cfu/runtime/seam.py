@@ -32,7 +32,7 @@ NUMBER = 2
 COMMAND, UNIT, START, ANSWERS, VALUE, READY = range(3, 9)
 _numbers = count()
 _in_use: dict[int, Execute] = {}
-_failing: dict[int, Callable[[int, int, int], CfuError]] = {}
+_failing: dict[int, Callable[[int, int, int, int], CfuError | None]] = {}
 CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
 
 
@@ -45,18 +45,44 @@ class Unit(Protocol):
 Cfu = Execute | Unit
 
 
+class Difference(NamedTuple):
+    """A command whose answer depends on initial values that the CFU's Verilog does not give.
+
+    `answer` came in cycle `ready` from zeros, `other` in `other_ready` from the values of `seed`. With a `fault`, the
+    CFU broke the rules of its ports there, and `other_ready` is None.
+    """
+
+    pc: int
+    cycle: int
+    command: str
+    answer: int
+    ready: int
+    seed: int
+    other: int
+    other_ready: int | None
+    fault: str
+
+    @property
+    def message(self) -> str:
+        there = self.fault or f"answers {self.other}"
+        if self.other_ready is not None and self.other_ready != self.ready:
+            there += f" in cycle {self.other_ready:,}"
+        start = f"{self.command} of cycle {self.cycle:,} answers {self.answer} in cycle {self.ready:,}"
+        return f"depends on undefined initial values: {start}; from those of seed {self.seed} the CFU {there}"
+
+
 class Native(NamedTuple):
     """A CFU in C: a Unit with this attribute is called without Python.
 
     `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`;
-    a cycle; and the address of two integers, where it writes the answer and the cycle of the answer. It returns 0, or
-    the fault of which `fail(fault, funct7 * 8 + funct3, cycle)` returns the error.
+    a cycle; and the address of two integers, where it writes the answer and the cycle of the answer. It returns 0, or a
+    fault: then `fail(fault, funct7 * 8 + funct3, cycle, pc)` returns the error that it is, or None to go on.
     """
 
     command: int
     unit: int
     start: int
-    fail: Callable[[int, int, int], CfuError]
+    fail: Callable[[int, int, int, int], CfuError | None]
 
 
 class CfuError(MachineError):
@@ -136,7 +162,7 @@ def ask_in_c(
     fault = _call(regs[COMMAND], regs[UNIT], number, a, b, regs[START], cycle, regs[ANSWERS])
     if fault:
         with objmode():
-            _fail(regs[NUMBER], fault, number, cycle)
+            _fail(regs[NUMBER], fault, number, cycle, regs[Reg.PC])
     return regs[VALUE], regs[READY]
 
 
@@ -156,8 +182,9 @@ def _typed_call(
 _call: Any = intrinsic(_typed_call)
 
 
-def _fail(number: int, fault: int, command: int, cycle: int) -> None:
-    raise _failing[int(number)](int(fault), int(command), int(cycle))
+def _fail(number: int, fault: int, command: int, cycle: int, pc: int) -> None:
+    if error := _failing[int(number)](int(fault), int(command), int(cycle), int(pc)):
+        raise error
 
 
 def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
