@@ -9,7 +9,7 @@ import pytest
 
 from tests.targets.cfu.asm import A0, A1, NOP, addi, custom, halt, image
 from tests.targets.cfu.elf_files import file_of
-from tests.targets.cfu.test_own_cfu import DIGITS, DOT, PORTS
+from tests.targets.cfu.own import DIGITS, DOT, PORTS
 from tilewright.cli import main
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.gateware.board import board_files

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.targets.cfu.test_own_cfu import PORTS
+from tests.targets.cfu.own import PORTS
 from tilewright.targets.cfu.runtime import rtl
 from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
 from tilewright.targets.cfu.runtime.seam import CfuError
