@@ -55,8 +55,8 @@ PC = 32
 CALL = jal(1, 16)
 PROGRAM = [
     *li(S0, DATA), *li(S1, 6), *li(31, UART),
-    lw(A0, S0), div(A1, A0, S1), mul(A2, A1, S1), div(A3, A2, S1),  # 24: the loop
-    lw(T0, S0, 64), custom(0, A2, T0, A1), custom(1, A2, A2, A1), add(A2, A2, A3),
+    lw(A0, S0), div(A1, A0, S1), mul(A2, A1, S1), div(A3, A1, S1),  # 24: the loop
+    add(A2, A2, A1), lw(T0, S0, 64), custom(0, T0, T0, A2), custom(1, A2, T0, A3),
     store("sb", S1, S0, 64), lw(T1, S0, 64), csrr(T2, 0xB00), add(A2, A2, T1),
     sw(A2, S0), addi(S0, S0, 4), CALL, addi(S1, S1, -1), branch("bne", S1, 0, -64), jal(0, 12),
     jalr(0, 1), NOP,  # the function

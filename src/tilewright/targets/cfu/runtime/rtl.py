@@ -19,11 +19,12 @@ from tilewright.hdl.model import Compiled
 from .seam import CfuError, Difference, Native
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
-INPUTS = [
-    *(Wire("cmd_valid", 1), Wire("cmd_payload_function_id", 10)),
-    *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32), Wire("rsp_ready", 1)),
+PORTS = [
+    *(Wire("cmd_valid", 1), Wire("cmd_ready", 1), Wire("cmd_payload_function_id", 10)),
+    *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
+    *(Wire("rsp_valid", 1), Wire("rsp_ready", 1), Wire("rsp_payload_outputs_0", 32)),
 ]
-PORTS = [*INPUTS, Wire("cmd_ready", 1), Wire("rsp_valid", 1), Wire("rsp_payload_outputs_0", 32)]
+INPUTS = "cmd_valid", "cmd_payload_function_id", "cmd_payload_inputs_0", "cmd_payload_inputs_1", "rsp_ready"
 #: Cycles of reset.
 RESET_CYCLES = 4
 #: Most cycles of waiting for cmd_ready or rsp_valid: 0.06 s of the document's board.
@@ -62,8 +63,8 @@ class RtlCfu:
 
     def __init__(self, name: str, compiled: Compiled, reset: str, states: int = 0, seed: int = 0) -> None:
         self.name, self.model = name, compiled.model(seed)
-        for wire in INPUTS:
-            self.model[wire.name] = 0
+        for port in INPUTS:
+            self.model[port] = 0
         self.model[reset] = 1
         self.model.step(RESET_CYCLES)
         self.model[reset], self.model["rsp_ready"] = 0, 1
