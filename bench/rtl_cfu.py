@@ -27,7 +27,7 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.cosim import Compared, compare, run
 from tilewright.targets.cfu.gateware.sequences import Command, random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
-from tilewright.targets.cfu.runtime.core import Unit
+from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))

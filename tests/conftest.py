@@ -36,6 +36,7 @@ def chromium() -> str | None:
 NEEDS: dict[str, tuple[Callable[[], object], str]] = {
     "gxx": (lambda: which("g++") and which("cc"), "needs a C and a C++ compiler: apt-get install g++"),
     "riscv": (firmware.compilers, "needs a RISC-V compiler: apt-get install gcc-riscv64-unknown-elf"),
+    "gdb": (lambda: which("gdb-multiarch"), "needs GDB for RISC-V: apt-get install gdb-multiarch"),
     "chromium": (chromium, "needs Chromium and Playwright: apt-get install chromium; pip install playwright"),
     "golden": (SHARED.is_dir, f"needs golden data at {SHARED}: set TILEWRIGHT_SHARED to the folder with mlperf_tiny/"),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Compilation, Simulation
+from tilewright.cli.options import Compilation, OwnCfu, Simulation
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 @options.cfu
 @options.firmware
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(
-    compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], firmware: str | None, verify: bool
-) -> int:
+def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware: str | None, verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
     target = compilation.target
-    own = options.takes_firmware("--firmware", target) if firmware else None
+    project = options.takes_firmware("--firmware", target) if firmware else None
     with options.with_firmware(target, firmware):
         program = _compiled(compilation, simulation.timing, firmware)
 
@@ -42,8 +40,8 @@ def run(
         machine, cache = (program.target, program.config, overrides), not (compilation.no_cache or firmware)
         return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
 
-    with options.with_firmware(target, firmware), options.replaced(target, cfu):
-        return simulation.run(program, compilation.model, verify, recompile, own)
+    with options.with_firmware(target, firmware), options.replaced(target, own):
+        return simulation.run(program, compilation.model, verify, recompile, project)
 
 
 @click.command(name="compile")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce, wraps
@@ -29,13 +29,23 @@ def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
         click.echo(line)
 
 
-@contextmanager
-def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
-    """Replace the custom function unit of a target by that in some files, if there are any, in a `with` block.
+@dataclass(frozen=True)
+class OwnCfu:
+    """The files of a custom function unit of the user's, and the number of other initial values to try."""
 
-    Raises InputError if the target has no such unit.
+    files: tuple[str, ...]
+    states: int
+
+
+@contextmanager
+def replaced(target: str, own: OwnCfu) -> Iterator[None]:
+    """Replace the custom function unit of a target by the user's, if there is one, in a `with` block.
+
+    Raises InputError if the target has no such unit, or if there are initial values to try but no unit.
     """
-    if not files:
+    if not own.files:
+        if own.states:
+            raise InputError("--initial-states", "needs --cfu: the built-in CFU has no undefined values")
         yield
         return
     from tilewright import targets
@@ -44,7 +54,27 @@ def replaced(target: str, files: Sequence[str]) -> Iterator[None]:
     machine = targets.get(target)
     if not isinstance(machine, TakesCfu):
         raise InputError("--cfu", f"{target} has no custom function unit", "choose -t cfu")
-    with machine.with_cfu(files):
+    with machine.with_cfu(own.files, own.states):
+        yield
+
+
+@contextmanager
+def debugged(target: str, port: int | None) -> Iterator[None]:
+    """Let programs wait for GDB at a port of this computer, if there is one, in a `with` block.
+
+    Raises InputError if the target's processor cannot be debugged, or if the port cannot be opened.
+    """
+    if port is None:
+        yield
+        return
+    from tilewright import targets
+    from tilewright.targets.base import Debugs
+
+    machine = targets.get(target)
+    if not isinstance(machine, Debugs):
+        raise InputError("--gdb", f"{target} has no server for GDB", "choose -t cfu")
+    with machine.with_gdb(port) as number:
+        click.echo(f"waiting for GDB: target remote localhost:{number}", err=True)
         yield
 
 
@@ -155,11 +185,30 @@ rounding = click.option(
     metavar="MODE",
     help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
-cfu = click.option(
-    "--cfu",
-    multiple=True,
-    metavar="FILE.v|FILE.py:NAME",
-    help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
+cfu = bundle(
+    "own",
+    OwnCfu,
+    click.option(
+        "--cfu",
+        "files",
+        multiple=True,
+        metavar="FILE.v|FILE.py:NAME",
+        help="Replace the CFU: the module Cfu in these Verilog files, or a class in Python.",
+    ),
+    click.option(
+        "--initial-states",
+        "states",
+        type=click.IntRange(0, 64),
+        default=0,
+        metavar="N",
+        help="Report if results depend on values that the Verilog leaves open: try N others.",
+    ),
+)
+gdb = click.option(
+    "--gdb",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Wait for GDB at this port of this computer; 0: any free one.",
 )
 firmware = click.option(
     "--firmware",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Simulation
+from tilewright.cli.options import OwnCfu, Simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
+@options.gdb
 @options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
@@ -33,7 +34,8 @@ def exec_(
     config: str | None,
     overrides: dict[str, str],
     limit: int | None,
-    cfu: tuple[str, ...],
+    own: OwnCfu,
+    gdb: int | None,
     profile: Path | None,
     simulation: Simulation,
 ) -> int:
@@ -47,10 +49,12 @@ def exec_(
     """
     from tilewright.whatif import on_machine
 
+    code = {"--limit": limit, "--profile": profile, "--gdb": gdb is not None}
     if Path(path).is_dir():
-        _refuse({"--limit": limit, "--profile": profile, "--cfu": cfu}, "is for ELF files only, not for folders")
+        own_cfu = {"--cfu": own.files, "--initial-states": own.states}
+        _refuse(code | own_cfu, "is for ELF files only, not for folders")
         return _exec_folder(path, target, config, overrides, simulation)
-    for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
+    for_elf = {"--target": target, "--config": config, **code}
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
@@ -59,7 +63,7 @@ def exec_(
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         program = load(path)
-        with options.replaced(program.target, cfu):
+        with options.replaced(program.target, own):
             return run.run(on_machine(program, overrides) if overrides else program, path)
     _refuse(for_program, "is for program files only, not for ELF files")
 
@@ -74,7 +78,7 @@ def exec_(
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
     chosen = machine.config(config, overrides)
-    with options.replaced(target, cfu):
+    with options.replaced(target, own), options.debugged(target, gdb):
         done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
     if profile:
         with replacing(profile) as file:

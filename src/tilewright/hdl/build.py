@@ -27,6 +27,8 @@ from tilewright.array import uncollected
 from tilewright.errors import ConfigError
 from tilewright.files import user_folder
 
+from . import generated
+
 TOP = "top"
 #: An RTLIL cell that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
@@ -102,42 +104,52 @@ HERE = Path(__file__).parent
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
-def library(component: Any, engine: str, source: str = "") -> Path:
+def library(component: Any, engine: str, source: str = "", extra: str = "") -> Path:
     """Return the path of the shared library that simulates a component. It is compiled if it is not in the cache.
 
-    `source` is RTLIL to simulate in place of the component's, with the same ports. Raises ConfigError if the engine is
-    unknown, or if a tool is missing or fails.
+    `source` is RTLIL to simulate in place of the component's, with the same ports. `extra` is C++ text to compile after
+    driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source, ports = source or to_rtlil(component), wires(component)
     if engine == "cxxrtl":
-        return _kept(engine, source, lambda folder: _cxxrtl(folder, source, ports))
-    return _kept(engine, source, lambda folder: _verilator(folder, {f"{TOP}.v": to_verilog(source)}, TOP, ports))
+        return _kept(engine, source, extra, lambda folder: _cxxrtl(folder, source, ports))
+    text = to_verilog
+    return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": text(source)}, TOP, ports))
 
 
-def verilog_library(files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Path:
+def verilog_library(
+    files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+) -> Path:
     """Return the path of the shared library that simulates Verilog or SystemVerilog files, texts by file name.
 
-    `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. It is
-    compiled if it is not in the cache. Raises ConfigError if Verilator refuses a file, if a port is missing or has
-    another width, or if a tool is missing.
+    `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. `extra` is
+    C++ text to compile after driver.h. With `undefined`, a seed can choose what has no initial value (see
+    model.Compiled.model). The library is compiled if it is not in the cache. Raises ConfigError if Verilator refuses a
+    file, if a port is missing or has another width, or if a tool is missing.
     """
-    key = "\0".join((top, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
-    return _kept("verilator", key, lambda folder: _verilator(folder, files, top, ports))
+    start = "unique" if undefined else "fast"
+    key = "\0".join((top, start, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
+    return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports, start))
 
 
-def _kept(engine: str, source: str, make: Callable[[Path], Made]) -> Path:
-    """Return the library of `source` in the cache; `make` writes its C++ to a folder, if it is not there."""
-    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py")]
-    key = hashlib.sha256("\0".join((engine, source, *fixed, *FLAGS[engine], *_versions(engine))).encode()).hexdigest()
+def _kept(engine: str, source: str, extra: str, make: Callable[[Path], Made]) -> Path:
+    """Return the library of `source` and `extra` in the cache; `make` writes its C++ to a folder if need be."""
+    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
+    parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             sources, include = make(folder)
+            (folder / "engine.cc").write_text((folder / "engine.cc").read_text() + extra)
             flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
-            _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
+            try:
+                _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
+            except ConfigError:  # a memory is used in a way that `Tracked` does not know
+                _keep(kept, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
     return kept
 
 
@@ -160,16 +172,23 @@ def cache() -> Path:
 
 #: A port of the top module in Verilator's header: its name, its highest and its lowest bit.
 DECLARED = re.compile(r"VL_(?:IN|OUT)\w*\(&(\w+),(\d+),(\d+)")
+#: Headers of Verilator that declare no class of the design.
+NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
 #: C++ files to compile, and folders of headers.
 Made = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Made:
-    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
+def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast") -> Made:
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers.
+
+    `start` is Verilator's choice of undefined values: fast (0) or unique (by seed).
+    """
     for name, text in files.items():
         (folder / name).write_text(text)
     root = _verilator_root()
-    options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    options = (
+        f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    )
     given = ["--top-module", top, "--Mdir", str(folder), *files]
     _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
@@ -180,15 +199,34 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
         name = wire.name.replace("__", "___05F")  # Verilator reserves double underscores
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
-    listed = "\n".join(entries)
+    memories = _short_cuts(folder)
+    listed, held = "\n".join(entries), "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
     (folder / "engine.cc").write_text(  # one file, since Verilator's headers take longer than most designs
-        f'#include "harness.h"\n#include "verilator.h"\n{parts}\n'
+        f'#include "harness.h"\n#include "short_cuts.h"\n#include "verilator.h"\n{parts}\n'
         f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
+        f"void Design::list_memories() {{\n#ifndef TW_UNTRACKED\n{held}\n#endif\n}}\n"
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
     return [folder / "engine.cc", *_runtime(headers)], headers
+
+
+def _short_cuts(folder: Path) -> list[str]:
+    """Write short_cuts.h, macros for verilator.h, and track the memories of the design. Return C++ that lists them."""
+    root = folder / "Vtop___024root.h"
+    code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
+    classes = [path.read_text() for path in folder.glob("Vtop_*.h") if path.name not in NO_CLASSES]
+    macros = ["#pragma once"]
+    if generated.posedge_only(code):
+        macros.append(f"#define TW_EDGE {generated.EDGE}")
+    if generated.self_contained(classes, code):
+        macros.append("#define TW_SELF_CONTAINED")
+    (folder / "short_cuts.h").write_text("\n".join(macros) + "\n")
+    text, names = generated.tracked(root.read_text())
+    root.write_text(text)
+    place = "    memories.push_back({{reinterpret_cast<uint8_t *>(std::addressof({0})), sizeof({0})}});"
+    return [place.format(f"top->rootp->{name}") for name in names]
 
 
 def _runtime(headers: Sequence[Path]) -> list[Path]:

@@ -39,21 +39,33 @@ class Compiled:
     """A component, compiled to a shared library that is cached on disk.
 
     `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). `source`: see
-    `build.library`. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    `build.library`, `extra` too. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
 
-    def __init__(self, component: Any, engine: str = "verilator", source: str = "") -> None:
-        self._library = _load(library(component, engine, source))
+    def __init__(self, component: Any, engine: str = "verilator", source: str = "", extra: str = "") -> None:
+        self._library = _load(library(component, engine, source, extra))
 
     @classmethod
-    def of_verilog(cls, files: Mapping[str, str], top: str, ports: Sequence[Wire]) -> Compiled:
+    def of_verilog(
+        cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+    ) -> Compiled:
         """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
         made = cls.__new__(cls)
-        made._library = _load(verilog_library(files, top, ports))
+        made._library = _load(verilog_library(files, top, ports, extra, undefined))
         return made
 
-    def model(self) -> Model:
-        return Model(self._library)
+    def model(self, seed: int = 0) -> Model:
+        """Return an instance. With a `seed`, registers and memories without initial value start at random.
+
+        That needs Verilog that was compiled with `undefined`.
+        """
+        if not seed:
+            return Model(self._library)
+        self._library.tw_seed(ctypes.c_uint64(seed))
+        try:
+            return Model(self._library)
+        finally:
+            self._library.tw_seed(ctypes.c_uint64(0))
 
 
 class Model:
@@ -78,6 +90,15 @@ class Model:
             buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
             found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8)))
         return found
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        """The compiled library, for functions of its `extra` text; `handle` is their simulation."""
+        return self._library
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        return self._sim
 
     def __getitem__(self, port: str) -> int:
         return int.from_bytes(self._port(port).tobytes(), "little")

@@ -1,13 +1,78 @@
 // The engine Verilator, as harness.h and driver.h use it.
-#include "Vtop.h"
 #include "verilated.h"
 
+// Elements of memories that may have changed: the place and the bytes of each one that was reached to be read or written.
+struct Journal {
+    static constexpr size_t MOST = 1 << 14;
+    bool on = false;
+    size_t size = 0;
+    uint8_t bytes[MOST];
+
+    void note(const void *place, size_t count) {
+        size_t whole = sizeof place + sizeof count + count;
+        if (size + whole > MOST) {
+            size = MOST + 1;  // too many: as if one had changed
+            return;
+        }
+        memcpy(bytes + size, &place, sizeof place), memcpy(bytes + size + sizeof place, &count, sizeof count);
+        memcpy(bytes + size + sizeof place + sizeof count, place, count);
+        size += whole;
+    }
+
+    bool unchanged() const {
+        if (size > MOST) return false;
+        for (size_t at = 0; at < size;) {
+            const void *place;
+            size_t count;
+            memcpy(&place, bytes + at, sizeof place), memcpy(&count, bytes + at + sizeof place, sizeof count);
+            at += sizeof place + sizeof count;
+            if (memcmp(place, bytes + at, count)) return false;
+            at += count;
+        }
+        return true;
+    }
+};
+static thread_local Journal journal;
+
+#ifdef TW_UNTRACKED
+template <typename T, size_t depth>
+using Tracked = VlUnpacked<T, depth>;
+#else
+// A memory of the design. Its elements can only be reached through [], which notes them. Other uses do not compile.
+template <typename T, size_t depth>
+class Tracked {
+    VlUnpacked<T, depth> array;
+
+  public:
+    T &operator[](size_t index) {
+        if (VL_UNLIKELY(journal.on)) journal.note(&array[index], sizeof(T));
+        return array[index];
+    }
+    const T &operator[](size_t index) const { return array[index]; }
+    void operator&() = delete;
+};
+#endif
+
+#include "Vtop__Syms.h"
+
+// The seed of the values without initial value in designs that are made later; 0: all are 0.
+static uint64_t initial_seed = 0;
+extern "C" void tw_seed(uint64_t seed) { initial_seed = seed; }
+
 struct Design {
+    struct Span {
+        uint8_t *first;
+        size_t size;
+    };
     VerilatedContext context;
     Vtop *top;
+    std::vector<Span> memories;  // tracked
+    std::vector<Span> spans;     // all other state
+    std::vector<uint8_t> before;
 
     Design() {
-        context.randReset(0);
+        context.randReset(initial_seed ? 2 : 0);
+        if (initial_seed) context.randSeed(initial_seed);
         top = new Vtop(&context);
     }
     ~Design() { delete top; }
@@ -15,4 +80,49 @@ struct Design {
     bool wave(const char *) { return false; }
     void sample(uint64_t) {}
     void list(std::vector<Port> &ports);
+    void list_memories();
+
+    // After an evaluation with the clock at 1, makes the next one a rising edge again. The clock is 0 then.
+    void fall() {
+        top->clk = 0;
+#ifdef TW_EDGE
+        top->rootp->TW_EDGE = 0;  // the clock is used for rising edges only
+#else
+        eval();
+#endif
+    }
+
+    // Remembers the whole state, for `unchanged`.
+    void remember() {
+        if (spans.empty()) find();
+        size_t at = 0;
+        for (const Span &span : spans) memcpy(before.data() + at, span.first, span.size), at += span.size;
+        journal.size = 0, journal.on = true;
+    }
+
+    // Whether the state is the one that was remembered.
+    bool unchanged() {
+        journal.on = false;
+        size_t at = 0;
+        for (const Span &span : spans) {
+            if (memcmp(before.data() + at, span.first, span.size)) return false;
+            at += span.size;
+        }
+        return journal.unchanged();
+    }
+
+  private:
+    void find() {
+        list_memories();
+        std::sort(memories.begin(), memories.end(), [](const Span &a, const Span &b) { return a.first < b.first; });
+        uint8_t *at = reinterpret_cast<uint8_t *>(top->rootp->vlSymsp), *end = at + sizeof(Vtop__Syms);
+        for (const Span &memory : memories) {
+            spans.push_back({at, size_t(memory.first - at)});
+            at = memory.first + memory.size;
+        }
+        spans.push_back({at, size_t(end - at)});
+        size_t size = 0;
+        for (const Span &span : spans) size += span.size;
+        before.resize(size);
+    }
 };

@@ -274,11 +274,24 @@ class Executes(Protocol):
 class TakesCfu(Protocol):
     """A target whose custom function unit can be replaced."""
 
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> AbstractContextManager[None]:
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
         """Return a context in which runs use another custom function unit.
 
-        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. Raises InputError if a
-        file cannot be read, ConfigError if it cannot be compiled.
+        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. In each
+        run, `states` more instances start from other values where the Verilog gives none; a run whose answers depend on
+        them has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled.
+        """
+
+
+@runtime_checkable
+class Debugs(Protocol):
+    """A target whose processor a debugger can control."""
+
+    def with_gdb(self, port: int) -> AbstractContextManager[int]:
+        """Return a context in which the run of an ELF file waits for GDB, and is controlled by it.
+
+        The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
+        Raises InputError if the port cannot be opened.
         """
 
 

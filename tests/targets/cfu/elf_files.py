@@ -23,3 +23,10 @@ def tiny(**changes: int) -> bytes:
     segment = struct.pack("<8I", 1, v["offset"], v["address"], v["address"], v["filesz"], v["memsz"], v["flags"], 4)
     code = struct.pack("<5I", 0x00700513, 0xF0002FB7, 0x00AFA023, 0x0000006F, 0x13)
     return ident + header + segment + code
+
+
+def file_of(words: list[int]) -> bytes:
+    """A file of one segment with these instructions."""
+    size = 4 * len(words) + 4
+    start = tiny(filesz=size, memsz=size)[: 52 + 32]
+    return start + struct.pack(f"<{len(words) + 1}I", *words, 0x13)

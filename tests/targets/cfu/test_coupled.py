@@ -15,7 +15,7 @@ from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.coupled import overlapped_cycles
 from tilewright.targets.cfu.isa.memory import tables_at
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
-from tilewright.targets.cfu.runtime.core import seam
+from tilewright.targets.cfu.runtime.seam import seam
 
 CHECK, SET_B = 3, 1
 

@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from tests.targets.cfu.asm import A0, A1, A2, A3, A4, NOP, addi, custom, halt, image, li
 from tests.targets.cfu.elf_files import tiny
+from tests.targets.cfu.own import DIGITS, DOT, PORTS
 from tilewright.cli import main
 from tilewright.errors import ConfigError, InputError, MachineError
 from tilewright.targets.cfu import TARGET
@@ -17,18 +18,13 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
 from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.runtime import rtl
-from tilewright.targets.cfu.runtime.core import CfuError, run
+from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.own import maker
 from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
+from tilewright.targets.cfu.runtime.seam import CfuError
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 
 pytestmark = pytest.mark.gxx
-EXAMPLES = Path(__file__).parents[3] / "examples"
-DOT, DIGITS = EXAMPLES / "dot.v", EXAMPLES / "digits" / "digits.tflite"
-PORTS = """module Cfu (input clk, input reset, input cmd_valid, output cmd_ready, input [9:0] cmd_payload_function_id,
-    input [31:0] cmd_payload_inputs_0, input [31:0] cmd_payload_inputs_1, output rsp_valid, input rsp_ready,
-    output [31:0] rsp_payload_outputs_0);
-"""
 #: Answers in the cycle of the command, with the sum of its operands.
 COMBINATIONAL = """assign rsp_valid = cmd_valid; assign cmd_ready = rsp_ready;
     assign rsp_payload_outputs_0 = cmd_payload_inputs_0 + cmd_payload_inputs_1; endmodule"""

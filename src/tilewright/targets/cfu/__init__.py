@@ -40,6 +40,7 @@ class CfuSystem(given.Machine[Config]):
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
     _project: Project | None = None  # the firmware of the user's (None: a built-in variant)
+    _drive: Callable[[Any], Any] | None = None  # runs a program, such as a debugger (None: at once, to its end)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -105,13 +106,26 @@ class CfuSystem(given.Machine[Config]):
         from .runtime import execute
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
-        return execute.execute(path, self.own(config), timing, limit, unit)
+        driven = {"drive": self._drive} if self._drive else {}
+        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
 
     @contextmanager
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any]) -> Iterator[None]:
+    def with_gdb(self, port: int) -> Iterator[int]:
+        from .runtime.gdb.server import Server
+
+        server = Server(port)
+        self._drive = server.drive
+        try:
+            yield server.port
+        finally:
+            self._drive = None
+            server.close()
+
+    @contextmanager
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> Iterator[None]:
         from .runtime.own import maker
 
-        before, self._unit = self._unit, maker(cfu)
+        before, self._unit = self._unit, maker(cfu, states)
         try:
             yield
         finally:

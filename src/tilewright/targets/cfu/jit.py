@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 #: The files and folders with the sources of compiled functions.
-SOURCES = ("config.py", "runtime/core.py", "isa", "timing")
+SOURCES = ("config.py", "runtime/seam.py", "isa", "timing")
 #: Functions to register with Numba, and whether to inline them. Numba is imported when the first loop is compiled.
 _callees: list[tuple[Callable[..., Any], bool]] = []
 

@@ -14,8 +14,8 @@ from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
 from tilewright.targets.cfu.isa.state import notes
-from tilewright.targets.cfu.runtime import core
 from tilewright.targets.cfu.runtime.launch import runs
+from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 from tilewright.targets.cfu.timing.costs import SOURCED
 
@@ -63,7 +63,7 @@ class Compared:
         return found
 
 
-def run(unit: core.Unit, commands: Iterable[Command]) -> int:
+def run(unit: Unit, commands: Iterable[Command]) -> int:
     """Give a CFU commands from cycle 0 on, each when it can take it and its wait is over. Return the cycles."""
     cycle = 0
     for command in commands:

@@ -7,7 +7,7 @@ and for speedscope.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +24,10 @@ from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
 
 from . import elf
-from .core import MAX_INSTRUCTIONS, Cfu, CfuError, Run, run
+from .core import MAX_INSTRUCTIONS, Run, run
 from .elf import Source
+from .process import Process, Trap
+from .seam import Cfu, CfuError
 
 #: Categories in the order of the report. Every cycle belongs to exactly one.
 ARITHMETIC, CONTROL, MEMORY, FETCH = "CPU arithmetic", "CPU control", "memory", "instruction fetch"
@@ -216,16 +218,23 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 
 
 def execute(
-    path: str | Path, config: Config, timing: str, limit: int | None = None, cfu: Cfu | None = None
+    path: str | Path,
+    config: Config,
+    timing: str,
+    limit: int | None = None,
+    cfu: Cfu | None = None,
+    drive: Callable[[Process], Trap | None] = Process.go,
 ) -> Execution:
     """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
 
-    `cfu` replaces the model of the CFU. Raises MachineError if it breaks the rules of its ports.
+    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run). Raises MachineError if the CFU breaks
+    the rules of its ports.
     """
     image = elf.load(path)
     source = Source(image)
     try:
-        result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
+        most = limit or MAX_INSTRUCTIONS
+        result = run(image, config, timing=timing, max_instructions=most, cfu=cfu, drive=drive)
     except CfuError as error:
         part = next(part for part in image.segments if part.address <= image.entry < part.address + part.size)
         words = np.frombuffer(part.data[: len(part.data) & -4], "<u4")
@@ -234,6 +243,9 @@ def execute(
         {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
     ]
+    if undefined := result.undefined:
+        place = _place(undefined.pc, source)
+        found.append({"kind": "undefined", "message": undefined.message, **place} | undefined._asdict())
     trap = _trap(result, source)
     table = profile(result, source)
     data = {
@@ -256,6 +268,7 @@ def execute(
         *([result.text.rstrip("\n"), ""] if result.text else []),
         *([f"trap: {trap['message']}"] if trap else [f"exit code {result.exit_code}"]),
         *(f"finding: {source.where(note.pc)} {note.message} ({note.times:,} times)" for note in result.misuses),
+        *([f"finding: {source.where(undefined.pc)} {undefined.message}"] if undefined else []),
         f"{result.cycles / config.clock_mhz:,.1f} us at {config.clock_mhz} MHz; timing {timing}: {data['evidence']}",
         *report(table),
     ]

@@ -24,6 +24,7 @@ from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
 from .kernels import KernelCheck
+from .seam import Cfu, CfuError, Difference
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
 CAUSES = {
@@ -53,7 +54,7 @@ def runs(
     inputs: Mapping[str, Array],
     samples: int,
     timing: str,
-    unit: Callable[[], core.Cfu] | None = None,
+    unit: Callable[[], Cfu] | None = None,
     kernels: KernelCheck | None = None,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
@@ -86,7 +87,7 @@ def runs(
                 cfu=cfu,
                 watch=watch,
             )
-        except core.CfuError as error:
+        except CfuError as error:
             raise error.located(image.words, BASE, image.function) from None
         if kernels:
             kernels.refuse(run)
@@ -104,7 +105,7 @@ def run(
     values: Mapping[str, Array],
     config: Config,
     options: RunOptions,
-    unit: Callable[[], core.Cfu] | None = None,
+    unit: Callable[[], Cfu] | None = None,
 ) -> LaunchResult:
     """Run a launch on all samples. The cycles are those of the first sample. `unit`: as in `runs`."""
     image = FirmwareImage.of(launch)
@@ -112,8 +113,9 @@ def run(
     kernels = KernelCheck(launch, image) if image.kernels else None
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
+    undefined: Difference | None = None
     for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit, kernels):
-        first = first or one
+        first, undefined = first or one, undefined or one.undefined
         for name, data in one.reads.items():
             left[name].append(data)
     assert first is not None
@@ -131,6 +133,8 @@ def run(
     spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
     raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
     source = elf.Source(replace(program_of(launch.name, image), file=raw))
+    if undefined:
+        found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
     timed = trace(first.cycles, operators, image.kinds, lambda: shares(source, first.machine.base, spent))
     # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
     instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle

@@ -10,15 +10,18 @@ from typing import Any
 from tilewright.errors import InputError
 from tilewright.targets import given
 
-from .core import Cfu
+from .seam import Cfu
 
 
-def maker(cfu: Sequence[str | Path] | Callable[[], Cfu]) -> Callable[[], Cfu]:
+def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:
     """Return what makes the CFU of a run: `cfu` itself, if it can be called. RTL is compiled once, here.
 
     Otherwise it has Verilog files, or FILE.py:NAME, which names a class: an Amaranth component or one with the method
-    `execute`. Raises InputError if there is no such class, ConfigError if RTL cannot be compiled.
+    `execute`. `states` is the number of other initial values that are tried (rtl.RtlCfu); only Verilog has any.
+    Raises InputError if there is no such class, or if there are no `states`; ConfigError if RTL cannot be compiled.
     """
+    if states and (callable(cfu) or ".py:" in str(cfu[0])):
+        raise InputError("--initial-states", "is for a CFU in Verilog: in Amaranth and Python, all values are defined")
     if callable(cfu):
         return cfu
     file, _, name = str(cfu[0]).partition(".py:")
@@ -32,7 +35,7 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu]) -> Callable[[], Cfu]:
     with given.gateware_tools():
         from .rtl import of_amaranth, of_verilog
 
-    return of_amaranth(kind()) if kind else of_verilog(cfu)
+    return of_amaranth(kind()) if kind else of_verilog(cfu, states)
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:

@@ -6,6 +6,7 @@ in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from tilewright.errors import InputError
 from tilewright.hdl.build import Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
 
-from .core import CfuError
+from .seam import CfuError, Difference, Native
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
 PORTS = [
@@ -23,64 +24,120 @@ PORTS = [
     *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
     *(Wire("rsp_valid", 1), Wire("rsp_ready", 1), Wire("rsp_payload_outputs_0", 32)),
 ]
+INPUTS = "cmd_valid", "cmd_payload_function_id", "cmd_payload_inputs_0", "cmd_payload_inputs_1", "rsp_ready"
 #: Cycles of reset.
 RESET_CYCLES = 4
 #: Most cycles of waiting for cmd_ready or rsp_valid: 0.06 s of the document's board.
 LIMIT = 1 << 22
 #: Most bytes of one file.
 MAX_BYTES = 1 << 24
-LOW = (1 << 32) - 1
+#: C++ that is compiled with the module, its functions, and the faults that these return.
+LOCKSTEP = (Path(__file__).parent / "lockstep.h").read_text(encoding="utf-8")
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
+    ("tw_lockstep", _POINTER, [_POINTER, ctypes.c_uint64, ctypes.c_int]),
+    ("tw_lockstep_close", None, [_POINTER]),
+    ("tw_lockstep_twin", None, [_POINTER, _POINTER]),
+    ("tw_lockstep_difference", ctypes.POINTER(_LONG), [_POINTER]),
+    ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
+    ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
+]
+UNASKED, NOT_TAKEN, NOT_ANSWERED, DIFFERS = 1, 2, 3, 4
+#: What a CFU does that starts from other initial values, by the fault that it shows.
+FAULTS = {
+    UNASKED: "answers before the command",
+    NOT_TAKEN: "does not take the command",
+    NOT_ANSWERED: "does not answer",
+}
 
 
 class RtlCfu:
-    """A compiled module after reset. Every cycle of the CPU is clocked. Messages call it `name`."""
+    """A compiled module after reset. Every cycle of the CPU is clocked, unless it can change nothing.
 
-    def __init__(self, name: str, compiled: Compiled, reset: str) -> None:
-        self.name, self.model = name, compiled.model()
+    Messages call it `name`. `native` is for compiled code (see seam.Native). If `skips` is false, cycles that change
+    nothing are clocked as well. `states` more instances start from other values where the module gives none; each first
+    answer of theirs that differs is in `differences`, by the pc of the command.
+    """
+
+    skips = True
+
+    def __init__(self, name: str, compiled: Compiled, reset: str, states: int = 0, seed: int = 0) -> None:
+        self.name, self.model = name, compiled.model(seed)
+        for port in INPUTS:
+            self.model[port] = 0
         self.model[reset] = 1
         self.model.step(RESET_CYCLES)
         self.model[reset], self.model["rsp_ready"] = 0, 1
-        self.command = 0, 0
+        library = self.model.library
+        for function, result, arguments in FUNCTIONS:
+            getattr(library, function).restype, getattr(library, function).argtypes = result, arguments
+        self._unit = library.tw_lockstep(self.model.handle, LIMIT, self.skips)
+        self.differences = dict[int, Difference]()
+        self._twins = [RtlCfu(name, compiled, reset, seed=number) for number in range(1, states + 1)]
+        for twin in self._twins:
+            library.tw_lockstep_twin(self._unit, twin._unit)
+        command = ctypes.cast(library.tw_lockstep_command, ctypes.c_void_p).value or 0
+        self.native = Native(command, self._unit, RESET_CYCLES, self.fail)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_unit"):
+            self.model.library.tw_lockstep_close(self._unit)
 
     @property
     def cycle(self) -> int:
         """The cycles since the reset."""
         return self.model.cycle - RESET_CYCLES
 
+    @property
+    def clocked(self) -> int:
+        """The cycles since the reset in which the module was clocked."""
+        return int(self.model.library.tw_lockstep_clocked(self._unit))
+
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
         """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
 
         Raises CfuError if the CFU answers without a command, or does not take or answer this one in LIMIT cycles.
         """
-        model, self.command = self.model, (funct7, funct3)
-        if self.cycle < cycle and model.runs_until("rsp_valid", cycle - self.cycle):
-            raise self._wrong(f"sets rsp_valid in cycle {self.cycle:,}, when it has answered all commands")
-        model["cmd_valid"], model["cmd_payload_function_id"] = 1, funct7 << 3 | funct3
-        model["cmd_payload_inputs_0"], model["cmd_payload_inputs_1"] = a & LOW, b & LOW
-        if not model.runs_until("cmd_ready", LIMIT):
-            raise self._wrong(f"does not take a command of cycle {cycle:,}: cmd_ready is 0 for {LIMIT:,} cycles")
-        if not model["rsp_valid"]:  # else the answer is combinational
-            model.step()
-            model["cmd_valid"] = 0
-            if not model.runs_until("rsp_valid", LIMIT):
-                raise self._wrong(f"does not answer a command of cycle {cycle:,}: rsp_valid is 0 for {LIMIT:,} cycles")
-        answer, ready = model["rsp_payload_outputs_0"], self.cycle
-        model.step()
-        model["cmd_valid"] = 0
-        return answer - ((answer & 1 << 31) << 1), ready
+        answer = (ctypes.c_int64 * 2)()
+        number = funct7 << 3 | funct3
+        command = self.model.library.tw_lockstep_command
+        fault = command(self._unit, number, a, b, RESET_CYCLES, cycle, ctypes.addressof(answer))
+        if fault and (error := self.fail(fault, number, cycle)):
+            raise error
+        return answer[0], answer[1]
 
-    def _wrong(self, reason: str) -> CfuError:
-        return CfuError(self.name, reason, "", *self.command)
+    def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
+        """Return the error of a `fault` (lockstep.h) at the command `number` of `cycle`. Note a difference instead."""
+        if fault == DIFFERS:
+            self._note(number, cycle, pc)
+            return None
+        reason = {
+            UNASKED: f"sets rsp_valid in cycle {self.cycle:,}, when it has answered all commands",
+            NOT_TAKEN: f"does not take a command of cycle {cycle:,}: cmd_ready is 0 for {LIMIT:,} cycles",
+            NOT_ANSWERED: f"does not answer a command of cycle {cycle:,}: rsp_valid is 0 for {LIMIT:,} cycles",
+        }[fault]
+        return CfuError(self.name, reason, "", number >> 3, number & 7)
+
+    def _note(self, number: int, cycle: int, pc: int) -> None:
+        """Keep the difference at the command `number` of `cycle` if it is the first one at `pc`."""
+        if pc in self.differences:
+            return
+        answer, ready, twin, other, other_ready, fault = self.model.library.tw_lockstep_difference(self._unit)[:6]
+        late, fault_text = None if fault else other_ready - RESET_CYCLES, FAULTS.get(fault, "")
+        command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
+        difference = Difference(pc, cycle, command, answer, ready - RESET_CYCLES, twin + 1, other, late, fault_text)
+        self.differences[pc] = difference
 
 
-def of_verilog(paths: Sequence[str | Path]) -> Callable[[], RtlCfu]:
+def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
     """Compile the module `Cfu` in some Verilog or SystemVerilog files; return what makes one after reset.
 
+    `states`: see RtlCfu.
     Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
-    compiled = Compiled.of_verilog(_texts(paths), TOP, ports)
-    return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET)
+    compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
+    return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET, states)
 
 
 def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
@@ -90,7 +147,7 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
     """
     name = type(component).__name__
     require_ports(f"component {name}", {wire.name: wire.bits for wire in wires(component)}, PORTS)
-    return partial(RtlCfu, name, Compiled(component), "rst")
+    return partial(RtlCfu, name, Compiled(component, extra=LOCKSTEP), "rst")
 
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:

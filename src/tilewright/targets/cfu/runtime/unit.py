@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.state import buffers, registers
 
-from .core import seam
+from .seam import seam
 
 
 class ModelUnit:

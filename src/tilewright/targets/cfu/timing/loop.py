@@ -32,8 +32,11 @@ LINE = (LINE_BYTES // 4).bit_length() - 1
 NEXT = -1
 
 
-def make_loop(build: int) -> Callable[..., None]:
-    """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on."""
+def make_loop(build: int, watching: bool = False) -> Callable[..., None]:
+    """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on.
+
+    With `watching`, a load or store of watched memory leaves the loop; Numba leaves the check out of other loops.
+    """
 
     def loop(m: Machine, c: Costs, execute: Any) -> None:
         """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
@@ -44,7 +47,7 @@ def make_loop(build: int) -> Callable[..., None]:
         count, size = code.shape[0], m.ram.byte.shape[0]
         fetched = -1  # the cache line of the current instruction
         t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
-        last = 0  # the register of the last load or product
+        last = cpu[Cpu.LAST]
         reason, address = state.TO_SYSTEM, 0
         while True:
             if i >> LINE != fetched:
@@ -83,6 +86,9 @@ def make_loop(build: int) -> Callable[..., None]:
                     late[rd] = Cause.RESULT_USE
             elif op < rv32.BRANCH:
                 at = ((a + imm) & LOW) - RAM_BASE
+                if watching and watched(m.watched, op, at + RAM_BASE):
+                    reason, address = state.TO_WATCH, at + RAM_BASE
+                    break
                 reason = refused(op, at, size, at - (base - RAM_BASE), 4 * count)
                 if reason != state.STAYS:
                     address = at + RAM_BASE
@@ -151,8 +157,10 @@ def make_loop(build: int) -> Callable[..., None]:
                     break
 
         cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED] = t, i, first, retired
-        cpu[Cpu.REASON], cpu[Cpu.ADDRESS] = reason, address
+        cpu[Cpu.REASON], cpu[Cpu.ADDRESS], cpu[Cpu.LAST] = reason, address, last
 
+    if watching:
+        loop.__qualname__ = "watching_loop"  # Numba names machine code after the function
     return loop
 
 
@@ -175,6 +183,16 @@ def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
     if op >= rv32.STORE and 0 <= in_code < code_bytes:
         return state.TO_CODE
     return state.STAYS
+
+
+@callee
+def watched(ranges: Array, op: int, address: int) -> bool:
+    """Return whether a load or store at `address` touches one of the watched `ranges` (see Machine)."""
+    end, kind = address + (1 << (op & 3)), state.WRITES if op >= rv32.STORE else state.READS
+    for row in range(ranges.shape[0]):
+        if ranges[row, 0] < end and address < ranges[row, 1] and ranges[row, 2] & kind:
+            return True
+    return False
 
 
 @callee
@@ -217,12 +235,12 @@ def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
     return max(drained, free) - t
 
 
-def compiled(m: Machine, costs: Costs, seam: Any) -> Any:
-    """Return the loop compiled for this machine and for CFUs of the signature `seam`."""
-    return _compiled(_numba.typeof(m), _numba.typeof(costs), seam)
+def compiled(m: Machine, costs: Costs, seam: Any, watching: bool = False) -> Any:
+    """Return the loop compiled for this machine and for CFUs of the signature `seam`. `watching`: see `make_loop`."""
+    return _compiled(_numba.typeof(m), _numba.typeof(costs), seam, watching)
 
 
 @cache
-def _compiled(machine: Any, costs: Any, seam: Any) -> Any:
+def _compiled(machine: Any, costs: Any, seam: Any, watching: bool) -> Any:
     types = _numba.types
-    return native(make_loop(version()), types.void(machine, costs, types.FunctionType(seam)))
+    return native(make_loop(version(), watching), types.void(machine, costs, types.FunctionType(seam)))

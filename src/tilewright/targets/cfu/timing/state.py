@@ -20,8 +20,11 @@ from .costs import Costs
 
 #: Why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an instruction
 #: that the loop does not execute. At ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one;
-#: TO_TARGET, a jump to where there is no code; TO_CODE, a store into code. STAYS: the loop goes on.
-STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
+#: TO_TARGET, a jump to where there is no code; TO_CODE, a store into code; TO_WATCH, a load or store of watched memory.
+#: STAYS: the loop goes on.
+STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH = range(8)
+#: What is watched: bits of the third column of Machine.watched.
+READS, WRITES = 1, 2
 #: Owners of the bus.
 INSTRUCTIONS, DATA = 0, 1
 
@@ -48,6 +51,7 @@ class Cpu(IntEnum):
     REGION = auto()  # the region that the program has marked
     READ = auto()  # bytes that the L2 cache has read from DRAM
     WRITTEN = auto()  # bytes that it has written to DRAM
+    LAST = auto()  # the register of the last load or product
 
 
 class Cause(IntEnum):
@@ -98,6 +102,7 @@ class Machine(NamedTuple):
     csrs: Array  # int64 [4096]; for counters, the offset from the real count
     cfu: Array  # int64, the CFU's registers
     buffers: Array  # int32, the CFU's memories
+    watched: Array  # int64 [n, 3]: first address, end, READS | WRITES; only a watching loop reads it
 
 
 def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buffers: Array, slots: int) -> Machine:
@@ -135,6 +140,7 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
         csrs=zeros(4096),
         cfu=cfu,
         buffers=buffers,
+        watched=zeros(0, 3),
     )
     made.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
     return made

@@ -1,0 +1,177 @@
+"""Breakpoints, watchpoints and steps of a program, at the full speed of the loop between two stops.
+
+The loop has no check for breakpoints. It stops at an operation that no instruction has (PAUSE), which takes the place
+of instructions in a copy of the decoded code; the operands stay, since waits depend on them. A step runs a copy in
+which all instructions but one are PAUSE. Memory is watched by a second compiled loop, in use only while there are
+watchpoints. The loop keeps its state between two calls, so a program takes the same cycles with and without stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.cfu.config import RAM_BASE
+from tilewright.targets.cfu.isa.rv32 import OTHER, STORE, decode
+from tilewright.targets.cfu.runtime.process import Process, Trap
+from tilewright.targets.cfu.timing import state
+from tilewright.targets.cfu.timing.state import Cpu, Machine
+
+#: An operation that the loop leaves to Python and that no word decodes to.
+PAUSE = OTHER + 20
+#: Seconds of a part of the run, after which the client may interrupt it; and the bounds of its instructions.
+PART_SECONDS, LEAST, MOST = 0.05, 1 << 10, 1 << 26
+
+
+class Watch(NamedTuple):
+    """Watched addresses, and what is watched: state.READS | state.WRITES."""
+
+    first: int
+    end: int
+    kinds: int
+
+
+class Stop(NamedTuple):
+    """Why the program stopped: breakpoint, step, interrupt, watch, exit or trap.
+
+    With `watch`, `address` is the first watched address that the last instruction used.
+    """
+
+    kind: str
+    watch: Watch | None = None
+    address: int = 0
+    trap: Trap | None = None
+
+
+class Control:
+    """A process that runs from stop to stop."""
+
+    def __init__(self, process: Process) -> None:
+        self.process, self.m = process, process.m
+        self.breakpoints, self.watches = set[int](), list[Watch]()
+        self._paused = self.m.code & ~255 | PAUSE
+        self._armed = self.m.code.copy()
+        self._part = 1 << 20
+
+    def set_breakpoint(self, address: int, there: bool) -> bool:
+        """Set or remove a breakpoint. Return False if there is no code at its address."""
+        index = address - self.m.base >> 2
+        if address & 3 or not 0 <= index < len(self.m.code):
+            return False
+        (self.breakpoints.add if there else self.breakpoints.discard)(index)
+        self._arm(index)
+        return True
+
+    def write(self, address: int, data: bytes) -> bool:
+        """Write RAM, and decode what is code. Return False if a byte is not in RAM."""
+        m, at = self.m, address - RAM_BASE
+        if at < 0 or at + len(data) > len(m.ram.byte):
+            return False
+        m.ram.byte[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        low = max(address & ~3, m.base)
+        high = min(address + len(data) + 3 & ~3, m.base + 4 * len(m.code))
+        if low < high:
+            first = low - m.base >> 2
+            words = m.ram.byte[low - RAM_BASE : high - RAM_BASE].view("<u4")
+            m.code[first : first + len(words)] = decode(words, low)
+            for index in range(first, first + len(words)):
+                self._arm(index)
+        return True
+
+    def arrive(self) -> None:
+        """Let the next instruction wait for its code and operands, so that the clock shows when it executes."""
+        self.process.part(0, self._with(self._paused))
+
+    def step(self) -> Stop:
+        """Execute one instruction."""
+        return self._stepped(self._one())
+
+    def step_in(self, first: int, end: int, interrupted: Callable[[], bool]) -> Stop:
+        """Execute one instruction, then all others up to a breakpoint or the first one outside of `first`..`end`."""
+        low, high = (min(max(at - self.m.base >> 2, 0), len(self.m.code)) for at in (first, end))
+        stop = self._one()
+        if stop is None and low <= self.m.cpu[Cpu.POSITION] < high:
+            self._paused[low:high] = self._armed[low:high]
+            stop = self._on(self._paused, interrupted)
+            self._paused[low:high] = self.m.code[low:high] & ~255 | PAUSE
+        return self._stepped(stop)
+
+    def _stepped(self, stop: Stop | None) -> Stop:
+        self.arrive()
+        if stop and stop.kind != "breakpoint":
+            return stop
+        return Stop("breakpoint" if self.m.cpu[Cpu.POSITION] in self.breakpoints else "step")
+
+    def go(self, interrupted: Callable[[], bool]) -> Stop:
+        """Run to the next breakpoint, watchpoint or end; `interrupted` is asked every PART_SECONDS.
+
+        A breakpoint at pc does not stop: the program stands there.
+        """
+        stop = self._one() or self._on(self._armed, interrupted)
+        self.arrive()
+        return stop
+
+    def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
+        """Run `code` until there is a reason to stop."""
+        while not interrupted():
+            begun, cpu = perf_counter(), self.m.cpu
+            if stop := self._run(code, int(cpu[Cpu.RETIRED]) + self._part):
+                return stop
+            share = (perf_counter() - begun) / PART_SECONDS
+            if share > 2:
+                self._part = max(self._part // 2, LEAST)
+            elif share < 1 and cpu[Cpu.REASON] == state.TO_LIMIT:
+                self._part = min(self._part * 2, MOST)
+        return Stop("interrupt")
+
+    def _one(self) -> Stop | None:
+        """Execute one instruction."""
+        at = self.m.cpu[Cpu.POSITION]
+        self._paused[at] = self.m.code[at]
+        try:
+            stop = self._run(self._paused, 0)
+        finally:
+            self._paused[at] = self.m.code[at] & ~255 | PAUSE
+        return stop if stop and stop.kind != "breakpoint" else None
+
+    def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
+        """Run `code` until an instruction leaves the loop, and execute that one. Return why to stop, if so."""
+        process, cpu = self.process, self.m.cpu
+        reason = process.part(retired, self._with(code), watching and bool(self.watches))
+        if reason == state.TO_WATCH:
+            return self._watched()
+        if reason == state.TO_SYSTEM and code[cpu[Cpu.POSITION]] & 255 == PAUSE:
+            return Stop("breakpoint")
+        trap = process.handle(reason)
+        if reason == state.TO_CODE and not trap:
+            self._arm((int(cpu[Cpu.ADDRESS]) & ~3) - self.m.base >> 2)
+        if trap:
+            return Stop("trap", trap=trap)
+        return Stop("exit") if process.devices.exit_code is not None else None
+
+    def _watched(self) -> Stop:
+        """Execute the load or store of watched memory at which the loop stopped."""
+        cpu = self.m.cpu
+        at, address = int(cpu[Cpu.POSITION]), int(cpu[Cpu.ADDRESS])
+        op = int(self.m.code[at]) & 255
+        kind, end = (state.WRITES if op >= STORE else state.READS), address + (1 << (op & 3))
+        watch = next(one for one in self.watches if one.first < end and address < one.end and one.kinds & kind)
+        self._paused[at] = self.m.code[at]
+        stop = self._run(self._paused, 0, watching=False)
+        self._paused[at] = self.m.code[at] & ~255 | PAUSE
+        if stop and stop.kind in ("trap", "exit"):
+            return stop
+        return Stop("watch", watch, max(watch.first, address))
+
+    def _with(self, code: Array) -> Machine:
+        rows = np.array(self.watches, np.int64).reshape(-1, 3)
+        return self.m._replace(code=code, watched=rows)
+
+    def _arm(self, index: int) -> None:
+        paused = self.m.code[index] & ~255 | PAUSE
+        self._paused[index] = paused
+        self._armed[index] = paused if index in self.breakpoints else self.m.code[index]

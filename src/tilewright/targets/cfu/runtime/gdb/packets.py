@@ -1,0 +1,100 @@
+"""Packets of GDB's remote serial protocol on a socket: framing, checksums, acknowledgements, escapes.
+
+The rules are in GDB's manual, "Remote Serial Protocol: Overview". What arrives is not trusted: a packet has a bound.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from contextlib import suppress
+
+#: The largest packet that is received, in bytes; GDB is told of it.
+MAX_BYTES = 1 << 14
+#: Seconds that `finish` waits for the client.
+FAREWELL_SECONDS = 2
+INTERRUPT = b"\x03"
+ESCAPE = ord("}")
+ESCAPED = b"#$}*"
+
+
+class Connection:
+    """A client. Packets are bytes without frame and escapes."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client, self.acknowledges = client, True
+        self._received, self._last = b"", b""
+
+    def receive(self) -> bytes | None:
+        """Return the next packet, INTERRUPT if the client asks for a stop, or None if the connection has ended."""
+        while True:
+            packet = self._next()
+            if packet is not None:
+                return packet
+            if not self._more():
+                return None
+
+    def interrupted(self) -> bool:
+        """Return whether the client asks for a stop, or has gone; do not wait for it."""
+        while select.select([self.client], [], [], 0)[0]:
+            if not self._more():
+                return True
+        asked = INTERRUPT in self._received
+        self._received = self._received.replace(INTERRUPT, b"")
+        return asked
+
+    def send(self, content: bytes) -> None:
+        """Send a packet. A client that has gone is noticed by `receive`."""
+        escaped = b"".join(bytes((ESCAPE, byte ^ 32)) if byte in ESCAPED else bytes((byte,)) for byte in content)
+        self._last = b"$%b#%02x" % (escaped, sum(escaped) & 255)
+        self._write(self._last)
+
+    def finish(self) -> None:
+        """End the connection when the client has read all: closing at once would discard the last packet."""
+        with suppress(OSError):
+            self.client.shutdown(socket.SHUT_WR)
+            self.client.settimeout(FAREWELL_SECONDS)
+            while self.client.recv(MAX_BYTES):
+                pass
+        self.client.close()
+
+    def _next(self) -> bytes | None:
+        """Return the first packet in what was received, or None if there is no complete one."""
+        while self._received:
+            first, rest = self._received[:1], self._received[1:]
+            if first == INTERRUPT:
+                self._received = rest
+                return INTERRUPT
+            if first != b"$":  # an acknowledgement, or noise
+                self._received = rest
+                if first == b"-":
+                    self._write(self._last)
+                continue
+            end = rest.find(b"#")
+            if end < 0 or len(rest) < end + 3:
+                return None
+            body, given, self._received = rest[:end], rest[end + 1 : end + 3], rest[end + 3 :]
+            right = given.lower() == b"%02x" % (sum(body) & 255)
+            if self.acknowledges:
+                self._write(b"+" if right else b"-")
+            if right:
+                return _unescaped(body)
+        return None
+
+    def _more(self) -> bool:
+        """Receive bytes. Return False if the connection has ended, or if the client sends what is no packet."""
+        try:
+            found = self.client.recv(MAX_BYTES)
+        except OSError:
+            return False
+        self._received += found
+        return bool(found) and len(self._received) <= 4 * MAX_BYTES
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):
+            self.client.sendall(data)
+
+
+def _unescaped(body: bytes) -> bytes:
+    first, *parts = body.split(bytes((ESCAPE,)))
+    return first + b"".join(bytes((part[0] ^ 32,)) + part[1:] for part in parts if part)

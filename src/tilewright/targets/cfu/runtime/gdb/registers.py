@@ -1,0 +1,111 @@
+"""The registers that GDB sees: the CPU's, the counters of the run, and the registers of the CFU's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.cfu.isa.custom import CHECK
+from tilewright.targets.cfu.isa.state import Reg
+from tilewright.targets.cfu.runtime.process import Process
+from tilewright.targets.cfu.timing.state import Cpu
+
+#: Names in the feature org.gnu.gdb.riscv.cpu, by number.
+NAMES = (
+    *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7"),
+    *("s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6", "pc"),
+)
+PC = NAMES.index("pc")
+POINTERS = {"ra": "code_ptr", "pc": "code_ptr", "sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "fp": "data_ptr"}
+#: Registers of the CFU that only its model needs, not its user.
+INTERNAL = frozenset({Reg.EXPECTED, Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
+
+
+class Register(NamedTuple):
+    """A register beside those of the CPU: 64 bits, and read-only."""
+
+    name: str
+    group: str
+    read: Callable[[], int]
+
+
+class Registers:
+    """The registers of a process by GDB's number. Those of the CFU are there if it is the built-in model."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, cpu = process, process.m.cpu
+        self.others = [
+            Register("cycles", "run", lambda: int(cpu[Cpu.CYCLE])),
+            Register("instructions", "run", lambda: process.instructions),
+        ]
+        if process.modelled:
+            last = Reg.FETCHES if process.m.cfu[Reg.EXTENSIONS] else Reg.FETCHED_BYTES
+            shown = [reg for reg in Reg if Reg.A_ROW <= reg <= last and reg not in INTERNAL]
+            self.others += [Register(f"cfu_{reg.name.lower()}", "cfu", self._of_cfu(reg)) for reg in shown]
+
+    def __len__(self) -> int:
+        return len(NAMES) + len(self.others)
+
+    def read(self, number: int) -> bytes:
+        """Return the value of a register, little-endian."""
+        if number < PC:
+            return int(self._process.m.regs[number]).to_bytes(4, "little", signed=True)
+        if number == PC:
+            return self._process.pc.to_bytes(4, "little")
+        return (self.others[number - len(NAMES)].read() & (1 << 64) - 1).to_bytes(8, "little")
+
+    def write(self, number: int, data: bytes) -> bool:
+        """Set a register of the CPU. Return False if there is no such one, or no code at a new pc."""
+        if len(data) != 4 or number > PC:
+            return False
+        if number == PC:
+            return self._jump(int.from_bytes(data, "little"))
+        if number:
+            self._process.m.regs[number] = int.from_bytes(data, "little", signed=True)
+        return True
+
+    def _jump(self, address: int) -> bool:
+        m = self._process.m
+        at, cpu = address - m.base, m.cpu
+        if at & 3 or not 0 <= at < 4 * len(m.code):
+            return False
+        m.entered[cpu[Cpu.POSITION]] -= 1
+        cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
+        cpu[[Cpu.POSITION, Cpu.FIRST]] = at >> 2
+        m.entered[at >> 2] += 1
+        return True
+
+    def _of_cfu(self, reg: Reg) -> Callable[[], int]:
+        return lambda: int(settled(self._process)[0][reg])
+
+    def description(self) -> str:
+        """Return target.xml: GDB's manual, "Target Descriptions"."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield '<?xml version="1.0"?><!DOCTYPE target SYSTEM "gdb-target.dtd">'
+        yield '<target version="1.0"><architecture>riscv:rv32</architecture><feature name="org.gnu.gdb.riscv.cpu">'
+        for number, name in enumerate(NAMES):
+            yield f'<reg name="{name}" bitsize="32" type="{POINTERS.get(name, "int")}" regnum="{number}"/>'
+        yield '</feature><feature name="org.tilewright.cfu">'
+        for number, reg in enumerate(self.others, len(NAMES)):
+            yield f'<reg name="{reg.name}" bitsize="64" type="int64" regnum="{number}" group="{reg.group}"/>'
+        yield "</feature></target>"
+
+
+def settled(process: Process) -> tuple[Array, Array]:
+    """Return copies of the CFU's registers and memories as they are in the cycle of the process.
+
+    The model writes the results of a launch when the next command comes. The copies are given a command without an
+    effect, check_GEMM, and get back what it changes.
+    """
+    m, cycle = process.m, int(process.m.cpu[Cpu.CYCLE])
+    regs, buffers = m.cfu.copy(), m.buffers.copy()
+    kept = [Reg.ANSWER, Reg.FUNCT7, Reg.READY]
+    before = regs[kept]
+    process.execute(regs, buffers, m.ram.byte, np.int64(CHECK), np.int64(0), np.int64(0), np.int64(0), np.int64(cycle))
+    regs[kept] = before
+    return regs, buffers

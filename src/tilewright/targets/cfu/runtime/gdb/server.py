@@ -1,0 +1,300 @@
+"""The server: one client on the loopback interface, and what each of its packets asks for.
+
+The packets are those of GDB's manual, "Remote Serial Protocol: Packets" and "General Query Packets".
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+
+from tilewright.errors import InputError
+from tilewright.targets.cfu.config import RAM_BASE
+from tilewright.targets.cfu.runtime.process import Process, Trap
+from tilewright.targets.cfu.runtime.seam import CfuError
+from tilewright.targets.cfu.timing.state import READS, WRITES
+
+from . import monitor
+from .control import Control, Stop, Watch
+from .packets import INTERRUPT, MAX_BYTES, Connection
+from .registers import PC, Registers
+
+HOST = "127.0.0.1"
+OK, BAD, FAULT = b"OK", b"E16", b"E0e"  # EINVAL and EFAULT
+FEATURES = b"qXfer:features:read+;swbreak+;hwbreak+;vContSupported+;QStartNoAckMode+"
+#: GDB's numbers of signals, by the beginning of a trap's kind; others are SIGTRAP.
+SIGNALS = {"illegal": 4, "misaligned": 10, "instruction address misaligned": 10, "limit": 24, "environment": 12}
+SIGTRAP, SIGSEGV, SIGINT, SIGABRT = 5, 11, 2, 6
+#: Watched accesses and the word in a stop reply, by the type in Z2, Z3 and Z4.
+WATCHES = {"2": (WRITES, "watch"), "3": (READS, "rwatch"), "4": (READS | WRITES, "awatch")}
+WORDS = dict(WATCHES.values())
+KILLED = "killed by the debugger"
+#: Most bytes of a number in a packet, and most watchpoints.
+NUMBER, MOST_WATCHES = re.compile(rb"[0-9a-fA-F]{1,16}"), 64
+
+
+class Server:
+    """A port for one client. `drive` runs a process as the client asks."""
+
+    def __init__(self, port: int) -> None:
+        """Open a port (0: any free one). Raises InputError if it cannot be opened."""
+        self._socket = socket.socket()
+        try:
+            self._socket.bind((HOST, port))
+            self._socket.listen(1)
+        except OSError as error:
+            self._socket.close()
+            reason = f"port {port} cannot be opened: {error.strerror or error}"
+            raise InputError("--gdb", reason, "give another port, or 0 for any free one") from None
+        self.port: int = self._socket.getsockname()[1]
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def drive(self, process: Process) -> Trap | None:
+        """Run a process until it ends. Wait for the client first. Return the trap that ended it, or None."""
+        client, _ = self._socket.accept()
+        with client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(client)
+            try:
+                return Session(connection, process).run()
+            finally:
+                connection.finish()
+
+
+class Session:
+    """A client, and the process that it controls."""
+
+    def __init__(self, connection: Connection, process: Process) -> None:
+        self.connection, self.process, self.control = connection, process, Control(process)
+        self.registers = Registers(process)
+        self._stop = Stop("step")
+        self._told = 0  # bytes of the UART's text that the client has
+        self._ended = False
+        self._trap: Trap | None = None
+
+    def run(self) -> Trap | None:
+        """Serve until the program has ended, then return its trap, if any. After a detach, it runs on alone."""
+        self.control.arrive()
+        while not self._ended:
+            packet = self.connection.receive()
+            if packet is None:
+                return self.process.trap(KILLED)
+            if packet != INTERRUPT:
+                self._answer(packet)
+        return self._trap
+
+    def _answer(self, packet: bytes) -> None:
+        """Do what a packet asks, and answer it. An unknown packet gets an empty answer, as the protocol demands."""
+        letter, rest = packet[:1].decode("latin-1"), packet[1:]
+        find: Callable[[bytes], bytes | None] | None = {
+            "?": lambda _: self._reply(),
+            "g": lambda _: b"".join(map(self._hex_of, range(PC + 1))),
+            "G": self._write_all,
+            "p": self._read_one,
+            "P": self._write_one,
+            "m": self._read_memory,
+            "M": lambda text: self._write_memory(text, bytes.fromhex),
+            "X": lambda text: self._write_memory(text, None),
+            "Z": lambda text: self._point(text, True),
+            "z": lambda text: self._point(text, False),
+            "c": self._continue,
+            "s": self._step,
+            "C": lambda text: self._continue(text.partition(b";")[2]),
+            "S": lambda text: self._step(text.partition(b";")[2]),
+            "v": self._verbose,
+            "q": self._query,
+            "Q": self._set,
+            "H": lambda _: OK,
+            "T": lambda _: OK,
+            "D": self._detach,
+            "k": self._kill,
+        }.get(letter)
+        try:
+            answer = find(rest) if find else b""
+        except (ValueError, IndexError):
+            answer = BAD
+        except CfuError as error:
+            self._say(f"{error}\n")
+            self.connection.send(b"X%02x" % SIGABRT)
+            raise
+        if answer is not None:
+            self.connection.send(answer)
+
+    # Registers and memory
+
+    def _hex_of(self, number: int) -> bytes:
+        return self.registers.read(number).hex().encode()
+
+    def _read_one(self, text: bytes) -> bytes:
+        number = _number(text)
+        return self._hex_of(number) if number < len(self.registers) else BAD
+
+    def _write_one(self, text: bytes) -> bytes:
+        number, _, value = text.partition(b"=")
+        return OK if self.registers.write(_number(number), bytes.fromhex(value.decode())) else BAD
+
+    def _write_all(self, text: bytes) -> bytes:
+        data = bytes.fromhex(text.decode())
+        if len(data) < 4 * (PC + 1):
+            return BAD
+        return OK if all(self.registers.write(n, data[4 * n : 4 * n + 4]) for n in range(PC + 1)) else BAD
+
+    def _read_memory(self, text: bytes) -> bytes:
+        address, size = map(_number, text.split(b","))
+        m, at = self.process.m, address - RAM_BASE
+        if size > MAX_BYTES // 2:
+            return BAD
+        if 0 <= at < len(m.ram.byte):  # fewer bytes may be answered than were asked for
+            return m.ram.byte[at : at + size].tobytes().hex().encode()
+        devices = [self.process.devices.load(place & ~3) for place in range(address, address + size)]
+        if not size or None in devices:
+            return FAULT
+        return bytes((value or 0) >> 8 * (address + n & 3) & 255 for n, value in enumerate(devices)).hex().encode()
+
+    def _write_memory(self, text: bytes, decoded: Callable[[str], bytes] | None) -> bytes:
+        place, _, content = text.partition(b":")
+        address, size = map(_number, place.split(b","))
+        data = decoded(content.decode()) if decoded else content
+        if len(data) != size:
+            return BAD
+        return OK if self.control.write(address, data) else FAULT
+
+    # Breakpoints and watchpoints
+
+    def _point(self, text: bytes, there: bool) -> bytes:
+        kind, place, size = text.split(b";")[0].split(b",")
+        address, watches = _number(place), self.control.watches
+        if kind in (b"0", b"1"):
+            return OK if self.control.set_breakpoint(address, there) else FAULT
+        if kind.decode() not in WATCHES:
+            return b""
+        watch = Watch(address, address + max(1, _number(size)), WATCHES[kind.decode()][0])
+        if there and watch not in watches:
+            if len(watches) == MOST_WATCHES:
+                return BAD
+            watches.append(watch)
+        elif not there and watch in watches:
+            watches.remove(watch)
+        return OK
+
+    # Running
+
+    def _continue(self, place: bytes) -> bytes | None:
+        return self._from(place) or self._resume(lambda: self.control.go(self._interrupted))
+
+    def _step(self, place: bytes) -> bytes | None:
+        return self._from(place) or self._resume(self.control.step)
+
+    def _from(self, place: bytes) -> bytes:
+        """Set the pc to an address, if there is one. Return an error if there is no code."""
+        if place and not self.registers.write(PC, _number(place).to_bytes(8, "little")[:4]):
+            return FAULT
+        return b""
+
+    def _resume(self, run: Callable[[], Stop]) -> bytes | None:
+        """Run to the next stop. A process that a trap has stopped ends, unless the client has moved its pc."""
+        before = self._stop.trap
+        if before and before.pc == self.process.pc:
+            self._trap, self._ended = before, True
+            return b"X%02x" % _signal(before)
+        self._stop = run()
+        self._show_text()
+        if self._stop.kind == "exit":
+            self._ended = True
+        return self._reply()
+
+    def _interrupted(self) -> bool:
+        self._show_text()
+        return self.connection.interrupted()
+
+    def _reply(self) -> bytes:
+        """Return the stop reply."""
+        stop = self._stop
+        if stop.kind == "exit":
+            return b"W%02x" % ((self.process.devices.exit_code or 0) & 0xFF)
+        signal = _signal(stop.trap) if stop.trap else SIGINT if stop.kind == "interrupt" else SIGTRAP
+        told = "swbreak:;" if stop.kind == "breakpoint" else ""
+        if stop.watch:
+            told = f"{WORDS[stop.watch.kinds]}:{stop.address:x};"
+        return f"T{signal:02x}thread:1;{told}".encode()
+
+    def _detach(self, _: bytes) -> None:
+        """Let the program run to its end without the client."""
+        self.connection.send(OK)
+        self.connection.finish()
+        before = self._stop.trap
+        self._trap = before if before and before.pc == self.process.pc else self.process.go()
+        self._ended = True
+
+    def _kill(self, _: bytes) -> None:
+        self._trap, self._ended = self.process.trap(KILLED), True
+
+    def _verbose(self, text: bytes) -> bytes | None:
+        if text == b"Cont?":
+            return b"vCont;c;C;s;S;r"
+        if text.startswith(b"Kill"):
+            self.connection.send(OK)
+            self._kill(text)
+            return None
+        if not text.startswith(b"Cont;"):
+            return b""
+        action = text.split(b";")[1].partition(b":")[0]
+        if action[:1] == b"r":
+            first, end = map(_number, action[1:].split(b","))
+            return self._resume(lambda: self.control.step_in(first, end, self._interrupted))
+        return self._continue(b"") if action[:1] in b"cC" else self._step(b"")
+
+    # Queries
+
+    def _query(self, text: bytes) -> bytes | None:
+        name, _, rest = text.partition(b":")
+        if name == b"Supported":
+            return b"PacketSize=%x;%b" % (MAX_BYTES - 16, FEATURES)
+        if name == b"Xfer" and rest.startswith(b"features:read:target.xml:"):
+            first, size = map(_number, rest.rpartition(b":")[2].split(b","))
+            whole = self.registers.description().encode()
+            part = whole[first : first + min(size, MAX_BYTES // 2)]
+            return (b"m" if first + len(part) < len(whole) else b"l") + part
+        if text.startswith(b"Rcmd,"):
+            command = bytes.fromhex(text[5:].decode()).decode("utf-8", "replace")
+            for line in monitor.lines(command, self.process):
+                self._say(line + "\n")
+            return OK
+        fixed = {b"C": b"QC1", b"fThreadInfo": b"m1", b"sThreadInfo": b"l", b"Attached": b"1"}
+        return fixed.get(name, b"")
+
+    def _set(self, text: bytes) -> bytes | None:
+        if text != b"StartNoAckMode":
+            return b""
+        self.connection.send(OK)
+        self.connection.acknowledges = False
+        return None
+
+    def _say(self, text: str) -> None:
+        """Print text on the client's terminal."""
+        data = text.encode()
+        for at in range(0, len(data), MAX_BYTES // 4):
+            self.connection.send(b"O" + data[at : at + MAX_BYTES // 4].hex().encode())
+
+    def _show_text(self) -> None:
+        """Print what the program has sent to its UART."""
+        text = self.process.devices.text
+        if new := text[self._told :]:
+            self._say(bytes(new).decode("utf-8", "replace"))
+            self._told = len(text)
+
+
+def _number(text: bytes) -> int:
+    """Return a number of a packet. Raises ValueError if it is none."""
+    if not NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return int(text, 16)
+
+
+def _signal(trap: Trap) -> int:
+    if "access fault" in trap.kind:
+        return SIGSEGV
+    return next((number for kind, number in SIGNALS.items() if trap.kind.startswith(kind)), SIGTRAP)

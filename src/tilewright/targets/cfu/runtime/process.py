@@ -1,0 +1,104 @@
+"""A program while it runs: the compiled loop, and the functions that do what the loop leaves to Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.targets.cfu.timing import state
+from tilewright.targets.cfu.timing.costs import Costs
+from tilewright.targets.cfu.timing.loop import compiled
+from tilewright.targets.cfu.timing.state import Cpu, Machine
+
+from . import system
+from .seam import signature
+from .system import Devices
+
+#: Instructions between two chances for an interrupt from the keyboard.
+SLICE = 200_000_000
+
+
+@dataclass(frozen=True)
+class Trap:
+    """Why a program was stopped: the event `kind` at `pc`, and the address `value` that it concerns."""
+
+    kind: str
+    pc: int
+    cycle: int
+    value: int = 0
+
+
+class Process:
+    """A program on a machine, until `devices` has its exit code or a trap ends it.
+
+    `execute` is the compiled CFU (seam.seam), `limit` the number of instructions after which a trap ends the program.
+    `modelled`: the CFU is the built-in model.
+    """
+
+    def __init__(
+        self, m: Machine, costs: Costs, execute: Any, devices: Devices, limit: int, modelled: bool = True
+    ) -> None:
+        self.m, self.costs, self.execute, self.devices, self.limit = m, costs, execute, devices, limit
+        self.modelled = modelled
+        self._loops = dict[bool, Any]()  # the loop, and the watching loop
+
+    @property
+    def pc(self) -> int:
+        return self.m.base + 4 * int(self.m.cpu[Cpu.POSITION])
+
+    @property
+    def instructions(self) -> int:
+        """The number of instructions executed."""
+        cpu = self.m.cpu
+        return int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
+
+    @property
+    def bound(self) -> int:
+        """The number of instructions after which a trap ends the program, or the part of it that a watch allows."""
+        return min(self.limit, self.devices.limit or self.limit)
+
+    def start(self, entry: int) -> Trap | None:
+        """Begin at the address `entry`. Return a trap if there is no code."""
+        first = entry - self.m.base
+        if first & 3 or not 0 <= first < 4 * len(self.m.code):
+            return Trap("instruction access fault", entry, 0, entry)
+        self.m.cpu[[Cpu.POSITION, Cpu.FIRST]] = first >> 2
+        self.m.entered[first >> 2] += 1
+        return None
+
+    def go(self) -> Trap | None:
+        """Run until the program ends. Return the trap that ended it, or None."""
+        while self.devices.exit_code is None:
+            if trap := self.handle(self.part(int(self.m.cpu[Cpu.RETIRED]) + SLICE, self.m)):
+                return trap
+        return None
+
+    def part(self, retired: int, m: Machine, watching: bool = False) -> int:
+        """Run the loop; return the reason why it stopped (timing/state.py). `m` is the machine, or a copy with other
+        code that shares its other arrays. A jump ends the part when `retired` instructions are done."""
+        if watching not in self._loops:
+            self._loops[watching] = compiled(m, self.costs, signature(), watching)
+        m.cpu[Cpu.LIMIT] = min(self.bound, retired)
+        self._loops[watching](m, self.costs, self.execute)
+        return int(m.cpu[Cpu.REASON])
+
+    def handle(self, reason: int) -> Trap | None:
+        """Do what the loop left to Python for `reason`. Return the trap that this causes."""
+        m, kind = self.m, ""
+        if reason == state.TO_LIMIT:
+            if m.cpu[Cpu.RETIRED] >= self.bound:
+                kind = f"limit of {self.bound - self.devices.began} instructions"
+        elif reason == state.TO_SYSTEM:
+            kind = system.instruction(m, self.costs)
+        elif reason == state.TO_DEVICE:
+            kind = system.device(m, self.costs, self.devices)
+        elif reason == state.TO_CODE:
+            kind = system.store_code(m, self.costs)
+        elif reason == state.TO_MISALIGNED:
+            kind = "misaligned access"
+        else:
+            kind = "instruction address misaligned" if m.cpu[Cpu.ADDRESS] & 3 else "instruction access fault"
+        return self.trap(kind) if kind else None
+
+    def trap(self, kind: str) -> Trap:
+        return Trap(kind, self.pc, int(self.m.cpu[Cpu.CYCLE]), int(self.m.cpu[Cpu.ADDRESS]))
