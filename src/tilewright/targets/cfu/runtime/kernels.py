@@ -104,7 +104,10 @@ class KernelCheck:
         return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
 
     def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
-        """Yield the findings of all samples, layer by layer. `values` are the inputs of the launch, (S, *shape)."""
+        """Yield the findings of all samples, layer by layer. `values` are the inputs of the launch, (S, *shape).
+
+        Raises ProgramError if a layer's record does not fit the graph.
+        """
         known = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
         outside = {found.steps: found for watch in reversed(self.watches) for found in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
