@@ -245,6 +245,17 @@ class Executes(Protocol):
 
 
 @runtime_checkable
+class TakesC(Protocol):
+    """A target whose kernels can be written in C."""
+
+    def firmware(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> str:
+        """Compile kernels in C to a firmware, and return the compiler's warnings.
+
+        `flags` are further arguments of the compiler. Raises InputError if a source does not compile.
+        """
+
+
+@runtime_checkable
 class TakesCfu(Protocol):
     """A target whose custom function unit can be replaced."""
 

@@ -20,8 +20,9 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.host.firmware import Firmware, Function, by_name, packed
+from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
 from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
+from tilewright.targets.bm1684x.runtime.function import Function
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
@@ -150,18 +151,17 @@ class Handle:
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
         """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return the new names.
 
-        Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is damaged, PARAM if
-        firmware is given without `execute`, BUSY while launches are queued.
+        Firmware is code, in Python or compiled from C, which runs only with `execute`. Raises HostError DATA if the
+        file is damaged, PARAM if firmware is given without `execute`, BUSY while launches are queued.
         """
         status = Status.DATA
         try:
-            if isinstance(firmware, str | Path):
-                firmware = Firmware.load(firmware)
-            if isinstance(firmware, Firmware):
+            code = load_file(firmware) if isinstance(firmware, str | Path) else firmware
+            if isinstance(code, Firmware | NativeFirmware):
                 status = Status.DATA if execute else Status.PARAM
-                functions = firmware.functions(execute)
+                functions = code.functions(execute)
             else:
-                functions = by_name(firmware)
+                functions = by_name(code)
         except TilewrightError as error:
             raise _as_status(status, error) from error
         with self._lock:
@@ -295,6 +295,6 @@ def _enough(host: Array, size: int) -> Array:
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
     """Return any error as a HostError with the given status. `where` names the function that failed."""
     if isinstance(error, TilewrightError):
-        place = ", ".join(part for part in (where, error.where) if part)
+        place = ", ".join(dict.fromkeys(part for part in (where, error.where) if part))
         return HostError(status, place, error.reason, error.remedy)
     return HostError(status, where, f"{type(error).__name__}: {error}")

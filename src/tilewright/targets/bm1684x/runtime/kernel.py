@@ -165,6 +165,7 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
+        self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; empty in Python kernels
         self.selected = 0  # number of elements that the last selection found
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
@@ -286,7 +287,8 @@ class Tpu:
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
         needs = {other: ended[other] for other in ENGINES if other != engine}
-        step = Step(engine, number, needs, command, f"{engine} command {number - 1}")
+        place = f" ({self.place})" if self.place else ""
+        step = Step(engine, number, needs, command, f"{engine} command {number - 1}{place}")
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         if not in_turn and (self._knobs.defers or self._random is not None):
             self._held.append(step)
