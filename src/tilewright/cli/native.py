@@ -1,7 +1,8 @@
-"""Commands for kernels in C: firmware."""
+"""Commands for kernels and hosts in C: firmware, config."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,4 +56,22 @@ def firmware(
     options.answer(as_json, told, f"{output}: firmware of {name}")
 
 
-COMMANDS: tuple[click.Command, ...] = (firmware,)
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target", nargs=-1, metavar="[--TARGET]", type=click.UNPROCESSED)
+@click.option("--cflags", "kinds", flag_value="cflags", multiple=True, help="Where the headers are.")
+@click.option("--libs", "kinds", flag_value="libs", multiple=True, help="What to link; makes the library at first use.")
+@options.as_json
+def config(target: tuple[str, ...], kinds: tuple[str, ...], as_json: bool) -> None:
+    """Print a compiler's arguments for hosts in C.
+
+    Example: cc host.c $(tilewright config --bm1684x --cflags --libs)
+    """
+    if len(target) > 1:
+        raise InputError("config", f"{', '.join(target)} are given", "give one target, such as --bm1684x")
+    name, machine = _target(target[0].removeprefix("--") if target else None)
+    found = machine.host_flags()
+    wanted = {kind: list(found[kind]) for kind in kinds or found}
+    options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
+
+
+COMMANDS: tuple[click.Command, ...] = (firmware, config)

@@ -117,5 +117,10 @@ class Bm1684x(given.Machine[Config]):
 
         return firmware(sources, output, flags)
 
+    def host_flags(self) -> Mapping[str, Sequence[str]]:
+        from tilewright.targets.bm1684x.native.hostlib import flags
+
+        return flags()
+
 
 TARGET = Bm1684x()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.bm1684x.native.build import START, kernels, launch, load
+from tests.targets.bm1684x.native.build import SCALE, START, kernels, launch, load
 from tilewright.cli import main
 from tilewright.errors import InputError, MachineError, ProgramError
 from tilewright.targets.bm1684x.capi import DT_FP32, DeviceApi, dim4
@@ -24,23 +24,6 @@ from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32
 
 pytestmark = pytest.mark.gxx
-SCALE = """
-typedef struct { unsigned long long y, x; float factor; int race; } __attribute__((packed)) param_t;
-static int launches;
-static int scale(const void *args) {
-    const param_t *p = (const param_t *)args;
-    const dim4 shape = {1, 64, 8, 8};
-    tpu_initialize();
-    tpu_gdma_cpy_S2L(0, p->x, &shape, NULL, NULL, DT_FP32);
-    if (p->race) tpu_parallel_start();
-    tpu_bdc_fp_mul_C(0x4000, 0, (scalar_t){.f32 = p->factor}, &shape, NULL, NULL, DT_FP32);
-    tpu_gdma_cpy_L2S(p->y, 0x4000, &shape, NULL, NULL, DT_FP32);
-    if (p->race) tpu_parallel_end();
-    tpu_poll();
-    return launches++ > 2;
-}
-TPUKERNEL_FUNC_REGISTER(scale)
-"""
 X = np.arange(64 * 64, dtype=np.float32).reshape(1, 64, 8, 8)
 
 

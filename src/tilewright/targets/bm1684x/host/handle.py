@@ -8,11 +8,12 @@ All methods are thread-safe and atomic.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from tilewright.targets.bm1684x.runtime.function import Function
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
+#: A firmware, the path of its file, or functions of this process.
+Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
 #: Only one kernel of this process runs at a time. Two would be no faster, because they share BLAS and Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
@@ -148,26 +151,38 @@ class Handle:
             self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
             return data
 
-    def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
+    def load(self, firmware: Code, execute: bool = False) -> tuple[str, ...]:
         """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return the new names.
 
         Firmware is code, in Python or compiled from C, which runs only with `execute`. Raises HostError DATA if the
         file is damaged, PARAM if firmware is given without `execute`, BUSY while launches are queued.
         """
-        status = Status.DATA
-        try:
-            code = load_file(firmware) if isinstance(firmware, str | Path) else firmware
-            if isinstance(code, Firmware | NativeFirmware):
-                status = Status.DATA if execute else Status.PARAM
-                functions = code.functions(execute)
-            else:
-                functions = by_name(code)
-        except TilewrightError as error:
-            raise _as_status(status, error) from error
+        functions = _functions(firmware, execute)
         with self._lock:
             self._idle("load")
             self._functions = functions
         return tuple(functions)
+
+    def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
+        """Add functions, as `load` does, but keep the others. Return the names to launch them by, by their own names.
+
+        The two names differ if another function has the own name already. Raises HostError as `load` does.
+        """
+        functions = _functions(firmware, execute)
+        with self._lock:
+            self._idle("load")
+            names = {}
+            for name in functions:
+                others = (f"{name} ({number})" for number in count(2))
+                names[name] = next(free for free in chain([name], others) if free not in self._functions)
+            self._functions = {**self._functions, **{names[name]: functions[name] for name in functions}}
+        return names
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove functions by the names that `add` returned. Raises HostError BUSY while launches are queued."""
+        with self._lock:
+            self._idle("unload")
+            self._functions = {name: kept for name, kept in self._functions.items() if name not in names}
 
     def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
         """Queue the launch of a function, with a copy of the first `size` bytes of its argument (None: all bytes).
@@ -266,6 +281,19 @@ class Handle:
 
     def _copied(self, kind: str, size: int) -> None:
         self.copies.append(Copied(kind, size, self.platform.microseconds(size, kind == "d2d")))
+
+
+def _functions(firmware: Code, execute: bool) -> dict[str, Function]:
+    """Return the functions of a firmware by name. Raises HostError DATA or PARAM, as `Handle.load` does."""
+    status = Status.DATA
+    try:
+        code = load_file(firmware) if isinstance(firmware, str | Path) else firmware
+        if isinstance(code, Firmware | NativeFirmware):
+            status = Status.DATA if execute else Status.PARAM
+            return code.functions(execute)
+        return by_name(code)
+    except TilewrightError as error:
+        raise _as_status(status, error) from error
 
 
 def _in_kernel() -> bool:

@@ -21,7 +21,7 @@ from tilewright.targets.bm1684x.native.headers import FIXED, files
 
 #: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-std=gnu11", "-O1", "-g", "-fPIC", "-Wall", "-Wno-unused-function", "-fno-strict-aliasing")
+FLAGS = ("-std=gnu11", "-O0", "-g", "-fPIC", "-Wall", "-Wno-unused-function", "-fno-strict-aliasing")
 #: Warnings that are errors: a wrong name or a wrong argument would only show when the kernel runs.
 ERRORS = tuple(f"-Werror={name}" for name in ("implicit-function-declaration", "int-conversion"))
 #: Without it, a function that no source defines would only be missed when the firmware is loaded.
@@ -59,7 +59,7 @@ def library(
         made = Path(folder, "library")
         extra = [str(Path(folder, name)) for name in generated or {} if name.endswith(".c")]
         command = [*compiler(), *FLAGS, *ERRORS, "-shared", *COMPLETE, f"-I{FIXED}", f"-I{folder}", *flags]
-        command += [*map(str, sources), *extra, "-o", str(made), "-lm", "-lpthread"]
+        command += [*map(str, sources), *extra, "-o", str(made), "-lm", "-pthread"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
