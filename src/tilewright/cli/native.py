@@ -65,6 +65,9 @@ def config(target: tuple[str, ...], kinds: tuple[str, ...], as_json: bool) -> No
     """Print a compiler's arguments for hosts in C.
 
     Example: cc host.c $(tilewright config --bm1684x --cflags --libs)
+
+    \f
+    Raises InputError if the target takes no C, or several targets are given.
     """
     if len(target) > 1:
         raise InputError("config", f"{', '.join(target)} are given", "give one target, such as --bm1684x")

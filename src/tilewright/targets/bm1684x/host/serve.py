@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import InputError, TilewrightError
-from tilewright.targets import get
+from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.handle import Handle
 from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
@@ -42,13 +42,15 @@ def settings() -> tuple[Platform, Config]:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
     given = os.environ.get("TILEWRIGHT_BM1684X_SET", "")
     pairs = dict(pair.partition("=")[::2] for pair in given.split(",") if pair)
-    made = get("bm1684x").config(None, pairs)
-    assert isinstance(made, Config)
-    return PLATFORMS[name], made
+    return PLATFORMS[name], TARGET.own(TARGET.config(None, pairs))
 
 
 class Server:
-    """Answers the requests of one host. The methods whose names are in KINDS take a payload and return one."""
+    """Answers the requests of one host.
+
+    The methods whose names are in KINDS take a request's payload and return the answer's. They raise HostError, with
+    the status of the answer, for a wrong argument.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -64,8 +66,6 @@ class Server:
         """Return the answer to a request: its head and payload."""
         status, text = Status.SUCCESS, b""
         try:
-            if kind >= len(KINDS):
-                raise HostError(Status.NOT_SUPPORTED, "request", f"there is no kind {kind}", "make the library again")
             method: Callable[[bytes], bytes] = getattr(self, KINDS[kind])
             text = method(payload)
         except HostError as error:
@@ -83,6 +83,7 @@ class Server:
         return struct.pack("<Q", memory.address)
 
     def free(self, payload: bytes) -> bytes:
+        """Free memory. Raises HostError PARAM if none begins at the address."""
         address = struct.unpack("<Q", payload)[0]
         memory, offset = self._at(address)
         if offset:
@@ -135,6 +136,7 @@ class Server:
         return b""
 
     def function(self, payload: bytes) -> bytes:
+        """Return the number of a function. Raises HostError PARAM if its module does not have it."""
         names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
         if name not in names:
             remedy = f"choose one of {', '.join(names)}"
@@ -149,6 +151,7 @@ class Server:
         return self._launched(*_named(payload), waited=False)
 
     def numbered(self, payload: bytes) -> bytes:
+        """Launch a function by its number. Raises HostError PARAM if there is none."""
         waited, number = struct.unpack_from("<2I", payload)
         if number >= len(self._numbers):
             raise HostError(Status.PARAM, "launch", f"there is no function {number}", "call tpu_kernel_get_function")

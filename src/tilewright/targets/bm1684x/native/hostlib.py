@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import tilewright
 from tilewright.files import user_folder
 from tilewright.targets.bm1684x.native.build import library
 from tilewright.targets.bm1684x.native.headers import FIXED
@@ -29,7 +28,7 @@ def flags() -> Mapping[str, Sequence[str]]:
 
 def made() -> Path:
     """Return the path of the library, which is made if it is missing. Raises InputError if it cannot be made."""
-    root = Path(tilewright.__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[4]  # the folder with the package tilewright
     own = {"TW_PYTHON": sys.executable, "TW_ROOT": str(root)}
     parts = [repr(own).encode(), (FIXED / "host.c").read_bytes(), (INCLUDE / "bmlib_runtime.h").read_bytes()]
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
