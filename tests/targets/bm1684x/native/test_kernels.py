@@ -104,7 +104,7 @@ REASONS = {
     "asserts": r"kernel.c:12: the assertion of asserts failed: 1 \+ 1 == 3",
     "loops": "it does not end within its time limit.*raise .TILEWRIGHT_KERNEL_SECONDS",
     "polls": "kernel.c:14: it makes more than 5000 calls",
-    "gives_a_bad_pointer": "memory that is not its own, at address 0x8.*kernel.c:15",
+    "gives_a_bad_pointer": "memory that is not its own, at address 0x(8|10).*kernel.c:15",
     "gives_no_shape": "kernel.c:16, tpu_bdc_set_C: shape is None",
     "gives_a_bad_type": "kernel.c:17, data_type_t: there is no type 99",
     "gives_a_bad_address": "kernel.c:18, local memory: 0x80000000 is not a local address",
