@@ -5,6 +5,7 @@ python bench/bm1684x_c.py
 
 from __future__ import annotations
 
+import importlib
 import struct
 import sys
 import tempfile
@@ -64,8 +65,7 @@ def decoded(data: bytes) -> int:
 def matmul(library: Library) -> tuple[float, float]:
     """Return the seconds of a 1024 x 1024 x 1024 product: the kernel in C, and the one in Python."""
     sys.path.insert(0, str(ROOT / "examples"))
-    from bm1684x_matmul import matmul as python
-
+    python = importlib.import_module("bm1684x_matmul").matmul
     rng = np.random.default_rng(0)
     left, right = (rng.integers(-128, 128, (1, 1024, 1, 1024)).astype(np.int8) for _ in range(2))
     device = Device()

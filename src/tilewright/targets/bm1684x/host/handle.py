@@ -7,6 +7,7 @@ All methods are thread-safe and atomic.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,6 +24,7 @@ from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
 from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
+from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.function import Function
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
@@ -147,6 +149,8 @@ class Handle:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
+            if hasattr(os, "memfd_create"):
+                share(self._heap.region(memory))  # a kernel in C that addresses it later must not move it
             data = self._part(memory, 0, None)[0]
             self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
             return data

@@ -98,9 +98,9 @@ class Process:
             self.close()  # its reader has failed, and the rest of its frames must not reach the next launch
             raise
 
-    def answer(self, value: int) -> None:
-        """Answer a QUERY with the low 32 bits of a number."""
-        self._send(struct.pack("<2I", 4, value & 0xFFFFFFFF))
+    def answer(self, value: bytes) -> None:
+        """Answer a QUERY."""
+        self._send(struct.pack("<I", len(value)) + value)
 
     def close(self) -> None:
         """End the process."""

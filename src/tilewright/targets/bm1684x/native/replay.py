@@ -17,12 +17,13 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.isa.operations.base import Values
 from tilewright.targets.bm1684x.native.prototypes import FORMATS, VARIABLE, prototypes
+from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
 
 #: Records that are not calls of the tables (native/c/recorder.c).
-SOURCE, INITIALIZE, POLL, BEGIN, END = 0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB
-FILTER_NUM, CAST = range(2)
+SOURCE, INITIALIZE, POLL, BEGIN, END, HERE = 0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB, 0xFFFA
+FILTER_NUM, CAST, ADDRESS, WAIT = range(4)
 HEAD = struct.Struct("<HHi")
 CODES = {dtype.code: dtype for dtype in DTYPES.values()}
 POINTERS: dict[str, Callable[..., Any]] = {
@@ -99,6 +100,7 @@ class Replay:
             POLL: self.api.tpu_poll,
             BEGIN: self.api.tpu_parallel_start,
             END: self.api.tpu_parallel_end,
+            HERE: lambda: None,  # only the place of the next question
         }
 
     def run(self, data: bytes) -> None:
@@ -128,17 +130,35 @@ class Replay:
     def _issue(self, function: Function, name: str, arguments: tuple[Any, ...]) -> None:
         function.call(name, self.api, arguments)
 
-    def answer(self, question: bytes) -> int:
-        """Return the answer to a question of the kernel: a number of which the kernel gets the low 32 bits.
+    def answer(self, question: bytes) -> bytes:
+        """Return the answer to a question of the kernel.
 
-        Raises MachineError for a conversion that the machine does not have.
+        Raises MachineError for a conversion that the machine does not have, and an address outside of all memories.
         """
-        kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
-        if kind == FILTER_NUM:
-            self.tpu.poll()
-            return self.api.tpu_gdma_get_filter_num()
-        bits, target, source, mode = words
-        return cast(bits, dtype_of(target), dtype_of(source), mode_of(mode))
+        try:
+            kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
+            if kind == ADDRESS:
+                return self._mapped(words[0] | words[1] << 32)
+            return struct.pack("<I", self._number(kind, words))
+        except MachineError as error:
+            raise MachineError(f"{self.tpu.place}, {error.where}", error.reason, error.remedy) from None
+
+    def _number(self, kind: int, words: Sequence[int]) -> int:
+        if kind == CAST:
+            bits, target, source, mode = words
+            return cast(bits, dtype_of(target), dtype_of(source), mode_of(mode))
+        self.tpu.poll()
+        return self.api.tpu_gdma_get_filter_num() if kind == FILTER_NUM else 0
+
+    def _mapped(self, address: int) -> bytes:
+        """Return the base and size of the memory with an address, and the path of its bytes.
+
+        The kernel may write to it at any time, so all of it counts as initialised.
+        """
+        self.tpu.poll()
+        region = self.tpu.region_of(address)
+        region.written.add(np.array([(0, len(region.data))], np.int64))
+        return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
 
 
 def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:

@@ -36,7 +36,7 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix,
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 from tilewright.targets.bm1684x.values.floats import widen
-from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.memory import Memories, Region
 
 T = TypeVar("T", Tensor, ConvWeights, Matrix)
 #: Alignment of operands in a bank, in bytes.
@@ -216,6 +216,10 @@ class Tpu:
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
         return Tensor.ddr(address, shape, dtype, self.config)
+
+    def region_of(self, address: int) -> Region:
+        """Return the memory that holds a bus address. Raises MachineError if none does."""
+        return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
         """Return an operand's current values for debugging. This is not a command and waits for no command."""

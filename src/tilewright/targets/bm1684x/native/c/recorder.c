@@ -6,7 +6,9 @@
 #include "recorder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tpu_kernel.h"
@@ -16,12 +18,21 @@
 #undef tpu_parallel_start
 #undef tpu_parallel_end
 #undef tpu_gdma_get_filter_num
+#undef tpu_cast
+#undef tpu_fp_cast
+#undef tpu_fp_to_int_cast
+#undef tpu_int_to_fp_cast
+#undef tpu_int_cast
+#undef tpu_global_mem_addr
+#undef tpu_local_mem_addr
+#undef tpu_local_mem_addr_unified
+#undef tpu_l2_sram_addr
 
 enum { NAMES = 'N', RECORDS = 'R', QUERY = 'Q', DONE = 'E', FAILED = 'F', DIED = 'X' };
 /* Records that are not calls of the tables. */
-enum { SOURCE = 0xFFFF, INITIALIZE = 0xFFFE, POLL = 0xFFFD, START = 0xFFFC, END = 0xFFFB };
-enum { FILTER_NUM, CAST };
-enum { MAX_KERNELS = 1024, MAX_SOURCES = 1024, HEAD = 8 };
+enum { SOURCE = 0xFFFF, INITIALIZE = 0xFFFE, POLL = 0xFFFD, START = 0xFFFC, END = 0xFFFB, HERE = 0xFFFA };
+enum { FILTER_NUM, CAST, ADDRESS, WAIT };
+enum { MAX_KERNELS = 1024, MAX_SOURCES = 1024, MAX_MAPPED = 1024, HEAD = 8 };
 
 const char *tw_file = "";
 int tw_line = 0;
@@ -166,15 +177,61 @@ static void note(unsigned number) {
 
 static uint32_t ask(const uint32_t *words, size_t count) {
     uint32_t answer[2];
+    note(HERE);
     flush();
     frame(QUERY, words, count * sizeof *words);
     get(answer, sizeof answer);
     return answer[1];
 }
 
+/* Pointers into device memory. While there are any, tpu_poll waits until the commands have run. */
+static struct { uint64_t base, size; char *bytes; } mapped[MAX_MAPPED];
+static unsigned mapped_count;
+
+static void *pointer(uint64_t address) {
+    for (unsigned i = 0; i < mapped_count; i++)
+        if (address - mapped[i].base < mapped[i].size) return mapped[i].bytes + (address - mapped[i].base);
+    if (mapped_count == MAX_MAPPED) fail(FAILED, "pointers to more than 1024 memories");
+    uint32_t words[] = {ADDRESS, (uint32_t)address, (uint32_t)(address >> 32)}, size;
+    struct { uint64_t base, size; char path[256]; } found = {0};
+    note(HERE);
+    flush();
+    frame(QUERY, words, sizeof words);
+    get(&size, sizeof size);
+    if (size >= sizeof found) fail(FAILED, "the path of a memory is too long");
+    get(&found, size);
+    int file = open(found.path, O_RDWR | O_CLOEXEC);
+    char *bytes = file < 0 ? MAP_FAILED : mmap(NULL, found.size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (bytes == MAP_FAILED) fail(FAILED, "a memory of the device cannot be mapped");
+    close(file);
+    mapped[mapped_count].base = found.base;
+    mapped[mapped_count].size = found.size;
+    mapped[mapped_count++].bytes = bytes;
+    return bytes + (address - found.base);
+}
+
+static void unmap(void) {
+    while (mapped_count) {
+        mapped_count--;
+        munmap(mapped[mapped_count].bytes, mapped[mapped_count].size);
+    }
+}
+
+static void poll(void) {
+    note(POLL);
+    if (mapped_count) ask((uint32_t[]){WAIT}, 1);
+}
+
+void *tpu_global_mem_addr(global_addr_t addr) { return pointer(addr); }
+void *tpu_l2_sram_addr(l2_sram_addr_t addr) { return pointer(addr); }
+void *tpu_local_mem_addr_unified(local_addr_t addr) { return pointer(machine.local_base + (uint64_t)addr); }
+void *tpu_local_mem_addr(int lane, local_addr_t addr) {
+    return pointer(machine.local_base + (uint64_t)lane * machine.banks * machine.bank_bytes + addr);
+}
+
 void tpu_initialize(void) { note(INITIALIZE); }
-void tpu_poll(void) { note(POLL); }
-void tpu_hau_poll(void) { note(POLL); }
+void tpu_poll(void) { poll(); }
+void tpu_hau_poll(void) { poll(); }
 void tpu_parallel_start(void) { note(START); parallel = true; }
 void tpu_parallel_end(void) { note(END); parallel = false; }
 bool tpu_is_parallel_state(void) { return parallel; }
@@ -274,6 +331,7 @@ static void launch(const char *name, const void *argument) {
         if (strcmp(kernels[i].name, name)) continue;
         int32_t status = 0;
         calls = 0;
+        unmap(); /* the host may have freed memory since the last launch */
         parallel = false;
         tw_file = "";
         tw_line = 0;

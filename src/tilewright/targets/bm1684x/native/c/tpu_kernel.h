@@ -131,6 +131,13 @@ scalar_t tpu_fp_to_int_cast(scalar_t src, data_type_t dst_dtype, data_type_t src
 scalar_t tpu_int_to_fp_cast(scalar_t src, data_type_t dst_dtype, data_type_t src_dtype, rounding_mode_t mode);
 scalar_t tpu_int_cast(scalar_t src, data_type_t dst_dtype, data_type_t src_dtype);
 
+/* Pointers into device memory, valid for one launch. What commands write is there after tpu_poll; what the kernel writes
+ * is there for the commands that it calls later. A local address is one of lane 0 plus a lane, or one of all lanes. */
+void *tpu_global_mem_addr(global_addr_t addr);
+void *tpu_local_mem_addr(int lane, local_addr_t addr);
+void *tpu_local_mem_addr_unified(local_addr_t addr);
+void *tpu_l2_sram_addr(l2_sram_addr_t addr);
+
 /* The processor of the simulated device has no cache: these do nothing. */
 static inline void tpu_invalidate_cache(system_addr_t address, unsigned long long size) { (void)address; (void)size; }
 static inline void tpu_flush_cache(system_addr_t address, unsigned long long size) { (void)address; (void)size; }
@@ -145,6 +152,15 @@ static inline void tpu_flush_cache(system_addr_t address, unsigned long long siz
 #define tpu_parallel_start() (tw_at(__FILE__, __LINE__), tpu_parallel_start())
 #define tpu_parallel_end() (tw_at(__FILE__, __LINE__), tpu_parallel_end())
 #define tpu_gdma_get_filter_num() (tw_at(__FILE__, __LINE__), tpu_gdma_get_filter_num())
+#define tpu_cast(...) (tw_at(__FILE__, __LINE__), tpu_cast(__VA_ARGS__))
+#define tpu_fp_cast(...) (tw_at(__FILE__, __LINE__), tpu_fp_cast(__VA_ARGS__))
+#define tpu_fp_to_int_cast(...) (tw_at(__FILE__, __LINE__), tpu_fp_to_int_cast(__VA_ARGS__))
+#define tpu_int_to_fp_cast(...) (tw_at(__FILE__, __LINE__), tpu_int_to_fp_cast(__VA_ARGS__))
+#define tpu_int_cast(...) (tw_at(__FILE__, __LINE__), tpu_int_cast(__VA_ARGS__))
+#define tpu_global_mem_addr(...) (tw_at(__FILE__, __LINE__), tpu_global_mem_addr(__VA_ARGS__))
+#define tpu_local_mem_addr(...) (tw_at(__FILE__, __LINE__), tpu_local_mem_addr(__VA_ARGS__))
+#define tpu_local_mem_addr_unified(...) (tw_at(__FILE__, __LINE__), tpu_local_mem_addr_unified(__VA_ARGS__))
+#define tpu_l2_sram_addr(...) (tw_at(__FILE__, __LINE__), tpu_l2_sram_addr(__VA_ARGS__))
 
 #include "tpu_calls.h" /* all tpu_bdc_*, tpu_gdma_* and tpu_hau_* functions: made from the tables of the model */
 
