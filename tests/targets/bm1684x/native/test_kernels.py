@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tests.targets.bm1684x.native.build import SCALE, START, kernels, launch, load
 from tilewright.cli import main
 from tilewright.errors import InputError, MachineError, ProgramError
@@ -135,6 +139,36 @@ def test_a_refused_command_ends_a_kernel_that_would_go_on(tmp_path: Path) -> Non
     )
     with pytest.raises(MachineError, match=r"kernel.c:3, dma_copy: tpu_initialize was not called"):
         launch(library, "asks")
+
+
+ENDLESS = """
+import sys, threading
+from tests.targets.bm1684x.native.build import launch
+from tilewright.targets.bm1684x.native.firmware import Library
+from tilewright.targets.bm1684x.native.process import Limits
+library = Library(sys.argv[1], Limits(60.0))
+print(library._process._process.pid, flush=True)
+launch(library, "loops")
+"""
+
+
+def test_a_kernel_that_loops_ends_with_its_simulator(bad: Library) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(bad.path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as simulator:
+        assert simulator.stdout is not None
+        number = int(simulator.stdout.readline())
+        time.sleep(0.5)
+        simulator.kill()
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the process of the kernel lives on")
 
 
 def test_a_selection_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
