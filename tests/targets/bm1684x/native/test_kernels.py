@@ -240,6 +240,28 @@ def test_wrong_sources_are_refused(tmp_path: Path, text: str, reason: str) -> No
     assert not (tmp_path / "bm1684x.bin").exists()
 
 
+PUBLISHED = """
+typedef struct { dim4 shape, stride; unsigned long long addr; data_type_t dtype; bool default_stride; } tensor_info;
+static const data_type_t types[] = {DT_FP32, DT_FP16, DT_BFP16, DT_FP8E5M2, DT_FP8E4M3, DT_FP20, DT_TF32, DT_INT4};
+void main(global_addr_t v1) {
+    tensor_info x = {.shape = {1, 4, 1, 8}, .stride = NULL, .addr = v1, .dtype = types[0], .default_stride = true};
+    tpu_gdma_cpy_S2L(0, x.addr, &x.shape, NULL, (x.default_stride ? NULL : &x.stride), x.dtype);
+}
+void main_kernel(const void *args) {
+    tpu_initialize();
+    main(*(const global_addr_t *)args);
+    tpu_poll();
+}
+TPUKERNEL_FUNC_REGISTER(main_kernel);
+"""
+
+
+def test_what_published_kernels_contain_is_a_warning(tmp_path: Path) -> None:
+    library, device = load(tmp_path, PUBLISHED), Device()
+    x = device.put(X[:, :4, :1], F32)
+    assert launch(library, "main_kernel", device, x.address.to_bytes(8, "little")).cycles > 0
+
+
 def test_a_missing_compiler_or_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"nothing.c: is not a file"):
         firmware([tmp_path / "nothing.c"], tmp_path / "f.bin")

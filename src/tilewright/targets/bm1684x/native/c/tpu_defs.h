@@ -14,7 +14,9 @@ typedef unsigned long long addr_t;           /* a local address or a bus address
 
 typedef enum {
     DT_UINT8 = 0, DT_INT8 = 1, DT_FP16 = 3, DT_FP32 = 5, DT_UINT16 = 6,
-    DT_INT16 = 7, DT_UINT32 = 8, DT_INT32 = 9, DT_BFP16 = 11
+    DT_INT16 = 7, DT_UINT32 = 8, DT_INT32 = 9, DT_BFP16 = 11,
+    /* Types of other machines, which published kernels mention. This machine refuses them. */
+    DT_UINT4 = 12, DT_INT4 = 13, DT_FP8E5M2 = 15, DT_FP8E4M3 = 47, DT_FP20 = 17, DT_TF32 = 19
 } data_type_t;
 
 typedef enum {
