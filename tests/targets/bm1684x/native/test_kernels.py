@@ -182,6 +182,10 @@ def test_a_selection_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str
                 tpu_gdma_nonzero_S2S(p->y, p->x, &(dim4){1, 1, 1, 8}, DT_FP32, 0);
                 tpu_poll();
                 TPUKERNEL_LOG("%u\\n", tpu_gdma_get_filter_num());
+                TPUKERNEL_ASSERT(tpu_gdma_shape_limit(3) == 65535 && tpu_gdma_move_max_wstride_byte_len() == 128);
+                TPUKERNEL_LOG(
+                    "%u\\n", tpu_gdma_mask_select_S2S_with_ret(
+                        p->y, p->x, p->x, 0, &(dim4){1, 1, 1, 8}, DT_FP32, DT_UINT32));
             }
             TPUKERNEL_FUNC_REGISTER(selects)""",
         ),
@@ -190,7 +194,7 @@ def test_a_selection_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str
     x = device.put(np.array([1, 0, 2, 0, 0, 3, 0, 4], np.float32), F32)
     y = device.empty((1, 1, 1, 8), F32)
     launch(library, "selects", device, y.address.to_bytes(8, "little") + x.address.to_bytes(8, "little"))
-    assert capfd.readouterr().out == "4\n"
+    assert capfd.readouterr().out == "4\n4\n"
 
 
 def test_hosts_load_it_only_with_execute(tmp_path: Path) -> None:

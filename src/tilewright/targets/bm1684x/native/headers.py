@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from tilewright.targets.bm1684x.isa.operations.rules import WIDEST_STEP
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 from tilewright.targets.bm1684x.native.prototypes import Prototype, prototypes
 
 #: The files that are not generated.
@@ -26,12 +28,14 @@ extern "C" {{
 
 
 def files() -> Mapping[str, str]:
-    """Return the generated C files by name. `calls.c` also defines the fingerprint of the tables, as text."""
+    """Return the generated C files by name. `calls.c` also defines two limits of commands, and the fingerprint of the
+    tables as text."""
     found = prototypes()
     macros = [f"#define {made.name}(...) (tw_at(__FILE__, __LINE__), {made.name}(__VA_ARGS__))" for made in found]
     header = _HEADER.format(declarations="\n".join(f"{made.declaration};" for made in found), macros="\n".join(macros))
     bodies = "\n".join(_body(made) for made in found)
-    source = f'#include "recorder.h"\nconst char tw_fingerprint[] = "{fingerprint()}";\n{bodies}'
+    limits = f"const int tw_largest = {LARGEST}, tw_widest = {WIDEST_STEP};"
+    source = f'#include "recorder.h"\nconst char tw_fingerprint[] = "{fingerprint()}";\n{limits}\n{bodies}'
     return {"tpu_calls.h": header, "calls.c": source}
 
 

@@ -31,7 +31,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\w+_per_channel|k|K|keep|multiplier", "int"),
     (r"start|step|end|axis|\w+_num|num_\w+", "int"),
     (r"index|mask", EITHER),
-    (r"C|zero|\w*pad|true_val|alpha|scale|bias_value|offset|\w+_val", SCALAR),
+    (r"C|zero|\w*pad|true_val|alpha|scale|between|offset|\w+_val", SCALAR),
     (r"threshold|beta|scope", "float"),
 )
 #: Parameters whose type differs in some functions: (pattern of the function, pattern of the parameter, type).

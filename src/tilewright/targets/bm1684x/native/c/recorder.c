@@ -18,6 +18,7 @@
 #undef tpu_parallel_start
 #undef tpu_parallel_end
 #undef tpu_gdma_get_filter_num
+#undef tpu_gdma_mask_select_S2S_with_ret
 #undef tpu_cast
 #undef tpu_fp_cast
 #undef tpu_fp_to_int_cast
@@ -236,6 +237,17 @@ void tpu_parallel_start(void) { note(START); parallel = true; }
 void tpu_parallel_end(void) { note(END); parallel = false; }
 bool tpu_is_parallel_state(void) { return parallel; }
 unsigned int tpu_gdma_get_filter_num(void) { return ask((uint32_t[]){FILTER_NUM}, 1); }
+unsigned int tpu_gdma_mask_select_S2S_with_ret(
+    system_addr_t dst, system_addr_t src, addr_t mask, int mask_is_local, const dim4 *shape, data_type_t dtype,
+    data_type_t mask_dtype) {
+    (tpu_gdma_mask_select_S2S)(dst, src, mask, mask_is_local, shape, dtype, mask_dtype);
+    return tpu_gdma_get_filter_num();
+}
+int tpu_gdma_shape_limit(int axis) {
+    (void)axis;
+    return tw_largest;
+}
+int tpu_gdma_move_max_wstride_byte_len(void) { return tw_widest; }
 
 scalar_t tpu_cast(scalar_t src, data_type_t dst_dtype, data_type_t src_dtype, rounding_mode_t mode) {
     uint32_t words[] = {CAST, src.u32, dst_dtype, src_dtype, mode};

@@ -13,6 +13,8 @@
 unsigned char *tw_record(unsigned number, unsigned size);
 void tw_recorded(void); /* the arguments are there */
 
+extern const int tw_largest, tw_widest; /* limits: the size of an axis; bytes between the elements of a row */
+
 /* Append one argument. A pointer to a struct of ints is a flag (0: NULL) and the ints. */
 #define TW_PUT(at, value) (memcpy(at, &(value), sizeof(value)), (at) += sizeof(value))
 #define TW_PUT_ENUM(at, value) do { int32_t tw_int = (int32_t)(value); TW_PUT(at, tw_int); } while (0)

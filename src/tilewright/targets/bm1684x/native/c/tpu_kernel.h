@@ -98,6 +98,11 @@ void tpu_parallel_start(void);
 void tpu_parallel_end(void);
 bool tpu_is_parallel_state(void);
 unsigned int tpu_gdma_get_filter_num(void);
+unsigned int tpu_gdma_mask_select_S2S_with_ret(
+    system_addr_t dst, system_addr_t src, addr_t mask, int mask_is_local, const dim4 *shape, data_type_t dtype,
+    data_type_t mask_dtype);
+int tpu_gdma_shape_limit(int axis);
+int tpu_gdma_move_max_wstride_byte_len(void);
 
 int tpu_npu_num(void);
 int tpu_bank_num(void);
@@ -152,6 +157,8 @@ static inline void tpu_flush_cache(system_addr_t address, unsigned long long siz
 #define tpu_parallel_start() (tw_at(__FILE__, __LINE__), tpu_parallel_start())
 #define tpu_parallel_end() (tw_at(__FILE__, __LINE__), tpu_parallel_end())
 #define tpu_gdma_get_filter_num() (tw_at(__FILE__, __LINE__), tpu_gdma_get_filter_num())
+#define tpu_gdma_mask_select_S2S_with_ret(...) \
+    (tw_at(__FILE__, __LINE__), tpu_gdma_mask_select_S2S_with_ret(__VA_ARGS__))
 #define tpu_cast(...) (tw_at(__FILE__, __LINE__), tpu_cast(__VA_ARGS__))
 #define tpu_fp_cast(...) (tw_at(__FILE__, __LINE__), tpu_fp_cast(__VA_ARGS__))
 #define tpu_fp_to_int_cast(...) (tw_at(__FILE__, __LINE__), tpu_fp_to_int_cast(__VA_ARGS__))
