@@ -62,17 +62,17 @@ class Server:
         self._told = 0
         self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
 
-    def answer(self, kind: int, payload: bytes) -> bytes:
-        """Return the answer to a request: its head and payload."""
-        status, text = Status.SUCCESS, b""
+    def answer(self, kind: int, payload: bytes) -> tuple[bytes, bytes | bytearray]:
+        """Return the answer to a request: its head, and its payload."""
+        status = Status.SUCCESS
         try:
-            method: Callable[[bytes], bytes] = getattr(self, KINDS[kind])
+            method: Callable[[bytes], bytes | bytearray] = getattr(self, KINDS[kind])
             text = method(payload)
         except HostError as error:
             status, text = error.status, str(error).encode()
         except TilewrightError as error:
             status, text = Status.FAILURE, str(error).encode()
-        return HEAD.pack(status, len(text)) + text
+        return HEAD.pack(status, len(text)), text
 
     def hello(self, _: bytes) -> bytes:
         return b""
@@ -97,12 +97,12 @@ class Server:
         self.handle.s2d(memory, memoryview(payload)[8:], len(payload) - 8, offset)
         return b""
 
-    def d2s(self, payload: bytes) -> bytes:
+    def d2s(self, payload: bytes) -> bytearray:
         address, size = struct.unpack("<2Q", payload)
         memory, offset = self._at(address)
         found = bytearray(size)
         self.handle.d2s(found, memory, size, offset)
-        return bytes(found)
+        return found
 
     def d2d(self, payload: bytes) -> bytes:
         target, source, size = struct.unpack("<3Q", payload)
@@ -230,6 +230,7 @@ def main(connection: int) -> None:
             if len(payload) < size:
                 return
             try:
-                host.sendall(server.answer(kind, payload))
+                for part in server.answer(kind, payload):
+                    host.sendall(part)
             except BrokenPipeError:
                 return
