@@ -54,6 +54,13 @@ def test_five_machines_are_compared() -> None:
     assert float(rows["alu_uop, KiB"][-1]) > 0
 
 
+def test_the_layer_norm_is_bound_by_transfers() -> None:
+    text = run("examples/bm1684x_layer_norm.py")
+    assert "dma 100.0%" in text
+    assert "races: 0" in text
+    assert float(text.split("largest error ")[1].split(",")[0]) < 1e-5
+
+
 def test_the_matrix_product_overlaps_transfers_and_sums() -> None:
     text = run("examples/bm1684x_matmul.py")
     assert "exact: True, races: 0" in text

@@ -15,7 +15,7 @@ from tilewright import targets
 SATELLITES = {"quantize", "hdl", "template", "conform", "contract", "explore"}
 INSIDE = {
     "vta": {"runtime", "gateware"},
-    "bm1684x": {"capi", "host", "runtime", "conformance"},
+    "bm1684x": {"capi", "host", "native", "runtime", "conformance"},
     "zynq": {"runtime", "gateware"},
     "cfu": {"gateware"},
 }

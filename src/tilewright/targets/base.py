@@ -271,6 +271,23 @@ class Executes(Protocol):
 
 
 @runtime_checkable
+class TakesC(Protocol):
+    """A target whose kernels can be written in C, and launched by hosts in C."""
+
+    def firmware(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> str:
+        """Compile kernels in C to a firmware, and return the compiler's warnings.
+
+        `flags` are further arguments of the compiler. Raises InputError if a source does not compile.
+        """
+
+    def host_flags(self) -> Mapping[str, Sequence[str]]:
+        """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
+
+        Raises InputError if the library that hosts are linked with cannot be made.
+        """
+
+
+@runtime_checkable
 class TakesCfu(Protocol):
     """A target whose custom function unit can be replaced."""
 

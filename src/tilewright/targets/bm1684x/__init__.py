@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,16 @@ class Bm1684x(given.Machine[Config]):
         from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, self.own(config))
+
+    def firmware(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> str:
+        from tilewright.targets.bm1684x.native.build import firmware
+
+        return firmware(sources, output, flags)
+
+    def host_flags(self) -> Mapping[str, Sequence[str]]:
+        from tilewright.targets.bm1684x.native.hostlib import flags
+
+        return flags()
 
 
 TARGET = Bm1684x()

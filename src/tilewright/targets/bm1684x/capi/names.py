@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
@@ -96,6 +96,14 @@ class variable_t:
     context: Any
 
 
+class scalar_t(NamedTuple):
+    """A scalar_t of a kernel in C: 32 bits, whose type the call decides."""
+
+    bits: int
+
+
 def constant(value: Any, dtype: DType) -> Constant:
     """Return the Constant for `value`, a scalar_t of the C API: in Python a number, or already a Constant."""
+    if isinstance(value, scalar_t):
+        return Constant(value.bits & ((1 << dtype.bits) - 1), dtype)
     return value if isinstance(value, Constant) else Constant.of(value, dtype)

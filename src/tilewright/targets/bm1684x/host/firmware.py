@@ -29,25 +29,14 @@ import numpy as np
 
 from tilewright.errors import InputError, ProgramError
 from tilewright.files import regular, replacing
-from tilewright.targets.bm1684x.runtime.kernel import Kernel, kernel
+from tilewright.targets.bm1684x.native.firmware import Library, is_library
+from tilewright.targets.bm1684x.runtime.function import Function
+from tilewright.targets.bm1684x.runtime.kernel import kernel
 
 #: Largest argument in bytes. The limit catches mistakes; it is not the vendor's.
 MAX_ARGUMENT = 1 << 20
 FORMAT, VERSION = "tilewright bm1684x firmware", 1
 MAX_BYTES, MAX_MODULES = 1 << 24, 256
-
-
-@dataclass(frozen=True)
-class Function:
-    """A kernel that a host launches by name. `unpacked` decodes its argument from `size` bytes (None: any number)."""
-
-    kernel: Kernel
-    size: int | None
-    unpacked: Callable[[bytes], Any]
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name
 
 
 def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:
@@ -146,6 +135,31 @@ class Firmware:
             reason = f"it holds Python ({', '.join(self.sources)}), which would run with all rights of this process"
             raise InputError("firmware", reason, "read it, then load it with execute=True")
         return by_name([function for name, source in self.sources.items() for function in _run(name, source)])
+
+
+@dataclass(frozen=True)
+class NativeFirmware:
+    """A firmware in C: the path of a library that `tilewright firmware` has compiled."""
+
+    path: Path
+
+    def functions(self, execute: bool) -> dict[str, Function]:
+        """Load the library in a process of its own, and return its functions by name.
+
+        Raises InputError if `execute` is False, ProgramError if it is no firmware of this model.
+        """
+        if not execute:
+            reason = "it is compiled code, which would run with all rights of this user"
+            raise InputError(str(self.path), reason, "load it with execute=True if you trust it")
+        return by_name(Library(self.path).functions)
+
+
+def load_file(path: str | Path) -> Firmware | NativeFirmware:
+    """Return the firmware in a file, in Python or in C; no code runs.
+
+    Raises ProgramError if the file is unreadable or damaged.
+    """
+    return NativeFirmware(Path(path)) if is_library(path) else Firmware.load(path)
 
 
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:

@@ -7,12 +7,14 @@ All methods are thread-safe and atomic.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,11 +22,15 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.host.firmware import Firmware, Function, by_name, packed
+from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
 from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
+from tilewright.targets.bm1684x.native.sharing import share
+from tilewright.targets.bm1684x.runtime.function import Function
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
+#: A firmware, the path of its file, or functions of this process.
+Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
 #: Only one kernel of this process runs at a time. Two would be no faster, because they share BLAS and Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
@@ -143,31 +149,44 @@ class Handle:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
+            if hasattr(os, "memfd_create"):
+                share(self._heap.region(memory))  # a kernel in C that addresses it later must not move it
             data = self._part(memory, 0, None)[0]
             self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
             return data
 
-    def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
+    def load(self, firmware: Code, execute: bool = False) -> tuple[str, ...]:
         """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return the new names.
 
-        Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is damaged, PARAM if
-        firmware is given without `execute`, BUSY while launches are queued.
+        Firmware is code, in Python or compiled from C, which runs only with `execute`. Raises HostError DATA if the
+        file is damaged, PARAM if firmware is given without `execute`, BUSY while launches are queued.
         """
-        status = Status.DATA
-        try:
-            if isinstance(firmware, str | Path):
-                firmware = Firmware.load(firmware)
-            if isinstance(firmware, Firmware):
-                status = Status.DATA if execute else Status.PARAM
-                functions = firmware.functions(execute)
-            else:
-                functions = by_name(firmware)
-        except TilewrightError as error:
-            raise _as_status(status, error) from error
+        functions = _functions(firmware, execute)
         with self._lock:
             self._idle("load")
             self._functions = functions
         return tuple(functions)
+
+    def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
+        """Add functions, as `load` does, but keep the others. Return the names to launch them by, by their own names.
+
+        The two names differ if another function has the own name already. Raises HostError as `load` does.
+        """
+        functions = _functions(firmware, execute)
+        with self._lock:
+            self._idle("load")
+            names = {}
+            for name in functions:
+                others = (f"{name} ({number})" for number in count(2))
+                names[name] = next(free for free in chain([name], others) if free not in self._functions)
+            self._functions = {**self._functions, **{names[name]: functions[name] for name in functions}}
+        return names
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove functions by the names that `add` returned. Raises HostError BUSY while launches are queued."""
+        with self._lock:
+            self._idle("unload")
+            self._functions = {name: kept for name, kept in self._functions.items() if name not in names}
 
     def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
         """Queue the launch of a function, with a copy of the first `size` bytes of its argument (None: all bytes).
@@ -268,6 +287,19 @@ class Handle:
         self.copies.append(Copied(kind, size, self.platform.microseconds(size, kind == "d2d")))
 
 
+def _functions(firmware: Code, execute: bool) -> dict[str, Function]:
+    """Return the functions of a firmware by name. Raises HostError DATA or PARAM, as `Handle.load` does."""
+    status = Status.DATA
+    try:
+        code = load_file(firmware) if isinstance(firmware, str | Path) else firmware
+        if isinstance(code, Firmware | NativeFirmware):
+            status = Status.DATA if execute else Status.PARAM
+            return code.functions(execute)
+        return by_name(code)
+    except TilewrightError as error:
+        raise _as_status(status, error) from error
+
+
 def _in_kernel() -> bool:
     return getattr(_IN_KERNEL, "active", False)
 
@@ -295,6 +327,6 @@ def _enough(host: Array, size: int) -> Array:
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
     """Return any error as a HostError with the given status. `where` names the function that failed."""
     if isinstance(error, TilewrightError):
-        place = ", ".join(part for part in (where, error.where) if part)
+        place = ", ".join(dict.fromkeys(part for part in (where, error.where) if part))
         return HostError(status, place, error.reason, error.remedy)
     return HostError(status, where, f"{type(error).__name__}: {error}")

@@ -36,7 +36,7 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix,
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 from tilewright.targets.bm1684x.values.floats import widen
-from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.memory import Memories, Region
 
 T = TypeVar("T", Tensor, ConvWeights, Matrix)
 #: Alignment of operands in a bank, in bytes.
@@ -165,6 +165,7 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
+        self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; empty in Python kernels
         self.selected = 0  # number of elements that the last selection found
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
@@ -215,6 +216,10 @@ class Tpu:
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
         return Tensor.ddr(address, shape, dtype, self.config)
+
+    def region_of(self, address: int) -> Region:
+        """Return the memory that holds a bus address. Raises MachineError if none does."""
+        return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
         """Return an operand's current values for debugging. This is not a command and waits for no command."""
@@ -286,7 +291,8 @@ class Tpu:
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
         needs = {other: ended[other] for other in ENGINES if other != engine}
-        step = Step(engine, number, needs, command, f"{engine} command {number - 1}")
+        place = f" ({self.place})" if self.place else ""
+        step = Step(engine, number, needs, command, f"{engine} command {number - 1}{place}")
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         if not in_turn and (self._knobs.defers or self._random is not None):
             self._held.append(step)

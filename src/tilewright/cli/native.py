@@ -1,0 +1,80 @@
+"""Commands for kernels and hosts in C: firmware, config."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.cli import options
+from tilewright.errors import InputError
+
+if TYPE_CHECKING:
+    from tilewright.targets.base import TakesC
+
+
+def _target(name: str | None) -> tuple[str, TakesC]:
+    """Return a target that takes C, and its name: the first one if `name` is None. Raises InputError if it does not."""
+    from tilewright import targets
+    from tilewright.targets.base import TakesC
+
+    for found in [name] if name else targets.names():
+        machine = targets.get(found)
+        if isinstance(machine, TakesC):
+            return found, machine
+    raise InputError(name or "target", "takes no kernels in C", "choose another target, such as bm1684x")
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="KERNEL.c...", type=click.Path(path_type=Path))
+@options.new_file("-o", "--output", metavar="FILE.bin", required=True, about="The firmware to write.")
+@click.option("-t", "--target", metavar="TARGET", help="The machine [bm1684x].")
+@click.option("-I", "include", multiple=True, metavar="DIR", help="Look for headers in a folder; may be repeated.")
+@click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro; may be repeated.")
+@options.as_json
+def firmware(
+    sources: tuple[Path, ...],
+    output: Path,
+    target: str | None,
+    include: tuple[str, ...],
+    define: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Compile kernels in C to a firmware.
+
+    The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
+    It is native code: load only firmware that you trust.
+    """
+    name, machine = _target(target)
+    flags = [*(f"-I{folder}" for folder in include), *(f"-D{macro}" for macro in define)]
+    warnings = machine.firmware(sources, output, flags)
+    if warnings:
+        click.echo(warnings, err=True)
+    told = {"target": name, "file": str(output), "sources": [str(source) for source in sources], "warnings": warnings}
+    options.answer(as_json, told, f"{output}: firmware of {name}")
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target", nargs=-1, metavar="[--TARGET]", type=click.UNPROCESSED)
+@click.option("--cflags", "kinds", flag_value="cflags", multiple=True, help="Where the headers are.")
+@click.option("--libs", "kinds", flag_value="libs", multiple=True, help="What to link; makes the library at first use.")
+@options.as_json
+def config(target: tuple[str, ...], kinds: tuple[str, ...], as_json: bool) -> None:
+    """Print a compiler's arguments for hosts in C.
+
+    Example: cc host.c $(tilewright config --bm1684x --cflags --libs)
+
+    \f
+    Raises InputError if the target takes no C, or several targets are given.
+    """
+    if len(target) > 1:
+        raise InputError("config", f"{', '.join(target)} are given", "give one target, such as --bm1684x")
+    name, machine = _target(target[0].removeprefix("--") if target else None)
+    found = machine.host_flags()
+    wanted = {kind: list(found[kind]) for kind in kinds or found}
+    options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
+
+
+COMMANDS: tuple[click.Command, ...] = (firmware, config)

@@ -1,0 +1,236 @@
+"""The process behind a handle of a host in C: it holds one device, and answers the requests of native/c/host.c.
+
+A request is its kind and size and a payload. The answer is a status, a size and a payload: values, the findings of the
+launches that have ended, or the reason of a failure. The process ends when the host closes the connection.
+
+$TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has keys of the configuration, such as
+`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.errors import InputError, TilewrightError
+from tilewright.targets.bm1684x import TARGET
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.host.handle import Handle
+from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
+from tilewright.targets.bm1684x.runtime.recording import Launched
+
+#: Requests, in the order of their numbers.
+KINDS = (
+    *("hello", "malloc", "free", "s2d", "d2s", "d2d", "fill", "firmware", "module", "unload", "function"),
+    *("launch", "launch_async", "numbered", "sync", "cycles", "close"),
+)
+HEAD = struct.Struct("<2I")
+PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
+
+
+def settings() -> tuple[Platform, Config]:
+    """Return the platform and configuration that the environment names. Raises TilewrightError if one is wrong."""
+    name = os.environ.get("TILEWRIGHT_BM1684X_PLATFORM", PCIE.name)
+    if name not in PLATFORMS:
+        raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
+    given = os.environ.get("TILEWRIGHT_BM1684X_SET", "")
+    pairs = dict(pair.partition("=")[::2] for pair in given.split(",") if pair)
+    return PLATFORMS[name], TARGET.own(TARGET.config(None, pairs))
+
+
+class Server:
+    """Answers the requests of one host.
+
+    The methods whose names are in KINDS take a request's payload and return the answer's. They raise HostError, with
+    the status of the answer, for a wrong argument.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.total = 0  # cycles of all launches that have ended
+        self._memories: dict[int, DeviceMemory] = {}
+        self._modules: dict[int, dict[str, str]] = {}
+        self._numbers: list[str] = []  # names to launch by, by number
+        self._launches = count()
+        self._told = 0
+        self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
+
+    def answer(self, kind: int, payload: bytes) -> tuple[bytes, bytes | bytearray]:
+        """Return the answer to a request: its head, and its payload."""
+        status = Status.SUCCESS
+        try:
+            method: Callable[[bytes], bytes | bytearray] = getattr(self, KINDS[kind])
+            text = method(payload)
+        except HostError as error:
+            status, text = error.status, str(error).encode()
+        except TilewrightError as error:
+            status, text = Status.FAILURE, str(error).encode()
+        return HEAD.pack(status, len(text)), text
+
+    def hello(self, _: bytes) -> bytes:
+        return b""
+
+    def malloc(self, payload: bytes) -> bytes:
+        memory = self.handle.malloc(*struct.unpack("<Q", payload))
+        self._memories[memory.address] = memory
+        return struct.pack("<Q", memory.address)
+
+    def free(self, payload: bytes) -> bytes:
+        """Free memory. Raises HostError PARAM if none begins at the address."""
+        address = struct.unpack("<Q", payload)[0]
+        memory, offset = self._at(address)
+        if offset:
+            raise HostError(Status.PARAM, "bm_free_device", f"no memory begins at {address:#x}", "free all of it")
+        self.handle.free(memory)
+        del self._memories[address]
+        return b""
+
+    def s2d(self, payload: bytes) -> bytes:
+        memory, offset = self._at(struct.unpack_from("<Q", payload)[0])
+        self.handle.s2d(memory, memoryview(payload)[8:], len(payload) - 8, offset)
+        return b""
+
+    def d2s(self, payload: bytes) -> bytearray:
+        address, size = struct.unpack("<2Q", payload)
+        memory, offset = self._at(address)
+        found = bytearray(size)
+        self.handle.d2s(found, memory, size, offset)
+        return found
+
+    def d2d(self, payload: bytes) -> bytes:
+        target, source, size = struct.unpack("<3Q", payload)
+        (into, to), (memory, offset) = self._at(target), self._at(source)
+        self.handle.d2d(into, memory, size, to, offset)
+        return b""
+
+    def fill(self, payload: bytes) -> bytes:
+        address, size, value = struct.unpack("<3Q", payload)
+        memory, offset = self._at(address)
+        words = np.full(-(-size // 4), value, "<u4").view(np.uint8)
+        self.handle.s2d(memory, words[:size], size, offset)
+        return b""
+
+    def firmware(self, payload: bytes) -> bytes:
+        self.handle.load(_path(payload), execute=True)  # the host's program names it
+        self._modules.clear()
+        return b""
+
+    def module(self, payload: bytes) -> bytes:
+        number = len(self._numbers) + len(self._modules)
+        while number in self._modules:
+            number += 1
+        self._modules[number] = self.handle.add(_path(payload), execute=True)
+        return struct.pack("<I", number)
+
+    def unload(self, payload: bytes) -> bytes:
+        number = struct.unpack("<I", payload)[0]
+        self.handle.remove(self._module(number).values())
+        del self._modules[number]
+        return b""
+
+    def function(self, payload: bytes) -> bytes:
+        """Return the number of a function. Raises HostError PARAM if its module does not have it."""
+        names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
+        if name not in names:
+            remedy = f"choose one of {', '.join(names)}"
+            raise HostError(Status.PARAM, "tpu_kernel_get_function", f"there is no function '{name}'", remedy)
+        self._numbers.append(names[name])
+        return struct.pack("<I", len(self._numbers) - 1)
+
+    def launch(self, payload: bytes) -> bytes:
+        return self._launched(*_named(payload), waited=True)
+
+    def launch_async(self, payload: bytes) -> bytes:
+        return self._launched(*_named(payload), waited=False)
+
+    def numbered(self, payload: bytes) -> bytes:
+        """Launch a function by its number. Raises HostError PARAM if there is none."""
+        waited, number = struct.unpack_from("<2I", payload)
+        if number >= len(self._numbers):
+            raise HostError(Status.PARAM, "launch", f"there is no function {number}", "call tpu_kernel_get_function")
+        return self._launched(self._numbers[number], payload[8:], bool(waited))
+
+    def sync(self, _: bytes) -> bytes:
+        self._ended(self.handle.sync())
+        return self._findings()
+
+    def cycles(self, _: bytes) -> bytes:
+        return struct.pack("<Q", self.total)
+
+    def close(self, _: bytes) -> bytes:
+        try:
+            self._ended(self.handle.sync())
+        finally:
+            self.handle.free_device()
+        return self._findings()
+
+    def _launched(self, name: str, argument: bytes, waited: bool) -> bytes:
+        if not waited:
+            self.handle.launch_async(name, argument)
+            return b""
+        self._ended([self.handle.launch_sync(name, argument)])
+        return self._findings()
+
+    def _ended(self, launches: list[Launched]) -> None:
+        for launched in launches:
+            self.total += launched.cycles
+            number = next(self._launches)
+            if self._traces:
+                launched.save_trace(Path(self._traces, f"launch{number}.json"))
+
+    def _findings(self) -> bytes:
+        new = self.handle.findings[self._told :]
+        self._told += len(new)
+        return "".join(f"tilewright: {finding}\n" for finding in new).encode()
+
+    def _at(self, address: int) -> tuple[DeviceMemory, int]:
+        """Return the memory that holds an address, and the byte of the memory. Raises HostError PARAM if none does."""
+        for memory in self._memories.values():
+            if memory.address <= address < memory.address + memory.size:
+                return memory, address - memory.address
+        reason = f"the memory at {address:#x} is freed, or belongs to another handle"
+        raise HostError(Status.PARAM, "device memory", reason, "use memory from this handle's bm_malloc_device_byte")
+
+    def _module(self, number: int) -> dict[str, str]:
+        if number not in self._modules:
+            raise HostError(Status.PARAM, "module", "it is not loaded", "load it with tpu_kernel_load_module_file")
+        return self._modules[number]
+
+
+def _path(payload: bytes) -> Path:
+    return Path(os.fsdecode(payload))
+
+
+def _named(payload: bytes) -> tuple[str, bytes]:
+    end = 4 + struct.unpack_from("<I", payload)[0]
+    return payload[4:end].decode(errors="replace"), payload[end:]
+
+
+def main(connection: int) -> None:
+    """Answer the requests that come from a socket, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the host, which closes the connection
+    with socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
+        os.set_inheritable(connection, False)
+        try:
+            server = Server(Handle(*settings()))
+        except TilewrightError as error:
+            text = str(error).encode()
+            host.sendall(HEAD.pack(Status.PARAM, len(text)) + text)
+            return
+        while len(head := requests.read(HEAD.size)) == HEAD.size:
+            kind, size = HEAD.unpack(head)
+            payload = requests.read(size)
+            if len(payload) < size:
+                return
+            try:
+                for part in server.answer(kind, payload):
+                    host.sendall(part)
+            except BrokenPipeError:
+                return

@@ -1,0 +1,176 @@
+"""Recorded calls of a kernel in C, decoded and issued as the calls of the same functions in Python."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.capi.forms import Function
+from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
+from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.isa.operations.base import Values
+from tilewright.targets.bm1684x.native.prototypes import FORMATS, VARIABLE, prototypes
+from tilewright.targets.bm1684x.native.sharing import share
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
+
+#: Records that are not calls of the tables (native/c/recorder.c).
+SOURCE, INITIALIZE, POLL, BEGIN, END, HERE = 0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB, 0xFFFA
+FILTER_NUM, CAST, ADDRESS, WAIT = range(4)
+HEAD = struct.Struct("<HHi")
+CODES = {dtype.code: dtype for dtype in DTYPES.values()}
+POINTERS: dict[str, Callable[..., Any]] = {
+    "const dim4 *": dim4,
+    "const dim2 *": dim2,
+    "const padding_t *": padding_t,
+    VARIABLE: lambda kind, bits: variable_t(kind, scalar_t(bits) if kind == 1 else bits),
+}
+
+
+def dtype_of(code: int) -> DType:
+    """Return the type with a number of the device API. Raises MachineError if there is none."""
+    if code not in CODES:
+        known = ", ".join(f"{number} ({dtype})" for number, dtype in sorted(CODES.items()))
+        raise MachineError("data_type_t", f"there is no type {code}", f"the types are {known}")
+    return CODES[code]
+
+
+def mode_of(number: int) -> Rounding:
+    """Return the rounding mode with a number of the device API. Raises MachineError if there is none."""
+    try:
+        return Rounding(number)
+    except ValueError:
+        raise MachineError(
+            "rounding_mode_t", f"there is no mode {number}", "give RM_HALF_TO_EVEN (0) or another"
+        ) from None
+
+
+SINGLE: dict[str, Callable[[Any], Any]] = {"data_type_t": dtype_of, "rounding_mode_t": mode_of, "scalar_t": scalar_t}
+
+
+class Reader:
+    """Decodes the arguments of one function."""
+
+    def __init__(self, name: str, format: str, kinds: Sequence[str]) -> None:
+        self.name, self.function = name, FUNCTIONS[name]
+        self._struct = struct.Struct(format)
+        self.size = self._struct.size
+        self._parts: list[tuple[Callable[..., Any] | None, int, int]] = []
+        at = 0
+        for kind in kinds:
+            width = len(struct.unpack(f"<{FORMATS[kind]}", bytes(struct.calcsize(f"<{FORMATS[kind]}"))))
+            self._parts.append((POINTERS.get(kind) or SINGLE.get(kind), at, width))
+            at += width
+
+    def arguments(self, data: bytes, at: int) -> tuple[Any, ...]:
+        """Return the arguments of a call, recorded at byte `at` of `data`, for the Python form of the function.
+
+        Raises MachineError for a number that is no type or rounding mode.
+        """
+        flat = self._struct.unpack_from(data, at)
+        found = []
+        for make, first, width in self._parts:
+            if width > 1:  # a pointer: its flag, then the numbers behind it
+                found.append(make(*flat[first + 1 : first + width]) if flat[first] and make else None)
+            else:
+                found.append(make(flat[first]) if make else flat[first])
+        return tuple(found)
+
+
+@cache
+def readers() -> list[Reader]:
+    """Return the readers of all functions, by number."""
+    return [Reader(made.name, made.format, [kind for kind, _ in made.parameters]) for made in prototypes()]
+
+
+class Replay:
+    """Issues the recorded calls of one launch. `sources` are the names of source files by number, of all launches."""
+
+    def __init__(self, tpu: Tpu, sources: dict[int, str]) -> None:
+        self.tpu, self.api, self._sources = tpu, DeviceApi(tpu), sources
+        self._own: dict[int, Callable[[], None]] = {
+            INITIALIZE: self.api.tpu_initialize,
+            POLL: self.api.tpu_poll,
+            BEGIN: self.api.tpu_parallel_start,
+            END: self.api.tpu_parallel_end,
+            HERE: lambda: None,  # only the place of the next question
+        }
+
+    def run(self, data: bytes) -> None:
+        """Issue recorded calls. Raises MachineError, with the line in C, if the machine refuses one."""
+        known, at = readers(), 0
+        while at < len(data):
+            number, source, line = HEAD.unpack_from(data, at)
+            at += HEAD.size
+            if number == SOURCE:
+                self._sources[source] = data[at : at + line].decode(errors="replace")
+                at += line
+                continue
+            self.tpu.place = place = f"{self._sources[source]}:{line}"
+            try:
+                if own := self._own.get(number):
+                    own()
+                else:
+                    reader = known[number]
+                    self._issue(reader.function, reader.name, reader.arguments(data, at))
+                    at += reader.size
+            except MachineError as error:
+                if place in error.where:
+                    raise
+                where = ", ".join(part for part in (place, error.where) if part)
+                raise MachineError(where, error.reason, error.remedy) from None
+
+    def _issue(self, function: Function, name: str, arguments: tuple[Any, ...]) -> None:
+        function.call(name, self.api, arguments)
+
+    def answer(self, question: bytes) -> bytes:
+        """Return the answer to a question of the kernel.
+
+        Raises MachineError for a conversion that the machine does not have, and an address outside of all memories.
+        """
+        try:
+            kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
+            if kind == ADDRESS:
+                return self._mapped(words[0] | words[1] << 32)
+            return struct.pack("<I", self._number(kind, words))
+        except MachineError as error:
+            raise MachineError(f"{self.tpu.place}, {error.where}", error.reason, error.remedy) from None
+
+    def _number(self, kind: int, words: Sequence[int]) -> int:
+        if kind == CAST:
+            bits, target, source, mode = words
+            return cast(bits, dtype_of(target), dtype_of(source), mode_of(mode))
+        self.tpu.poll()
+        return self.api.tpu_gdma_get_filter_num() if kind == FILTER_NUM else 0
+
+    def _mapped(self, address: int) -> bytes:
+        """Return the base and size of the memory with an address, and the path of its bytes.
+
+        The kernel may write to it at any time, so all of it counts as initialised.
+        """
+        self.tpu.poll()
+        region = self.tpu.region_of(address)
+        region.written.add(np.array([(0, len(region.data))], np.int64))
+        return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
+
+
+def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
+    """Return the bits of a number after the machine's conversion to the type `target`.
+
+    Raises MachineError if the machine does not have the conversion.
+    """
+    value = Constant(bits & ((1 << source.bits) - 1), source).value
+    operation = OPERATIONS["cast"]
+    types, attributes = {"x": source, "y": target}, {"mode": mode}
+    if reason := operation.refusal(types, attributes):
+        raise MachineError("tpu_cast", reason)
+    found = operation.results(Values({"x": np.atleast_1d(value)}, types, {"y": (1,)}, attributes))["y"]
+    stored = np.ascontiguousarray(found).astype(target.storage, copy=False)
+    return int(stored.view(f"<u{target.bytes}").reshape(-1)[0])

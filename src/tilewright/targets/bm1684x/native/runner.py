@@ -1,0 +1,42 @@
+"""The process of one firmware: load the library and serve launches. It imports nothing of Tilewright.
+
+python runner.py LIBRARY FINGERPRINT INPUT OUTPUT     INPUT and OUTPUT are numbers of open pipes
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent is gone. A kernel that loops would not notice the end of its input."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # it asks the kernel's thread where it is
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main(path: str, fingerprint: str, source: int, target: int) -> None:
+    """Serve launches until the input ends. A frame F says that the library is no firmware, or not one of this model."""
+    threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+    try:
+        library = ctypes.CDLL(path)
+        found = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "tw_fingerprint"))).decode()
+    except (OSError, ValueError) as error:
+        reason = f"it is no firmware: {error}"
+    else:
+        if found == fingerprint:
+            library.tw_serve(source, target)
+        reason = "it was compiled for another version of the model; compile it again"
+    text = reason.encode()
+    os.write(target, struct.pack("<cI", b"F", len(text)) + text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
