@@ -27,6 +27,7 @@ from tilewright.program.program import HostStep, Program
 from tilewright.targets.zynq.config import GROUP, LANES, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
+from tilewright.targets.zynq.runtime import lines
 from tilewright.targets.zynq.timing import walk
 
 #: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
@@ -102,7 +103,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     parts = {
         "weight": [weight_blocks(image.layer, image.weight) for image in summing],
         "factor": [np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing],
-        "bias": [bias_blocks(image.layer, image.bias).astype("<i4") for image in summing],
+        "bias": [bias_blocks(image.layer, image.bias, image.weight).astype("<i4") for image in summing],
     }
     content, sizes = b"", {}
     for name, arrays in parts.items():
@@ -150,10 +151,14 @@ def _chain(program: Program) -> int:
 def data_blocks(layer: Layer, codes: Array) -> Array:
     """Return a layer's input codes, (rows, cols, ic) or (1, r), cut into blocks: uint8 [blocks, words]."""
     words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
+    if layer.config.window and layer.kind == Kind.FC:
+        return lines.fc_data(layer, codes)
+    if layer.config.window and layer.conv:
+        raw = lines.pixels(layer, codes)
     if not layer.conv or layer.config.layout != "rows":
         planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
         return _cut(raw.transpose(2, 0, 1) if planes else raw, words)
-    rows, width = walk.row_blocks(layer), layer["cols"] * layer["ic"]
+    rows, width = walk.row_blocks(layer), layer["cols"] * layer.pixel
     found = np.zeros((rows.blocks, words), np.uint8)
     for block in range(rows.blocks):
         first = rows.first(block)
@@ -164,6 +169,8 @@ def data_blocks(layer: Layer, codes: Array) -> Array:
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
     """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]. Layout `rows` cuts no kernel."""
+    if layer.config.window:
+        return lines.weight_blocks(layer, weights)
     raw, size = weights.view(np.uint8), layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         return _cut(raw, size)
@@ -176,8 +183,10 @@ def weight_blocks(layer: Layer, weights: Array) -> Array:
     return np.concatenate([_cut(kernels[first : first + each], size) for first in range(0, layer["oc"], each)])
 
 
-def bias_blocks(layer: Layer, bias: Array) -> Array:
+def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:
     """Return the biases of all channels, cut into blocks: int32 [blocks, biases per block]."""
+    if layer.config.window:
+        bias = lines.biases(layer, weights, bias)
     return _cut(bias, layer.config.block_words("bias"))
 
 
