@@ -61,7 +61,7 @@ class Config(MachineConfig):
     outputs: int = number(1, 1, 16)  # sums per iteration: neighbouring positions, or FC outputs [W]
     macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 makes two int8 products that share a factor [W]
     write_behind: int = number(0, 0, 1, only_time=True)  # 1: a result is written while the next one is computed [W]
-    #: 1: a buffer holds the data of the outputs that are summed together, while all kernels of a weight block use them [W]
+    #: 1: a buffer holds the data of an iteration's outputs while all kernels of a weight block use them [W]
     window: int = number(0, 0, 1)
     axi_bytes: int = number(4, 1, 64, only_time=True)  # bytes that the PS moves per cycle [I]
     handshake: int = number(
@@ -128,9 +128,9 @@ class Config(MachineConfig):
         for key, value in {"control": "pipelined", "fc_lanes": LANES, **needed}.items():
             if (other := getattr(self, key)) != value:
                 raise ConfigError("zynq config", f"window=1 needs {key}={value}, not {other}", f"set {key}={value}")
-        for store in LINE:
-            if self.block_words(store) < LINE[store]:
-                reason = f"with window=1, a {store} block must have a line of {LINE[store]} words"
+        for store, words in LINE.items():
+            if self.block_words(store) < words:
+                reason = f"with window=1, a {store} block must have a line of {words} words"
                 raise ConfigError("zynq config", reason, f"set {store}_bits=8 or more")
 
     def lines(self, store: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -85,8 +85,9 @@ class Groups(wiring.Component):
         x, y, below, corner = Signal(12), Signal(12), Signal(ADDRESS), Signal(signed(ADDRESS))
         # Whether the block serves the row that is `down` rows below the first position's.
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
+        lines, depths = _multiples(line, outputs), _multiples(depth, outputs)
         for down, each in enumerate(serves, 1):
-            m.d.comb += each.eq((whole | (below + down * line <= words)) & (y + down < self.rows))
+            m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.rows))
         # The positions of the group, and the one after it.
         across, downward, exists = [x], [Signal(ceil_log2(outputs + 1), name="down0")], [Signal(name="exists0", init=1)]
         m.d.comb += exists[0].eq(1)
@@ -120,10 +121,10 @@ class Groups(wiring.Component):
         place, top = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
         m.d.comb += [top.eq(Mux(whole, -line - depth, -depth)), place.eq(top)]
         with m.If(~self.start & goes_on):
-            m.d.comb += place.eq(corner + Array([number * depth for number in range(outputs + 1)])[count])
+            m.d.comb += place.eq(corner + Array(depths)[count])
         with m.If(self.start | self.next):
             m.d.sync += [corner.eq(place), x.eq(Array(across)[count]), y.eq(bottom)]
-            m.d.sync += below.eq(below + Array([number * line for number in range(outputs + 1)])[at])
+            m.d.sync += below.eq(below + Array(lines)[at])
             with m.If(self.start | ~goes_on):
                 m.d.sync += [below.eq((line << 1) + line), self.block.eq(self.block + 1)]
             with m.If(self.start | self.is_end):
@@ -156,3 +157,11 @@ class Groups(wiring.Component):
                 m.d.sync += [self.column.eq(0), self.row.eq(self.row + 1)]
             with m.If(is_over):
                 m.d.sync += self.asks.eq(0)
+
+
+def _multiples(value: Value, last: int) -> list[Value]:
+    """Return 0, 1, .. `last` times `value`, as sums: multiplications by constants may take multiplier blocks."""
+    found: list[Value] = [Const(0)]
+    for _ in range(last):
+        found.append(found[-1] + value)
+    return found

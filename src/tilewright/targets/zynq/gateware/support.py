@@ -42,7 +42,9 @@ def require(config: Config) -> None:
                 f"set {key}={value}, or use the simulator (docs/gateware-zynq.md says why)",
             )
     if config.window and beat_bytes(config) > WIDEST:
-        reason = f"axi_bytes={config.axi_bytes} has no gateware with window=1: a line of weights is nine beats of {WIDEST}"
+        reason = (
+            f"axi_bytes={config.axi_bytes} has no gateware with window=1: a line of weights is nine beats of {WIDEST}"
+        )
         raise ConfigError("zynq gateware", reason, f"set axi_bytes={WIDEST} or less")
     for store in STORES:
         if config.block_bytes(store) < beat_bytes(config):

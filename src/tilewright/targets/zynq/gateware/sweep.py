@@ -87,16 +87,14 @@ class Sweep(wiring.Component):
             m.d.sync += tail.eq(tail - 1)
             with m.If(self.ends):
                 m.d.sync += self.stage.eq(Stage.FLUSH)
-        with m.Elif(self.moves & self.elements):
-            with m.If(self.pool_last):
-                m.d.sync += tail.eq(POOL_TAIL)
+        with m.Elif(self.moves & self.elements), m.If(self.pool_last):
+            m.d.sync += tail.eq(POOL_TAIL)
         with m.Elif(self.moves & self.is_fc):
             self._column(m)
             with m.If(self.ends_channel & self.is_last):
                 m.d.sync += tail.eq(1)
-        with m.Elif(self.moves & is_conv):
-            with m.If(self.next & ~loads):
-                m.d.sync += tail.eq(self.count)  # the last results are written
+        with m.Elif(self.moves & is_conv), m.If(self.next & ~loads):
+            m.d.sync += tail.eq(self.count)  # the last results are written
         self._convolution(m, is_conv & works, loads)
         self._fc(m, works)
         return m

@@ -73,7 +73,10 @@ class WindowEngine(Engine):
         self._sums(m, sweep, unit, results, stores["bias"].read.data)
         m.d.sync += pool.arrives.eq(pool.next)
         byte = after(m, pool.data.offset[: ceil_log2(LINE["data"])], 1)
-        m.d.comb += [pool.next.eq(self.moves & sweep.elements), pool.word.eq(stores["data"].read.data.word_select(byte, 8))]
+        m.d.comb += [
+            pool.next.eq(self.moves & sweep.elements),
+            pool.word.eq(stores["data"].read.data.word_select(byte, 8)),
+        ]
         self._leave(m, sweep, pool, results, paging)
         return m
 
@@ -149,7 +152,9 @@ class WindowEngine(Engine):
             lanes = []
             for tap in range(TAPS):
                 dy, dx = divmod(tap, 3)
-                is_masked = (left if dx == 0 else right if dx == 2 else 0) | (top if dy == 0 else bottom if dy == 2 else 0)
+                is_masked = (left if dx == 0 else right if dx == 2 else 0) | (
+                    top if dy == 0 else bottom if dy == 2 else 0
+                )
                 at = (dy * columns(self.config) + number + dx) * PIXEL
                 pixel = window.pixels[at : at + PIXEL]
                 lanes.append(Mux(is_masked, zero.replicate(GROUP), pixel) if tap != TAPS // 2 else pixel)

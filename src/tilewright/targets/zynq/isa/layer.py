@@ -190,7 +190,9 @@ class Layer:
             if words * min(3, self["rows"]) > config.block_words("data"):
                 return f"three rows of {words} words exceed a data block (data_bits={config.data_bits})"
             if self.stored_kernel > config.block_words("weight"):
-                return f"a kernel of {self.stored_kernel} words exceeds a weight block (weight_bits={config.weight_bits})"
+                return (
+                    f"a kernel of {self.stored_kernel} words exceeds a weight block (weight_bits={config.weight_bits})"
+                )
         if self.conv and config.layout == "chw" and self["cols"] > config.block_words("data"):
             return f"a row of {self['cols']} words exceeds a data block (data_bits={config.data_bits})"
         return ""

@@ -33,13 +33,14 @@ from tilewright.targets.zynq.timing import walk
 #: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
 REGISTERS = {
     "CONTROL": 0x00,  # write 1: start the layer of the descriptor
-    "STATUS": 0x04,  # bit 0 waiting, bit 1 done; the request: store (bits 4..5), bit 6 write
+    "STATUS": 0x04,  # bit 0 waiting, bit 1 done, bit 3 ready; the request: store (bits 4..5), bit 6 write
     "BLOCK": 0x08,  # the block register of the request
     "DONE": 0x0C,  # write the store's number: its block has been moved
+    "JOB": 0x10,  # two frames: write the number of the store whose page comes next, then wait until ready
     "DESCRIPTOR": 0x40,  # the words of the descriptor
     "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
 }
-STATUS_WAITING, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 4, 64
+STATUS_WAITING, STATUS_IDLE, STATUS_READY, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 8, 4, 64
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -83,7 +84,10 @@ def engine_header(config: Config) -> str:
     choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
     sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
-    status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
+    status = {
+        **{"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "READY": STATUS_READY},
+        **{"STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE},
+    }
     groups = [
         Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
         *(Group(f"values of {key}", macros(f"zynq_{key}", words)) for key, words in choices.items()),

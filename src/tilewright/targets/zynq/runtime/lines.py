@@ -66,7 +66,8 @@ def biases(layer: Layer, codes: Array, bias: Array) -> Array:
     lines = weights(layer, codes).reshape(layer.channels, -1)
     numbers = lines.view(np.int8) if layer["w_signed"] else (lines ^ 128).view(np.int8)
     constant = zx * zw * lines.shape[1] - zx * numbers.sum(1, dtype=np.int64)
-    return (bias.astype(np.int64) + constant).astype(np.int32)
+    found: Array = (bias.astype(np.int64) + constant).astype(np.int32)
+    return found
 
 
 def centred(layer: Layer, operand: str) -> int:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq.config import GROUP
+from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 #: Cycles from a pool's last element to its last result [I].
@@ -120,7 +120,8 @@ class ConvWalk:
 
     def share(self, width: Array | int, outputs: Array | int) -> Array:
         """Return the cycles of a position group of `outputs` positions, for `width` channels."""
-        return np.maximum(width * self.group(outputs), self.fill)
+        cycles: Array = np.maximum(width * self.group(outputs), self.fill)
+        return cycles
 
     def before(self, width: int) -> Array:
         """Return the engine cycles of `width` channels before each data block, int64 [blocks + 1]; last the total."""
@@ -131,7 +132,8 @@ class ConvWalk:
         """Return when the work on data block `page` begins for the channel group of channel `first`."""
         left = self.groups * self.together
         before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
-        return self.fill + first // self.together * self.whole + before
+        start: Array = self.fill + first // self.together * self.whole + before
+        return start
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
@@ -186,7 +188,12 @@ def window_fill(layer: Layer) -> int:
     These are three rows of neighbouring pixels. A cycle loads two groups of 16 channels, or one of an odd number.
     """
     cycles = layer.depth if layer.depth % 2 else layer.depth // 2
-    return 3 * (layer.config.outputs + 2) * cycles if layer.config.window else 0
+    return window_pixels(layer.config) * cycles if layer.config.window else 0
+
+
+def window_pixels(config: Config) -> int:
+    """Return the number of pixels that the data of a position group consist of: three rows."""
+    return 3 * (config.outputs + 2)
 
 
 class FcWalk:
