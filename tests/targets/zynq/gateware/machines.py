@@ -30,7 +30,7 @@ MACHINES: dict[str, dict[str, Any]] = {
     "two frames, one sweep": {"frames": 2, "oc_blocking": 1, "write_behind": 1, "bias_bits": 4, "control": "pipelined"},
     "two frames, behind, by 16": {"frames": 2, "write_behind": 1, "control": "pruned", "fc_lanes": 16},
     "window": WINDOW,
-    "window, few DSP48": {**WINDOW, "data_bits": 11, "dsp_budget": 220},
+    "window, few DSP48": {**WINDOW, "data_bits": 11, "dsp_budget": 220, "result_bits": 5},
     "window, one output": {
         **{**WINDOW, "outputs": 1, "macs_per_dsp": 1, "resident": 0, "axi_bytes": 4, "weight_bits": 9},
         **{"result_bits": 7, "bias_bits": 5},
