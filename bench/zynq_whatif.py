@@ -42,6 +42,8 @@ STEP5: Options = {**STEP4, "outputs": 3}
 STEP6: Options = {**STEP5, "axi_bytes": 16}
 STEP8: Options = {**STEP6, "clock_mhz": 200}
 STEP9: Options = {**STEP8, "fetch": "full", "handshake": 1000, "write_behind": 1}
+#: What has gateware: the preset `fast`.
+FAST: Options = {**STEP9, "window": 1, "resident": 1, "ports": 1, "fetch": "once"}
 
 #: The parts of engine time; waits for the PS come by store.
 UNIT, LOADER, CONTROL, WRITES, POOL = "compute unit", "loader", "control states", "result writes", "pool"
@@ -78,6 +80,7 @@ STEPS = (
     Step("8", "step 6 at 200 MHz", STEP8, 65.1),
     Step("8*", "step 8 + all operands loaded, handshake 5 us", {**STEP8, "fetch": "full", "handshake": 1000}),
     Step("9", "step 8* + results written behind", STEP9),
+    Step("9*", "step 9 with the window buffer and resident blocks", FAST),
     Step("10", "step 9 + FC batch 8", {**STEP9, "fc_batch": 8}),
 )
 

@@ -56,30 +56,36 @@ class MacArray(wiring.Component):
             left = inp[row * block : (row + 1) * block]
             for column in range(0, block, together):
                 rights = [wgt[at * block : (at + 1) * block] for at in range(column, column + together)]
-                products = [
-                    self._products(m, a, b, f"p{row}_{column}_{place}")
+                logic = self.multipliers == "logic"
+                found = [
+                    products(m, a, b, f"p{row}_{column}_{place}", logic)
                     for place, (a, *b) in enumerate(zip(left, *rights, strict=True))
                 ]
-                for number, terms in enumerate(zip(*products, strict=True)):
+                for number, terms in enumerate(zip(*found, strict=True)):
                     total = Signal(signed(self.sum_bits), name=f"s{row}_{column + number}")
                     m.d.sync += total.eq(reduce(add, terms))
                     sums.append(total)
         m.d.comb += self.sums.eq(Cat(sums))
         return m
 
-    def _products(self, m: Module, shared: Value, others: Sequence[Value], name: str) -> list[Value]:
-        """Return the product of `shared` with each value of `others` (one or two). Products come one cycle later."""
-        bits, first = self.product_bits, others[0]
-        if len(others) == 1:
-            product = Signal(signed(bits), name=name)
-            m.d.sync += product.eq(by_logic(shared, first) if self.multipliers == "logic" else shared * first)
-            return [product]
-        both = Signal(signed(bits + self.wgt_bits + 1), name=f"{name}_both")
-        product = Signal(signed(len(both) + self.inp_bits), name=name)
-        m.d.comb += both.eq((others[1] << bits) + first)
-        m.d.sync += product.eq(shared * both)
-        # A negative lower product has borrowed 1 from the upper one: add it back.
-        return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
+
+def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic: bool = False) -> list[Value]:
+    """Return the product of `shared` with each value of `others` (one or two, signed). They come one cycle later.
+
+    Two products take one multiplier block. With `logic`, a single product takes none.
+    """
+    first = others[0]
+    bits = len(shared) + len(first)
+    if len(others) == 1:
+        product = Signal(signed(bits), name=name)
+        m.d.sync += product.eq(by_logic(shared, first) if logic else shared * first)
+        return [product]
+    both = Signal(signed(bits + len(first) + 1), name=f"{name}_both")
+    product = Signal(signed(len(both) + len(shared)), name=name)
+    m.d.comb += both.eq((others[1] << bits) + first)
+    m.d.sync += product.eq(shared * both)
+    # A negative lower product has borrowed 1 from the upper one: add it back.
+    return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
 def by_logic(a: Value, b: Value) -> Value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
 
@@ -15,6 +15,9 @@ from tilewright.targets.zynq.runtime import driver
 SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 9, "bias_bits": 2, "handshake": 7}
 #: Two frames per store, and layers that take several blocks.
 FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
+#: The preset `fast` with small blocks: of 4 lines of data, and of 14 lines of weights.
+WINDOW = {**SMALL, **PRESETS["fast"], "data_bits": 10, "weight_bits": 11, "result_bits": 9, "bias_bits": 4}
+WINDOW |= {"dsp_budget": 1000, "handshake": 30}
 CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 9, "rows": 9, "cols": 5}
 LAYERS = {
     "conv": CONV,
@@ -63,7 +66,7 @@ class Case:
         found = {"data": driver.data_blocks(self.layer, self.data)}
         if self.layer.channels:
             found["weight"] = driver.weight_blocks(self.layer, self.weights)
-            found["bias"] = driver.bias_blocks(self.layer, self.bias)
+            found["bias"] = driver.bias_blocks(self.layer, self.bias, self.weights)
         return found
 
 

@@ -21,7 +21,8 @@ class Item:
 
 def items(layer: Layer) -> list[Item]:
     """The layer's work in order."""
-    walk = {Kind.POOL: _pool, Kind.FC: _fc}.get(layer.kind, _conv)
+    conv, fc = (_window, _lines) if layer.config.window else (_conv, _fc)
+    walk = {Kind.POOL: _pool, Kind.FC: fc}.get(layer.kind, conv)
     return list(walk(layer))
 
 
@@ -49,6 +50,62 @@ def _conv(layer: Layer) -> Iterator[Item]:
                     yield Item(max(sums, count) if config.write_behind else sums + count, touches)
     if config.write_behind:
         yield Item(k, set())
+
+
+def _window(layer: Layer) -> Iterator[Item]:
+    """With a window buffer: while the channels of a position group are computed, the next group is loaded."""
+    config, groups = layer.config, -(-layer["ic"] // 16)
+    fit = config.block_words("data") // (layer["cols"] * 16 * groups if groups > 1 else layer["cols"] * 16)
+    step = layer["rows"] if fit >= layer["rows"] else fit - 2
+    pages = [range(top, min(top + step, layer["rows"])) for top in range(0, layer["rows"], step)]
+    kept = len(pages) == 1 or (config.resident and len(pages) <= config.frames)
+    each = config.block_words("weight") // 144 // groups
+    load = 0
+    for _ in range(3 * (config.outputs + 2)):  # pixels
+        for group in range(groups):
+            load += groups % 2 or group % 2 == 0
+    phases: list[tuple[range, Touch, int]] = []
+    for first in range(0, layer["oc"], each):
+        for page, rows in enumerate(pages):
+            left = len(rows) * layer["cols"]
+            while left:
+                count = min(config.outputs, left)
+                channels = range(first, min(first + each, layer["oc"]))
+                phases.append((channels, ("data", (0 if kept else first, page)), count))
+                left -= count
+    yield Item(load, {phases[0][1]})
+    written = 0
+    for (channels, _, count), following in zip(phases, [*phases[1:], None], strict=True):
+        held: set[Touch] = {("weight", (channels[0] // each,)), ("bias", (channels[0] // config.block_words("bias"),))}
+        held |= {following[1]} if following else set()
+        spent = 0
+        for _ in channels:
+            results: set[Touch] = {
+                ("result", (n // config.block_words("result"),)) for n in range(written, written + count)
+            }
+            written += count
+            spent += max(groups, count)
+            yield Item(max(groups, count), held | results)
+        if following and spent < load:
+            yield Item(load - spent, held)
+    yield Item(phases[-1][2], set())
+
+
+def _lines(layer: Layer) -> Iterator[Item]:
+    """With a window buffer: an FC column at a time, a line of data and one of weights per cycle."""
+    config, samples = layer.config, layer.samples
+    per_data, per_weight = config.block_words("data") // 256, config.block_words("weight") // 144
+    depth = -(-layer["r"] // 144)
+    fits = -(-depth * samples // per_data) <= config.frames
+    for column in range(layer["l"]):
+        held: set[Touch] = {("bias", (column // config.block_words("bias"),))}
+        held |= {("result", ((column * samples + n) // config.block_words("result"),)) for n in range(samples)}
+        for time in range(depth):
+            touches = held | {("weight", ((column * depth + time) // per_weight,))}
+            lines = range(depth * samples) if samples > 1 else (time,)
+            touches |= {("data", (0 if fits else column, line // per_data)) for line in lines}
+            yield Item(samples, touches)
+    yield Item(samples, set())
 
 
 def _fc(layer: Layer) -> Iterator[Item]:

@@ -35,6 +35,9 @@ def test_the_first_design_is_refused_with_its_bill() -> None:
         ({"fc_lanes": 100}, "16 or 144"),
         ({"data_bits": "x"}, "not an integer"),
         ({"framse": 2}, "did you mean frames"),
+        ({"window": 1}, "window=1 needs control=pipelined, not states"),
+        ({**PRESETS["fast"], "ports": 2}, "window=1 needs ports=1, not 2"),
+        ({**PRESETS["fast"], "data_bits": 7}, "a data block must have a line of 256 words"),
     ],
 )
 def test_what_is_illegal_names_its_rule(changes: dict[str, Any], said: str) -> None:
@@ -71,6 +74,12 @@ def test_bills(options: dict[str, Any], dsp: int, bram: int) -> None:
 )
 def test_cycles_of_an_iteration(options: dict[str, Any], cycles: int) -> None:
     assert Config(**options).iteration() == cycles
+
+
+def test_a_window_buffer_holds_512_channels() -> None:
+    deep = {**dict.fromkeys(("r", "l"), 0), "kind": int(Kind.CONV_OTHER), "ic": 528, "oc": 4, "rows": 8, "cols": 8}
+    assert "528 input channels exceed the window buffer" in walk.refusal(Layer(Config(**PRESETS["fast"]), deep))
+    assert walk.refusal(Layer(Config(**PRESETS["fast"]), {**deep, "ic": 512})) == ""
 
 
 def layers(**options: Any) -> list[Layer]:

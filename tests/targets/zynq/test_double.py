@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import FAST, LAYERS, case
+from tests.targets.zynq.cases import FAST, LAYERS, WINDOW, case
 from tests.targets.zynq.double import simulate
 from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
 
 
@@ -38,6 +39,31 @@ def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
     found = schedule(layer)
     assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
     assert found.cycles <= schedule(case(seed, one_frame(config), **LAYERS[name]).layer).cycles
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_window_buffer_equals_every_cycle(name: str, seed: int) -> None:
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    outputs = int(rng.integers(1, 4))
+    changes: dict[str, Any] = {
+        "outputs": outputs,
+        "macs_per_dsp": int(rng.integers(1, min(outputs, 2) + 1)),
+        "axi_bytes": int(rng.choice([1, 4, 16])),
+        "handshake": int(rng.integers(0, 60)),
+        "resident": int(rng.integers(2)),
+        "data_bits": int(rng.integers(10, 12)),
+        "weight_bits": int(rng.integers(9, 12)),
+        "fc_batch": int(rng.choice([1, 1, 2])) if name == "fc" else 1,
+    }
+    config = Config.read({**WINDOW, **changes}, {})
+    layer = case(seed, config, **LAYERS[name]).layer
+    if layer.samples > 1 and "data blocks" in walk.refusal(layer):
+        layer = case(seed, replace(config, data_bits=11), **LAYERS[name]).layer
+    assert not walk.refusal(layer)
+    found = schedule(layer)
+    assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
 
 
 def one_frame(config: Config) -> Config:

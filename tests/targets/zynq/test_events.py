@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.targets.zynq.cases import SMALL, case
+from tests.targets.zynq.cases import SMALL, WINDOW, case
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.events import events
 from tilewright.targets.zynq.isa.layer import Kind, Layer
@@ -62,3 +62,22 @@ def test_counts_equal_loops_over_every_word(keys: dict[str, int | str], fields: 
     assert sum(work.count for work in found.macs) == layer.macs
     moved = sum(int(bursts.moved[:, 1].sum()) for bursts in found.bursts)
     assert moved + trace.fetch_bytes == found.read_bytes + found.write_bytes
+
+
+@pytest.mark.parametrize("channels", [3, 32, 48])
+def test_with_a_window_buffer_data_are_read_once_per_position_group_and_weight_block(channels: int) -> None:
+    kind = Kind.CONV_1_1 if channels < 16 else Kind.CONV_OTHER
+    fields = {"kind": int(kind), "ic": channels, "oc": 9, "rows": 7, "cols": 5}
+    layer = case(3, Config(**WINDOW), **fields).layer
+    trace, _ = service.timed(layer, service.PAGED)
+    pixel, kernels = max(16, channels), 2048 // (9 * max(16, channels))  # a block has 2,048 words
+    loaded = weights = 0
+    for first in range(0, 9, kernels):
+        for top in range(0, 7, row_blocks(layer).step):
+            positions = 5 * min(row_blocks(layer).step, 7 - top)
+            for _ in range(0, positions, 3):
+                loaded += 3 * 5 * pixel
+                weights += 9 * pixel * min(kernels, 9 - first)
+    reads = {one.memory: one.reads for one in events(layer, trace).accesses}
+    assert (reads["data store"], reads["weight store"]) == (loaded, weights)
+    assert "window buffer" in events(layer, trace).missing

@@ -21,6 +21,9 @@ STORES = ("data", "weight", "bias", "result")
 FACTORS, FACTOR_BRAM = 1 << 12, 8
 #: DSP48 of the requantisation's multiplier, and of addresses: counted by Yosys in the gateware (docs/gateware-zynq.md).
 REQUANTISATION, ADDRESSES = 8, {"rows": 3, "hwc": 1, "chw": 1}
+#: With `window`: words of a line of the data store and of the weight store. Each frame of either store begins at a line
+#: of its own. A line of weights is an iteration's: 32 BRAM36 of 36 bits. The data store does not use parity bits.
+LINE, DEEPEST = {"data": 256, "weight": LANES}, 32  # and the groups of 16 channels that the window buffer holds
 #: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
 BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 
@@ -58,6 +61,8 @@ class Config(MachineConfig):
     outputs: int = number(1, 1, 16)  # sums per iteration: neighbouring positions, or FC outputs [W]
     macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 makes two int8 products that share a factor [W]
     write_behind: int = number(0, 0, 1, only_time=True)  # 1: a result is written while the next one is computed [W]
+    #: 1: a buffer holds the data of an iteration's outputs while all kernels of a weight block use them [W]
+    window: int = number(0, 0, 1)
     axi_bytes: int = number(4, 1, 64, only_time=True)  # bytes that the PS moves per cycle [I]
     handshake: int = number(
         500, 0, 1 << 20, only_time=True
@@ -115,6 +120,23 @@ class Config(MachineConfig):
             if broken:
                 raise ConfigError("zynq config", reason, remedy)
 
+        if self.window:
+            self._check_window()
+
+    def _check_window(self) -> None:
+        needed = {"banked": 1, "ports": 1, "fetch": "once", "frames": 2, "oc_blocking": 1, "write_behind": 1}
+        for key, value in {"control": "pipelined", "fc_lanes": LANES, **needed}.items():
+            if (other := getattr(self, key)) != value:
+                raise ConfigError("zynq config", f"window=1 needs {key}={value}, not {other}", f"set {key}={value}")
+        for store, words in LINE.items():
+            if self.block_words(store) < words:
+                reason = f"with window=1, a {store} block must have a line of {words} words"
+                raise ConfigError("zynq config", reason, f"set {store}_bits=8 or more")
+
+    def lines(self, store: str) -> int:
+        """Return, with `window`, the number of lines of a block of data or weights."""
+        return self.block_words(store) // LINE[store]
+
     def block_words(self, store: str) -> int:
         """Return the number of words per block of a store. A word of the bias store has 32 bits, all others 8."""
         return 1 << int(getattr(self, f"{store}_bits"))
@@ -165,6 +187,8 @@ class Config(MachineConfig):
 
     def fill(self, fc: bool = False) -> int:
         """Return how many cycles the loader takes to fill the lanes for one iteration (with `fc`: of an FC layer)."""
+        if self.window:
+            return 1
         data, weights = LANES, LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
@@ -191,7 +215,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "literal16": {"layout": "chw", "fc_lanes": GROUP},
     "literal-hwc": {"layout": "hwc"},
     "fast": {
-        **{"control": "pipelined", "banked": 1, "ports": 2, "fetch": "full", "frames": 2, "resident": 1},
+        **{"control": "pipelined", "banked": 1, "window": 1, "frames": 2, "resident": 1},
         **{"weight_bits": 16, "result_bits": 16, "block_bits": 11, "oc_blocking": 1, "outputs": 3, "macs_per_dsp": 2},
         **{"write_behind": 1, "axi_bytes": 16, "handshake": 1000, "clock_mhz": 200},
     },

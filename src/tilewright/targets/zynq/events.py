@@ -1,7 +1,8 @@
 """Count the events of a layer: products, results, words of the stores, pages. Everything is in closed form.
 
 The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC). The samples of a
-batch share the weights of an FC layer. A shared word is read once; padding is not read. The CPU fills and empties the
+batch share the weights of an FC layer. A shared word is read once; padding is not read. With `window`, the data store
+is read when the window buffer is filled, with places of the window that are padding. The CPU fills and empties the
 stores in whole blocks.
 """
 
@@ -14,7 +15,7 @@ from tilewright.sim.events import Access, Bursts, Events, Part, Work
 from tilewright.sim.steps import Trace
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
-from tilewright.targets.zynq.timing.walk import ConvWalk
+from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk, window_pixels
 
 #: Bits of a sum, and of a bias.
 WIDE = 32
@@ -29,6 +30,8 @@ def events(layer: Layer, trace: Trace | None) -> Events:
     }
     if trace is None:
         missing["DRAM bytes"] = "the launch was not timed"
+    if layer.config.window and layer.conv:
+        missing["window buffer"] = "it is made of logic, which the tables of energies do not have"
     read = int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0
     written = int(trace.bytes_written.sum()) if trace else 0
     pool = layer.kind == Kind.POOL
@@ -53,11 +56,14 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
     if layer.kind == Kind.POOL:
         reads = {"data": layer.inputs}
     elif layer.kind == Kind.FC:
-        groups = -(-layer["l"] // config.outputs)
+        groups = FcWalk(layer).groups
         reads = {"data": groups * layer["r"], "weight": -(-layer.macs // layer.samples), "bias": layer.outputs}
     else:
-        groups = layer["oc"] * sum(-(-positions // config.outputs) for positions in ConvWalk(layer).positions)
-        reads = {"data": layer.macs, "weight": groups * layer.kernel, "bias": layer.outputs}
+        of = ConvWalk(layer)
+        groups = sum(-(-positions // config.outputs) for positions in of.positions)
+        loaded = groups * -(-layer["oc"] // of.together) * window_pixels(config) * layer.pixel
+        data = loaded if config.window else layer.macs
+        reads = {"data": data, "weight": layer["oc"] * groups * layer.stored_kernel, "bias": layer.outputs}
     found = [
         Access(f"{store} store", config.block_bytes(store) * config.frames, WIDE if store == "bias" else 8, count, 0)
         for store, count in reads.items()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from tests.targets.zynq.cases import SMALL, Case
+from typing import Any
+
+from tests.targets.zynq.cases import SMALL, WINDOW, Case
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.isa.image import LayerImage
 
 #: Blocks of 512 words (1,024 weights), and a page service of 128 + 20 cycles.
 BLOCKS = {**SMALL, "weight_bits": 10, "handshake": 20}
-MACHINES: dict[str, dict[str, str | int]] = {
+MACHINES: dict[str, dict[str, Any]] = {
     "rows": {},
     "chw": {"layout": "chw", "weight_bits": 8},
     "hwc": {"layout": "hwc", "weight_bits": 8},
@@ -27,6 +29,13 @@ MACHINES: dict[str, dict[str, str | int]] = {
     "two frames, resident": {"frames": 2, "resident": 1, "control": "pipelined"},
     "two frames, one sweep": {"frames": 2, "oc_blocking": 1, "write_behind": 1, "bias_bits": 4, "control": "pipelined"},
     "two frames, behind, by 16": {"frames": 2, "write_behind": 1, "control": "pruned", "fc_lanes": 16},
+    "window": WINDOW,
+    "window, few DSP48": {**WINDOW, "data_bits": 11, "dsp_budget": 220, "result_bits": 5},
+    "window, one output": {
+        **{**WINDOW, "outputs": 1, "macs_per_dsp": 1, "resident": 0, "axi_bytes": 4, "weight_bits": 9},
+        **{"result_bits": 7, "bias_bits": 5},
+    },
+    "window, two outputs": {**WINDOW, "outputs": 2, "axi_bytes": 8, "result_bits": 6},
 }
 
 

@@ -29,6 +29,10 @@ def random_case(seed: int, config: Config) -> Case:
         changes["bias"] = rng.integers(-(2**31), 2**31, len(made.bias)).astype(np.int32)
     if rng.random() < 0.2:
         changes["weights"] = np.full_like(made.weights, made.weights.max(initial=0))
+    if made.layer.channels and rng.random() < 0.4:
+        low = -128 if made.layer["w_signed"] else 0
+        zeros = {"zw": int(rng.integers(low, low + 256))}
+        changes["layer"] = replace(made.layer, fields={**made.layer.fields, **zeros})
     factor: Array = made.factor * 2.0 ** rng.integers(-9, 3)
     if made.layer.channels and made.layer.rule == "pow2":
         factor = 2.0 ** np.round(np.log2(factor))

@@ -12,15 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from tests.targets.zynq.cases import LAYERS as CASES
-from tests.targets.zynq.cases import SHAPES, Case, case, hash_of
+from tests.targets.zynq.cases import SHAPES, WINDOW, Case, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
 from tests.targets.zynq.gateware.random_layers import random_case
+from tests.targets.zynq.machines import whatif
 from tests.targets.zynq.networks import Chain
-from tilewright import targets
 from tilewright.array import Array
 from tilewright.cli import cli, main
 from tilewright.errors import ConfigError, MachineError
 from tilewright.program import file
+from tilewright.targets import get
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware import cosim, support
 from tilewright.targets.zynq.isa.layer import RULES, Kind
@@ -29,7 +30,7 @@ from tilewright.targets.zynq.values import machine as values
 
 pytestmark = pytest.mark.gxx
 LAYERS = CASES | SHAPES
-ALWAYS = ("rows", "two frames, one sweep")
+ALWAYS = ("rows", "two frames, one sweep", "window, one output")
 EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in MACHINES]
 
 
@@ -56,6 +57,22 @@ def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
         given = random_case(seed, machine(name))
         found = cosim.compare("random", image_of(given), given.data, "verilator", seed if seed % 4 == 3 else 0)
         assert (found.differences, found.mismatched_bytes) == ((), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", ["conv1_1", "conv5_1", "pool5", "fc3"])
+def test_layers_of_vgg16_at_full_size_on_the_preset_fast(layer: str) -> None:
+    """A layer of each kind; of the convolutions, the first one and one of 32 iterations."""
+    numbers = {"conv1_1": 0, "conv5_1": 14, "pool5": 17, "fc3": 20}
+    config = Config.read("fast", {})
+    fields = whatif.vgg16(config)[numbers[layer]].fields
+    given = case(
+        numbers[layer], config, **{name: fields[name] for name in ("kind", "ic", "oc", "rows", "cols", "r", "l")}
+    )
+    image = replace(image_of(given), factor=given.factor / 16)
+    found = cosim.compare(layer, image, given.data, "verilator")
+    assert (found.differences, found.mismatched_bytes) == ((), 0)
+    assert found.cycles == found.rtl_cycles == service.schedule(given.layer).cycles
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -115,7 +132,7 @@ def test_a_wrong_cycle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_program_from_the_command_line(tmp_path: Path) -> None:
     config = machine("rows")
-    program = targets.get("zynq").compile(Chain(3, (6, 4, 3)).conv(4).pool().flat().dense(7).graph(), config, "ort")
+    program = get("zynq").compile(Chain(3, (6, 4, 3)).conv(4).pool().flat().dense(7).graph(), config, "ort")
     path, wave = tmp_path / "chain.twp", tmp_path / "chain.vcd"
     file.save(program, path)
     done = CliRunner().invoke(cli, ["cosim", str(path), "--json"], standalone_mode=False)
@@ -132,6 +149,7 @@ def test_a_program_from_the_command_line(tmp_path: Path) -> None:
     ("changes", "reason"),
     [({key: 2, "dsp_budget": 400}, f"{key}=2") for key in ("outputs", "fc_batch")]
     + [({"banked": 1}, "banked=1")]
+    + [({**WINDOW, "axi_bytes": 64}, "nine beats of 16"), ({**WINDOW, "fc_batch": 2}, "fc_batch=2")]
     + [({"handshake": 3}, "handshake=3 is too short"), ({"axi_bytes": 64}, "a bias block has 16 bytes")],
 )
 def test_what_has_no_gateware_says_so(changes: dict[str, str | int], reason: str) -> None:
@@ -144,6 +162,9 @@ def test_layers_without_gateware_say_so() -> None:
     given = of("fc remainder 32")
     with pytest.raises(MachineError, match="negative requantisation factor"):
         support.require_layer("fc", replace(image_of(given), factor=-given.factor))
+    zero = case(1, machine("window"), kind=int(Kind.FC), r=16, l=5, zw=-200)
+    with pytest.raises(MachineError, match="zw=-200; with window=1"):
+        support.require_layer("fc", image_of(zero))
     wide = case(1, machine("rows"), kind=int(Kind.FC), r=16, l=5000)
     with pytest.raises(MachineError, match="5000 output channels"):
         support.require_layer("fc", image_of(wide))

@@ -9,11 +9,10 @@ import pytest
 
 from tests.hdl.cells import resources
 from tilewright.cli import main
-from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.targets import get
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.gateware.top import TOP, ZynqSystem, board_files
+from tilewright.targets.zynq.gateware.top import TOP, ZynqSystem
 
 Capture = pytest.CaptureFixture[str]
 
@@ -39,17 +38,28 @@ def test_a_module_per_file_with_a_comment_and_the_python_line(tmp_path: Path, ca
 
 
 def test_what_cannot_be_built_says_so(capsys: Capture, tmp_path: Path) -> None:
-    assert main(["rtl", "zynq", "-c", "fast", "-o", str(tmp_path / "rtl")]) != 0
-    assert "banked=1 has no gateware" in capsys.readouterr().err
+    assert main(["rtl", "zynq", "--set", "banked=1", "-o", str(tmp_path / "rtl")]) != 0
+    assert "banked=1 has no gateware: it needs a window buffer" in capsys.readouterr().err
     assert not (tmp_path / "rtl").exists()
-    with pytest.raises(ConfigError, match="frames=2 has no design for a board"):
-        board_files(Config(frames=2, weight_bits=16, result_bits=16))
+
+
+def test_the_preset_fast_is_written(capsys: Capture, tmp_path: Path) -> None:
+    assert main(["rtl", "zynq", "-c", "fast", "-o", str(tmp_path)]) == 0
+    parts = {path.stem: path.read_text() for path in tmp_path.glob("*.v")}
+    assert {"WindowEngine", "WindowBuffer", "Groups", "Sweep", "Sums", "GroupResults"} <= set(parts)
+    read = f"read_verilog {' '.join(f'{name}.v' for name in parts)}"
+    yosys(f"{read}; hierarchy -check -top {TOP}", tmp_path)
+    readme = (tmp_path / "README.md").read_text()
+    assert "`JOB`" in readme
+    assert "| compute unit (DSP48) | 216 |" in readme
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["repaired", "literal", "literal-hwc"])
+@pytest.mark.parametrize("preset", ["repaired", "literal", "literal-hwc", "fast"])
 def test_the_bill_is_what_yosys_counts(preset: str) -> None:
     config = Config(**PRESETS[preset])
     cells = resources(to_rtlil(ZynqSystem(config)), "xc7")
-    assert (cells["DSP"], cells["BRAM"]) == (config.dsp, config.bram36)
+    assert cells["DSP"] == config.dsp
+    # Yosys also uses parity bits for the lines of data.
+    assert cells["BRAM"] == config.bram36 - (4 if config.window else 0)
     assert get("zynq").config(preset, {}) == config

@@ -6,6 +6,7 @@ and, where the simulator knows their order, which block is moved in which engine
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,12 +20,12 @@ from tilewright.hdl.model import Compiled, Model, Wave
 from tilewright.targets.base import CosimCase
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
-from tilewright.targets.zynq.gateware.engine import Engine
+from tilewright.targets.zynq.gateware.window_engine import engine_of
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import kernels_per_block, uses
+from tilewright.targets.zynq.timing.walk import kernels_per_block, row_blocks, uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
@@ -61,7 +62,7 @@ class RtlRun:
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
-    return Compiled(Engine(config), engine=engine)
+    return Compiled(engine_of(config), engine=engine)
 
 
 def run(
@@ -77,7 +78,8 @@ def run(
     model = compiled(config, engine).model()
     blocks = {"data": driver.data_blocks(layer, data)}
     if layer.channels:
-        blocks |= {"weight": driver.weight_blocks(layer, image.weight), "bias": driver.bias_blocks(layer, image.bias)}
+        blocks["weight"] = driver.weight_blocks(layer, image.weight)
+        blocks["bias"] = driver.bias_blocks(layer, image.bias, image.weight)
         words = np.broadcast_to(image.factor, layer.channels).astype("<f8").view("<u4")
         ones = np.ones(len(words), np.uint8)
         model.play({"factor_address": np.arange(len(words)), "factor_data": words, "factor_write": ones})
@@ -237,14 +239,28 @@ def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
 def in_order(layer: Layer, codes: Array) -> Array:
     """Return a sample's results (as values.machine gives them) in the order of writing, uint8.
 
-    That is channel by channel; with oc_blocking, position by position for the channels of each weight block.
+    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
+    block, a channel at a time.
     """
     if layer.conv and layer.config.oc_blocking:
         each, planes = kernels_per_block(layer), codes.reshape(-1, layer["oc"])
-        parts = [planes[:, first : first + each].ravel() for first in range(0, layer["oc"], each)]
+        parts = [
+            planes[first:end, top : top + each].T.ravel()
+            for top in range(0, layer["oc"], each)
+            for first, end in _groups(layer)
+        ]
         return np.concatenate(parts).view(np.uint8)
     channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
     return np.ascontiguousarray(codes.reshape(-1, channels).T).ravel().view(np.uint8)
+
+
+def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
+    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
+    rows, outputs = row_blocks(layer), layer.config.outputs
+    for top in range(0, layer["rows"], rows.step):
+        end = min(top + rows.step, layer["rows"]) * layer["cols"]
+        for first in range(top * layer["cols"], end, outputs):
+            yield first, min(first + outputs, end)
 
 
 def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:

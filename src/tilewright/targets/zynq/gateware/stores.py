@@ -30,11 +30,7 @@ class OperandStore(wiring.Component):
     The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`. `start` empties the
     store. With one frame, the store holds block `read.block` after `arrived`.
 
-    With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and `arrived`
-    ends each load. An access to another block than the one before is the next use; with `kept`, the use of a block is
-    its number. With `begins`, an iteration begins at `read.block` (or would, after a result is written): this frees the
-    frames of earlier uses, and the access also needs the next use if `more` is set. `ready`: a frame is free. `moves`:
-    the engine makes the access.
+    FrameUses has the inputs and outputs for two frames.
     """
 
     def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
@@ -48,7 +44,7 @@ class OperandStore(wiring.Component):
                 "write": In(1),
                 "arrived": In(1),
                 "start": In(1),
-                **({name: In(1) for name in ("kept", "more", "begins", "moves")} if frames > 1 else {}),
+                **({name: In(1) for name in FRAME_PORTS} if frames > 1 else {}),
                 "ready": Out(1),
             }
         )
@@ -68,10 +64,10 @@ class OperandStore(wiring.Component):
             m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
             self._tag(m)
         else:
-            wanted, loaded = self._uses(m)
+            uses = FrameUses.of(m, self)
             m.d.comb += [
-                writes.addr.eq(Mux(loaded[0], self.lines, 0) + self.address),
-                reads.addr.eq(Mux(wanted[0], self.lines, 0) + line),
+                writes.addr.eq(Mux(uses.loading, self.lines, 0) + self.address),
+                reads.addr.eq(Mux(uses.frame, self.lines, 0) + line),
             ]
         return m
 
@@ -84,30 +80,67 @@ class OperandStore(wiring.Component):
         with m.Elif(self.arrived):
             m.d.sync += [held.eq(self.read.block), valid.eq(1)]
 
-    def _uses(self, m: Module) -> tuple[Signal, Signal]:
-        """Two frames: count the uses. Return the number of the use of this access, and how many have been loaded."""
+
+#: Bits of the number of a use.
+USES = 28
+#: Inputs of a store that two frames need.
+FRAME_PORTS = ("kept", "more", "begins", "moves")
+
+
+class FrameUses(wiring.Component):
+    """Counts the uses of the blocks of a store with two frames.
+
+    The PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and `arrived` ends each load. An
+    access (`en`) to another block than the one before is the next use; with `kept`, the use of a block is its number.
+    With `begins`, an iteration begins at `block` (or would, after a result is written): this frees the frames of
+    earlier uses, and the access also needs the next use if `more` is set. `moves`: the engine makes the access.
+    `ready`: a frame is free. `frame` is that of the access, `loading` the one that the PS fills.
+    """
+
+    def __init__(self, block_bits: int) -> None:
+        super().__init__(
+            {
+                **{name: In(1) for name in ("start", "arrived", "en", *FRAME_PORTS)},
+                "block": In(block_bits),
+                **{name: Out(1) for name in ("miss", "ready", "frame", "loading")},
+            }
+        )
+
+    @classmethod
+    def of(cls, m: Module, store: Any) -> FrameUses:
+        """Add the counter of a store, connected to it."""
+        m.submodules.uses = uses = cls(len(store.read.block))
+        m.d.comb += [getattr(uses, name).eq(getattr(store, name)) for name in ("start", "arrived", *FRAME_PORTS)]
+        m.d.comb += [uses.en.eq(store.read.en), uses.block.eq(store.read.block)]
+        m.d.comb += [store.read.miss.eq(uses.miss), store.ready.eq(uses.ready)]
+        return uses
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
         use, wanted, loaded, left, free = (
             Signal(USES, name=name) for name in ("use", "wanted", "loaded", "left", "free")
         )
-        held, valid = Signal.like(self.read.block), Signal()
-        follows = valid & (held != self.read.block)
+        held, valid = Signal.like(self.block), Signal()
+        follows = valid & (held != self.block)
         m.d.comb += [
-            wanted.eq(Mux(self.kept, self.read.block, use + follows)),
-            self.read.miss.eq(self.read.en & (wanted + (self.more & self.begins) >= loaded)),
+            wanted.eq(Mux(self.kept, self.block, use + follows)),
+            self.miss.eq(self.en & (wanted + (self.more & self.begins) >= loaded)),
             free.eq(Mux(self.begins & ~self.kept, wanted, left)),
-            self.ready.eq(loaded - free < self.frames),
+            self.ready.eq(loaded - free < FRAMES),
+            self.frame.eq(wanted[0]),
+            self.loading.eq(loaded[0]),
         ]
         with m.If(self.start):
             m.d.sync += [use.eq(0), loaded.eq(0), left.eq(0), valid.eq(0)]
         with m.Else():
             m.d.sync += [loaded.eq(loaded + self.arrived), left.eq(free)]
-            with m.If(self.read.en & self.moves):
-                m.d.sync += [use.eq(wanted), held.eq(self.read.block), valid.eq(1)]
-        return wanted, loaded
+            with m.If(self.en & self.moves):
+                m.d.sync += [use.eq(wanted), held.eq(self.block), valid.eq(1)]
+        return m
 
 
-#: Bits of the number of a use.
-USES = 28
+#: Frames that FrameUses counts.
+FRAMES = 2
 
 
 class ResultStore(wiring.Component):

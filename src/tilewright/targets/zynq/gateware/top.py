@@ -14,17 +14,17 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.errors import ConfigError
 from tilewright.hdl import board
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.modules import verilog_files
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
-from tilewright.targets.zynq.gateware.engine import Engine
+from tilewright.targets.zynq.gateware.window_engine import engine_of
 from tilewright.targets.zynq.isa.layer import LAYOUT
 from tilewright.targets.zynq.runtime.driver import (
     REGISTERS,
     STATUS_IDLE,
+    STATUS_READY,
     STATUS_STORE_SHIFT,
     STATUS_WAITING,
     STATUS_WRITE,
@@ -37,20 +37,30 @@ ADDRESS_BITS = ceil_log2(2 * REGISTERS["FACTOR"])
 WRITTEN = {
     REGISTERS["CONTROL"]: "control",
     REGISTERS["DONE"]: "moved",
+    REGISTERS["JOB"]: "job",
     **{REGISTERS["DESCRIPTOR"] + 4 * word: f"descriptor{word}" for word in range(WORDS)},
 }
 READ = {REGISTERS["STATUS"]: "status", REGISTERS["BLOCK"]: "request"}
 
 
+#: The README's words about two frames.
+AHEAD = """
+- Two frames: `STATUS_WAITING` is never set. The PS knows the order of the pages (`tilewright run --trace` shows it). It
+  writes the next page's store to `JOB`, waits for `STATUS_READY`, moves the page, and writes the store to `DONE`. It
+  must write the beats of a block in order. `examples/c_driver.py` has no driver for this protocol."""
+
+
 class ZynqSystem(wiring.Component):
-    """The engine with its registers. `control` is the PS's port for them, `interrupt`: the engine waits or is idle.
+    """The engine with its registers. `control` is the PS's port for them.
+
+    `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle.
 
     The PS moves blocks through the port `bram`: `address` counts beats; above the beat in the block it has the number
     of the store. `enable` with `write` writes `write_data`; `read_data` comes a cycle later, of the result store.
     """
 
     def __init__(self, config: Config) -> None:
-        self.engine = Engine(config)
+        self.engine, self.ahead = engine_of(config), config.frames > 1
         self.lines = len(self.engine.page_address)
         super().__init__(
             {
@@ -70,13 +80,16 @@ class ZynqSystem(wiring.Component):
         m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ, ADDRESS_BITS)
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         place = {STATUS_WAITING: engine.waiting, STATUS_IDLE: engine.idle, STATUS_WRITE: engine.write}
+        if self.ahead:
+            place[STATUS_READY] = engine.ready
         status: Any = engine.store << STATUS_STORE_SHIFT
         for bit, signal in place.items():
             status |= Cat(signal) << ceil_log2(bit)
         m.d.comb += [
             engine.descriptor.eq(Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS))),
             engine.start.eq(registers.control_strobe & registers.control[0]),
-            engine.done.eq(registers.moved_strobe & (registers.moved == engine.store)),
+            engine.job.eq(registers.job),
+            engine.done.eq(registers.moved_strobe & (registers.moved == (engine.job if self.ahead else engine.store))),
             registers.status.eq(status),
             registers.request.eq(engine.block),
             engine.factor_address.eq(registers.memory_address),
@@ -95,12 +108,6 @@ class ZynqSystem(wiring.Component):
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
     support.require(config)
-    for key, value in (("frames", 1), ("oc_blocking", 0)):
-        if (other := getattr(config, key)) != value:
-            reason = (
-                f"{key}={other} has no design for a board: the PS driver and its registers have the paper's protocol"
-            )
-            raise ConfigError("zynq gateware", reason, f"set {key}={value}; `tilewright cosim` runs the gateware")
     system = ZynqSystem(config)
     beat, lines = system.engine.beat, system.lines
     byte = ceil_log2(beat // 8)
@@ -115,6 +122,7 @@ def board_files(config: Config) -> dict[str, str]:
         "beat": beat,
         "settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items()),
         "handshake": support.drain(config),
+        "protocol": AHEAD if config.frames > 1 else "",
         "stores": "\n".join(
             f"| {i * window:#08x} | {store} | {config.block_bytes(store)} |" for i, store in enumerate(STORES)
         ),

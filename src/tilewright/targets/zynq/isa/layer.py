@@ -21,7 +21,7 @@ from functools import cached_property
 
 from tilewright.graph.rounding import RequantRule
 from tilewright.program.instruction import Column, Field, InstructionSet, Layout, Names
-from tilewright.targets.zynq.config import GROUP, LANES, TAPS, Config
+from tilewright.targets.zynq.config import DEEPEST, GROUP, LANES, TAPS, Config
 
 
 class Kind(IntEnum):
@@ -121,6 +121,16 @@ class Layer:
         return self["r"] if self.kind == Kind.FC else TAPS * self["ic"]
 
     @property
+    def stored_kernel(self) -> int:
+        """The words that a kernel takes in a weight block: with `window`, a line for each iteration."""
+        return LANES * self.depth if self.config.window else self.kernel
+
+    @property
+    def pixel(self) -> int:
+        """The words that a pixel of a convolution's input takes in a data block; with `window`, a group at least."""
+        return max(self["ic"], GROUP) if self.config.window else self["ic"]
+
+    @property
     def channels(self) -> int:
         """The number of biases and kernels: output channels, or FC outputs; 0 for a pool."""
         return self["l"] if self.kind == Kind.FC else self["oc"] if self.conv else 0
@@ -173,12 +183,16 @@ class Layer:
             return f"a 2x2 pool of {self['rows']}x{self['cols']} is not supported; its input must have even sides"
         if self.kind == Kind.POOL and self["cols"] > config.pool_side:
             return f"rows of {self['cols']} elements exceed the pool's shift register (pool_side={config.pool_side})"
+        if self.conv and config.window and self.depth > DEEPEST:
+            return f"{self['ic']} input channels exceed the window buffer, which holds {GROUP * DEEPEST} of a pixel"
         if self.conv and config.layout == "rows":
-            words = self["ic"] * self["cols"]
+            words = self.pixel * self["cols"]
             if words * min(3, self["rows"]) > config.block_words("data"):
                 return f"three rows of {words} words exceed a data block (data_bits={config.data_bits})"
-            if self.kernel > config.block_words("weight"):
-                return f"a kernel of {self.kernel} words exceeds a weight block (weight_bits={config.weight_bits})"
+            if self.stored_kernel > config.block_words("weight"):
+                return (
+                    f"a kernel of {self.stored_kernel} words exceeds a weight block (weight_bits={config.weight_bits})"
+                )
         if self.conv and config.layout == "chw" and self["cols"] > config.block_words("data"):
             return f"a row of {self['cols']} words exceeds a data block (data_bits={config.data_bits})"
         return ""

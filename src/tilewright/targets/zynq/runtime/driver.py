@@ -27,18 +27,20 @@ from tilewright.program.program import HostStep, Program
 from tilewright.targets.zynq.config import GROUP, LANES, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
+from tilewright.targets.zynq.runtime import lines
 from tilewright.targets.zynq.timing import walk
 
 #: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
 REGISTERS = {
     "CONTROL": 0x00,  # write 1: start the layer of the descriptor
-    "STATUS": 0x04,  # bit 0 waiting, bit 1 done; the request: store (bits 4..5), bit 6 write
+    "STATUS": 0x04,  # bit 0 waiting, bit 1 done, bit 3 ready; the request: store (bits 4..5), bit 6 write
     "BLOCK": 0x08,  # the block register of the request
     "DONE": 0x0C,  # write the store's number: its block has been moved
+    "JOB": 0x10,  # two frames: write the number of the store whose page comes next, then wait until ready
     "DESCRIPTOR": 0x40,  # the words of the descriptor
     "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
 }
-STATUS_WAITING, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 4, 64
+STATUS_WAITING, STATUS_IDLE, STATUS_READY, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 8, 4, 64
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -82,7 +84,10 @@ def engine_header(config: Config) -> str:
     choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
     sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
-    status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
+    status = {
+        **{"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "READY": STATUS_READY},
+        **{"STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE},
+    }
     groups = [
         Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
         *(Group(f"values of {key}", macros(f"zynq_{key}", words)) for key, words in choices.items()),
@@ -102,7 +107,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     parts = {
         "weight": [weight_blocks(image.layer, image.weight) for image in summing],
         "factor": [np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing],
-        "bias": [bias_blocks(image.layer, image.bias).astype("<i4") for image in summing],
+        "bias": [bias_blocks(image.layer, image.bias, image.weight).astype("<i4") for image in summing],
     }
     content, sizes = b"", {}
     for name, arrays in parts.items():
@@ -150,10 +155,14 @@ def _chain(program: Program) -> int:
 def data_blocks(layer: Layer, codes: Array) -> Array:
     """Return a layer's input codes, (rows, cols, ic) or (1, r), cut into blocks: uint8 [blocks, words]."""
     words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
+    if layer.config.window and layer.kind == Kind.FC:
+        return lines.fc_data(layer, codes)
+    if layer.config.window and layer.conv:
+        raw = lines.pixels(layer, codes)
     if not layer.conv or layer.config.layout != "rows":
         planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
         return _cut(raw.transpose(2, 0, 1) if planes else raw, words)
-    rows, width = walk.row_blocks(layer), layer["cols"] * layer["ic"]
+    rows, width = walk.row_blocks(layer), layer["cols"] * layer.pixel
     found = np.zeros((rows.blocks, words), np.uint8)
     for block in range(rows.blocks):
         first = rows.first(block)
@@ -164,6 +173,8 @@ def data_blocks(layer: Layer, codes: Array) -> Array:
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
     """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]. Layout `rows` cuts no kernel."""
+    if layer.config.window:
+        return lines.weight_blocks(layer, weights)
     raw, size = weights.view(np.uint8), layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         return _cut(raw, size)
@@ -176,8 +187,10 @@ def weight_blocks(layer: Layer, weights: Array) -> Array:
     return np.concatenate([_cut(kernels[first : first + each], size) for first in range(0, layer["oc"], each)])
 
 
-def bias_blocks(layer: Layer, bias: Array) -> Array:
+def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:
     """Return the biases of all channels, cut into blocks: int32 [blocks, biases per block]."""
+    if layer.config.window:
+        bias = lines.biases(layer, weights, bias)
     return _cut(bias, layer.config.block_words("bias"))
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq.config import GROUP
+from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 #: Cycles from a pool's last element to its last result [I].
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
 def row_blocks(layer: Layer) -> Rows:
     """Return how the input is cut into blocks of as many rows as fit. Neighbouring blocks share two rows (the halo)."""
-    fit = layer.config.block_words("data") // (layer["ic"] * layer["cols"])
+    fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
     if fit >= layer["rows"]:
         return Rows(1, layer["rows"])
     return Rows(-(-layer["rows"] // (fit - 2)), fit - 2)
@@ -60,15 +60,15 @@ def row_blocks(layer: Layer) -> Rows:
 
 def kernels_per_block(layer: Layer) -> int:
     """Return the number of whole kernels that fit into a weight block."""
-    return layer.config.block_words("weight") // layer.kernel
+    return layer.config.block_words("weight") // layer.stored_kernel
 
 
 def engine_cycles(layer: Layer) -> int:
     """Return the engine cycles of a layer, without waits."""
     if layer.kind == Kind.POOL:
         return layer.inputs + POOL_TAIL
-    tail = min(layer.config.outputs, layer.outputs) * layer.samples if layer.config.write_behind else 0
-    return (FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)).total + tail
+    of = FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)
+    return of.total + (of.tail * layer.samples if layer.config.write_behind else 0)
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
@@ -83,6 +83,10 @@ class ConvWalk:
 
     A channel group is one output channel, or with `oc_blocking` those whose kernels share a weight block. A position
     group is the output positions of one channel that are summed together.
+
+    With `window`, a position group's data are in the window buffer while its channels are computed, and the next
+    group's data are loaded in this time. A position group therefore takes at least `fill` cycles, and the first one
+    begins after `fill` cycles.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -90,73 +94,119 @@ class ConvWalk:
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
         self.rows = row_blocks(layer) if config.layout == "rows" else Rows(1, layer["rows"])
         self.k, self.sums = config.outputs, layer.depth * config.iteration()
-        self.behind = config.write_behind
+        self.behind, self.fill = config.write_behind, window_fill(layer)
         self.positions = [
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
         ]
-        #: Engine cycles of one channel before each data block; the last entry is the total.
-        self.before = np.concatenate([[0], np.cumsum([self._channel(m) for m in self.positions])]).astype(np.int64)
-        self.total = int(self.before[-1]) * layer["oc"]
+        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups; channels that are left
+        sizes = np.array(self.positions, np.int64)
+        #: Positions of the last position group of each data block.
+        self.last = sizes - (sizes - 1) // self.k * self.k
+        #: Engine cycles of a whole channel group.
+        self.whole = int(self.before(self.together)[-1])
+        self.total = self.fill + self.groups * self.whole
+        width = self.together
+        if self.width:
+            self.total, width = self.total + int(self.before(self.width)[-1]), self.width
+        #: Results that are left to write after the last sum.
+        self.tail = int(self.last[-1]) if self.fill else min(self.k, layer.outputs)
+        # Nothing is loaded while the last position group is computed.
+        self.total -= int(self.share(width, self.last[-1])) - width * int(self.group(self.last[-1]))
 
     def group(self, outputs: Array | int) -> Array:
         """Return the cycles of a group of `outputs`: to sum, then to write them; with `write_behind` both overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
-    def _channel(self, positions: int) -> int:
-        full, rest = divmod(positions, self.k)
-        return full * int(self.group(self.k)) + (int(self.group(rest)) if rest else 0)
+    def share(self, width: Array | int, outputs: Array | int) -> Array:
+        """Return the cycles of a position group of `outputs` positions, for `width` channels."""
+        cycles: Array = np.maximum(width * self.group(outputs), self.fill)
+        return cycles
+
+    def before(self, width: int) -> Array:
+        """Return the engine cycles of `width` channels before each data block, int64 [blocks + 1]; last the total."""
+        full = (np.array(self.positions, np.int64) - self.last) // self.k
+        return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
+
+    def start(self, first: Array, page: Array) -> Array:
+        """Return when the work on data block `page` begins for the channel group of channel `first`."""
+        left = self.groups * self.together
+        before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
+        start: Array = self.fill + first // self.together * self.whole + before
+        return start
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
         size, channels = self.layer.positions, self.layer["oc"]
-        g = output // (size * self.together)
-        left = output - g * size * self.together
-        width = np.minimum(self.together, channels - g * self.together)
+        first = output // (size * self.together) * self.together
+        left = output - first * size
+        width = np.minimum(self.together, channels - first)
         page = left // (self.rows.step * self.layer["cols"] * width)
         left = left - page * self.rows.step * self.layer["cols"] * width
         j, left = left // (self.k * width), left % (self.k * width)
         outputs = np.minimum(self.k, np.array(self.positions, np.int64)[page] - j * self.k)
-        start = g * self.together * self.before[-1] + width * self.before[page]
-        start = start + j * width * self.group(self.k) + left // outputs * self.group(outputs)
+        start = self.start(first, page) + j * self.share(width, self.k)
+        start = start + left // outputs * self.group(outputs)
         return start, start + self.group(outputs)
 
     def uses(self) -> dict[str, Uses]:
         layer, config = self.layer, self.layer.config
-        size, channels = layer.positions, layer["oc"]
         return {
             "data": self._data(),
-            "weight": self._channels(kernels_per_block(layer), size, channels),
-            "bias": self._channels(config.block_words("bias"), size, channels),
+            "weight": self._channels(kernels_per_block(layer)),
+            "bias": self._channels(config.block_words("bias")),
             "result": _sequential(config.block_words("result"), layer.outputs, self.span),
         }
 
-    def _channels(self, each: int, size: int, channels: int) -> Uses:
+    def _channels(self, each: int) -> Uses:
+        """Return the uses of blocks that hold something of `each` channels."""
+        size, channels = self.layer.positions, self.layer["oc"]
         first = np.arange(0, channels, each)
+        need = self.span(first * size)[0]
+        if self.fill:  # a block is left when the next one is used: the last channel may wait for the window buffer
+            return Uses(np.arange(len(first)), need, np.append(need[1:], self.total))
         last = np.minimum(first + each, channels) * size - 1
-        return Uses(np.arange(len(first)), self.span(first * size)[0], self.span(last)[1])
+        return Uses(np.arange(len(first)), need, self.span(last)[1])
 
     def _data(self) -> Uses:
         count, channels = self.rows.blocks, self.layer["oc"]
-        first = np.arange(0, channels, self.together)
-        width = np.minimum(self.together, channels - first)
-        start = first[:, None] * self.before[-1] + width[:, None] * self.before[:-1]
-        end = first[:, None] * self.before[-1] + width[:, None] * self.before[1:]
-        found = Uses(np.tile(np.arange(count), len(first)), start.ravel(), end.ravel())
+        first, page = np.arange(0, channels, self.together)[:, None], np.arange(count)[None, :]
+        start, end = self.start(first, page).ravel(), self.start(first, page + 1).ravel()
+        if self.fill:  # a block is loaded to the window buffer a position group ahead
+            width = np.minimum(self.together, channels - first)
+            ahead = self.share(width, self.last[page]).ravel()
+            start = np.append(0, end[:-1] - ahead[:-1])
+            end = np.append(start[1:], self.total)
+        found = Uses(np.tile(np.arange(count), len(first)), start, end)
         kept = count == 1 or (self.layer.config.resident and count <= self.layer.config.frames)
         return found.once() if kept else found
+
+
+def window_fill(layer: Layer) -> int:
+    """Return the cycles in which the data of a position group are loaded to the window buffer; 0 without `window`.
+
+    These are three rows of neighbouring pixels. A cycle loads two groups of 16 channels, or one of an odd number.
+    """
+    cycles = layer.depth if layer.depth % 2 else layer.depth // 2
+    return window_pixels(layer.config) * cycles if layer.config.window else 0
+
+
+def window_pixels(config: Config) -> int:
+    """Return the number of pixels that the data of a position group consist of: three rows."""
+    return 3 * (config.outputs + 2)
 
 
 class FcWalk:
     """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations.
 
-    Weights are read once, in order of use. The samples of a batch share each iteration.
+    Weights are read once, in order of use. The samples of a batch share each iteration. With `window`, columns are
+    computed one at a time: an iteration reads a line of data and a line of weights.
     """
 
     def __init__(self, layer: Layer) -> None:
         self.layer, config = layer, layer.config
-        self.k, self.samples = min(config.outputs, layer["l"]), layer.samples
-        self.step = config.iteration(fc=True) * self.samples
+        self.k, self.samples = 1 if config.window else min(config.outputs, layer["l"]), layer.samples
+        self.step, self.tail = config.iteration(fc=True) * self.samples, self.k
         self.behind, self.groups = config.write_behind, -(-layer["l"] // self.k)
         self.full = self._group(self.k)
         last = layer["l"] - (self.groups - 1) * self.k
@@ -182,11 +232,20 @@ class FcWalk:
         start = g * self.full + (word - g * self.k * r) // (lanes * width) * self.step
         return start, start + self.step
 
+    def line_span(self, line: Array) -> tuple[Array, Array]:
+        """Return start and end cycle of the iteration that reads each line of weights."""
+        start = line // self.layer.depth * self.full + line % self.layer.depth * self.step
+        return start, start + self.step
+
     def uses(self) -> dict[str, Uses]:
         layer, config = self.layer, self.layer.config
+        if config.window:
+            weights = _sequential(config.lines("weight"), layer.depth * layer["l"], self.line_span)
+        else:
+            weights = _sequential(config.block_words("weight"), layer["r"] * layer["l"], self.weight_span)
         return {
             "data": self._data(),
-            "weight": _sequential(config.block_words("weight"), layer["r"] * layer["l"], self.weight_span),
+            "weight": weights,
             "bias": _sequential(config.block_words("bias"), layer["l"], self.group_span),
             "result": _sequential(
                 config.block_words("result"), layer["l"] * self.samples, lambda n: self.group_span(n // self.samples)
@@ -195,8 +254,9 @@ class FcWalk:
 
     def _data(self) -> Uses:
         """Return the uses of data blocks. An input that fits is kept; otherwise it is loaded for each column group."""
-        layer, words = self.layer, self.layer.config.block_words("data")
-        count, lanes = data_blocks(layer), layer.config.fc_lanes
+        layer, lanes = self.layer, self.layer.config.fc_lanes
+        words = lanes * layer.config.lines("data") if layer.config.window else layer.config.block_words("data")
+        count = data_blocks(layer)
         if self.samples > 1:  # every iteration reads words of all samples
             return Uses(np.arange(count), np.zeros(count, np.int64), np.full(count, self.total))
         first = np.arange(count) * words
@@ -212,12 +272,16 @@ def data_blocks(layer: Layer) -> int:
     """Return the number of blocks into which a layer's input data is cut."""
     if layer.conv and layer.config.layout == "rows":
         return row_blocks(layer).blocks
+    if layer.config.window and layer.kind == Kind.FC:
+        return -(-layer.depth * layer.samples // layer.config.lines("data"))
     return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
 
 
 def weight_blocks(layer: Layer) -> int:
     if layer.conv and layer.config.layout == "rows":
         return -(-layer["oc"] // kernels_per_block(layer))
+    if layer.config.window and layer.channels:
+        return -(-layer.depth * layer["l"] // layer.config.lines("weight"))
     return -(-layer.kernel * layer.channels // layer.config.block_words("weight"))
 
 
@@ -231,7 +295,7 @@ def refusal(layer: Layer) -> str:
             return f"{count} {store} blocks exceed the block register (block_bits={config.block_bits})"
     if layer.samples > 1 and data_blocks(layer) > config.frames:
         return f"fc_batch={layer.samples} takes {data_blocks(layer)} data blocks, more than frames={config.frames}"
-    words = min(config.outputs, layer["l"]) * config.fc_lanes if layer.kind == Kind.FC else 0
+    words = min(config.outputs, layer["l"]) * config.fc_lanes if layer.kind == Kind.FC and not config.window else 0
     if config.frames > 1 and words > min(config.block_words("weight"), config.block_words("data")):
         return f"an FC iteration reads {words} words, more than a data or weight block has"
     if config.oc_blocking and layer["oc"] > config.block_words("bias"):

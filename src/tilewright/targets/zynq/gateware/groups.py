@@ -1,0 +1,167 @@
+"""Position groups of a convolution: which positions are summed together, and how their data reach the window buffer.
+
+Positions that follow each other in a data block read pixels that follow each other too: with a row of pixels above and
+one below, and a pixel more at both ends. This holds at the ends of the image's rows as well, because the taps that do
+not exist there are masked. A group's data are therefore three runs of pixels in the block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
+from tilewright.targets.zynq.gateware.arithmetic import product
+from tilewright.targets.zynq.gateware.loader import ADDRESS, field
+
+#: Rows of the window.
+ROWS = 3
+#: Groups of 16 channels of a line of data.
+SLOTS = LINE["data"] // GROUP
+#: Sides of the image at which a position lies: taps beyond them are masked.
+SIDES = ("left", "right", "top", "bottom")
+
+
+def columns(config: Config) -> int:
+    """Return the number of pixels of a row of the window."""
+    return config.outputs + 2
+
+
+class Groups(wiring.Component):
+    """Walks through the position groups, and requests the data of each, a line per cycle.
+
+    `start` begins a layer with its first group. `next` goes on to the following one; without `more`, there is none to
+    load. `asks`: line `offset` of block `block` is requested, of which the words of 16 channels from place `slot` on
+    are those of channel group `group` of pixel (`row`, `column`) of the window. `pair`: they are those of two groups.
+    `filled`: with this cycle's request, all data have been requested. `kept`: all blocks fit the store.
+
+    Of the group that is loaded, `count` is the number of its positions, `sides` at which sides of the image each of
+    them lies, and `is_end` tells that it is the image's last one.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__(
+            {
+                **{name: In(field(name)) for name in ("ic", "rows", "cols")},
+                **{name: In(1) for name in ("start", "moves", "next", "more")},
+                **{name: Out(1) for name in ("asks", "pair", "filled", "kept", "is_end")},
+                "block": Out(config.block_bits),
+                "offset": Out(max(1, ceil_log2(config.lines("data")))),
+                "slot": Out(range(SLOTS)),
+                "row": Out(range(ROWS)),
+                "column": Out(range(columns(config))),
+                "group": Out(range(DEEPEST)),
+                "count": Out(range(config.outputs + 1)),
+                "sides": Out(len(SIDES) * config.outputs),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        # Sizes in groups of 16 channels, complete a few cycles after the descriptor.
+        depth, line, image, both = Signal(12), Signal(ADDRESS), Signal(ADDRESS), Signal(ADDRESS)
+        words = config.block_words("data") // GROUP
+        m.d.comb += depth.eq((self.ic + (GROUP - 1)) >> ceil_log2(GROUP))
+        m.d.sync += [
+            line.eq(product(self.cols, depth, config.logic)),
+            image.eq(product(self.rows, line, config.logic)),
+            both.eq(product(((self.rows + 1) >> 1) + 2, line, config.logic)),  # two blocks share two rows
+        ]
+        whole = Signal()
+        m.d.comb += whole.eq(image <= words)
+        m.d.comb += self.kept.eq(~whole & (both <= words) if config.resident else 0)
+        place = self._positions(m, depth, line, whole, words)
+        self._requests(m, depth, line, place)
+        return m
+
+    def _positions(self, m: Module, depth: Signal, line: Signal, whole: Signal, words: int) -> Value:
+        """Add the registers of the group's first position; return the address of the next group's first pixel."""
+        outputs = self.config.outputs
+        x, y, below, corner = Signal(12), Signal(12), Signal(ADDRESS), Signal(signed(ADDRESS))
+        # Whether the block serves the row that is `down` rows below the first position's.
+        serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
+        lines, depths = _multiples(line, outputs), _multiples(depth, outputs)
+        for down, each in enumerate(serves, 1):
+            m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.rows))
+        # The positions of the group, and the one after it.
+        across, downward, exists = [x], [Signal(ceil_log2(outputs + 1), name="down0")], [Signal(name="exists0", init=1)]
+        m.d.comb += exists[0].eq(1)
+        for number in range(1, outputs + 1):
+            to_x, to_y = Signal(12, name=f"x{number}"), Signal.like(downward[0], name=f"down{number}")
+            exist = Signal(name=f"exists{number}")
+            is_row_end = across[-1] == self.cols - 1
+            m.d.comb += [
+                to_x.eq(Mux(is_row_end, 0, across[-1] + 1)),
+                to_y.eq(downward[-1] + is_row_end),
+                exist.eq(Array([1, *serves])[to_y]),
+            ]
+            across, downward, exists = [*across, to_x], [*downward, to_y], [*exists, exist]
+        count, at = Signal(range(outputs + 1)), Signal.like(downward[0], name="at")
+        goes_on, bottom = Signal(), Signal(13)
+        m.d.comb += count.eq(outputs)
+        for number in reversed(range(1, outputs)):  # the smallest number of a position that does not exist
+            with m.If(~exists[number]):
+                m.d.comb += count.eq(number)
+        m.d.comb += [
+            at.eq(Array(downward)[count]),
+            goes_on.eq(Array(exists)[count]),
+            bottom.eq(y + at),
+            self.count.eq(count),
+            self.is_end.eq(bottom == self.rows),
+        ]
+        for number in range(outputs):
+            row = y + downward[number]
+            sides = (across[number] == 0, across[number] == self.cols - 1, row == 0, row == self.rows - 1)
+            m.d.comb += self.sides[len(SIDES) * number :][: len(SIDES)].eq(Cat(*sides))
+        place, top = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
+        m.d.comb += [top.eq(Mux(whole, -line - depth, -depth)), place.eq(top)]
+        with m.If(~self.start & goes_on):
+            m.d.comb += place.eq(corner + Array(depths)[count])
+        with m.If(self.start | self.next):
+            m.d.sync += [corner.eq(place), x.eq(Array(across)[count]), y.eq(bottom)]
+            m.d.sync += below.eq(below + Array(lines)[at])
+            with m.If(self.start | ~goes_on):
+                m.d.sync += [below.eq((line << 1) + line), self.block.eq(self.block + 1)]
+            with m.If(self.start | self.is_end):
+                m.d.sync += [x.eq(0), y.eq(0), self.block.eq(0)]
+        return place
+
+    def _requests(self, m: Module, depth: Signal, line: Signal, place: Value) -> None:
+        """Add the requests of the group's data: run by run, pixel by pixel, channel group by channel group."""
+        begin, address = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
+        step, is_pixel_end, is_run_end, is_over = Signal(2), Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.pair.eq(~depth[0]),
+            step.eq(Mux(self.pair, 2, 1)),
+            is_pixel_end.eq(self.group + step >= depth),
+            is_run_end.eq(is_pixel_end & (self.column == columns(self.config) - 1)),
+            is_over.eq(is_run_end & (self.row == ROWS - 1)),
+            self.filled.eq(~self.asks | is_over),
+            self.offset.eq(address >> ceil_log2(SLOTS)),
+            self.slot.eq(address),
+        ]
+        with m.If(self.start | self.next):
+            m.d.sync += [self.asks.eq(self.start | self.more), begin.eq(place), address.eq(place)]
+            m.d.sync += [self.group.eq(0), self.column.eq(0), self.row.eq(0)]
+        with m.Elif(self.asks & self.moves):
+            m.d.sync += [address.eq(address + step), self.group.eq(self.group + step)]
+            with m.If(is_pixel_end):
+                m.d.sync += [self.group.eq(0), self.column.eq(self.column + 1)]
+            with m.If(is_run_end):
+                m.d.sync += [begin.eq(begin + line), address.eq(begin + line)]
+                m.d.sync += [self.column.eq(0), self.row.eq(self.row + 1)]
+            with m.If(is_over):
+                m.d.sync += self.asks.eq(0)
+
+
+def _multiples(value: Value, last: int) -> list[Value]:
+    """Return 0, 1, .. `last` times `value`, as sums: multiplications by constants may take multiplier blocks."""
+    found: list[Value] = [Const(0)]
+    for _ in range(last):
+        found.append(found[-1] + value)
+    return found

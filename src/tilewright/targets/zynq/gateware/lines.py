@@ -1,0 +1,73 @@
+"""The stores of an engine with `window=1`: block RAM whose read port gives a whole line, beside the PS's write port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.targets.zynq.gateware.stores import FRAME_PORTS, FRAMES, FrameUses, Read
+
+
+class LineStore(wiring.Component):
+    """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later.
+
+    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`. FrameUses has the
+    other inputs and outputs. With `whole`, a line is written in one cycle, when its last beat comes: the PS must then
+    write the beats in order. All bits of the block RAM can hold words then, also its parity bits.
+    """
+
+    def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
+        self.lines, self.width, self.beat, self.whole = lines, 8 * words, beat, whole
+        self.parts = self.width // beat
+        super().__init__(
+            {
+                "read": In(Read(block_bits, max(1, ceil_log2(lines)), self.width)),
+                "address": In(range(max(2, lines * self.parts + 1))),
+                "data": In(beat),
+                "write": In(1),
+                "arrived": In(1),
+                "start": In(1),
+                **{name: In(1) for name in FRAME_PORTS},
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, size = Module(), 1 << ceil_log2(self.lines)
+        m.submodules.ram = ram = Memory(shape=self.width, depth=FRAMES * size, init=[])
+        uses = FrameUses.of(m, self)
+        reads = ram.read_port()
+        writes = ram.write_port(granularity=None if self.whole else self.beat)
+        line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
+        m.d.comb += [
+            reads.en.eq(self.read.en),
+            reads.addr.eq(Mux(uses.frame, size, 0) + self.read.offset),
+            self.read.data.eq(reads.data),
+            writes.addr.eq(Mux(uses.loading, size, 0) + line),
+        ]
+        return m
+
+    def _placed(self, m: Module, writes: Any) -> Value:
+        """Write each beat to its part of the line; return the line."""
+        log = ceil_log2(self.parts)
+        m.d.comb += [writes.data.eq(self.data.replicate(self.parts)), writes.en.eq(self.write << self.address[:log])]
+        return self.address >> log
+
+    def _assembled(self, m: Module, writes: Any) -> Value:
+        """Collect the beats of a line in a register, and write it with the last one; return the line."""
+        before = Signal(self.width - self.beat)
+        count, line = Signal(range(self.parts)), Signal(range(max(2, self.lines + 1)))
+        part, whole = Mux(self.address == 0, 0, count), Cat(before, self.data)
+        current = Mux(self.address == 0, 0, line)
+        is_last = part == self.parts - 1
+        m.d.comb += [writes.data.eq(whole), writes.en.eq(self.write & is_last)]
+        with m.If(self.write):
+            m.d.sync += [before.eq(whole[self.beat :]), count.eq(part + 1), line.eq(current)]
+            with m.If(is_last):
+                m.d.sync += [count.eq(0), line.eq(current + 1)]
+        return current

@@ -1,0 +1,170 @@
+"""The states of an engine with `window=1`: an iteration per cycle.
+
+    IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FLUSH -> IDLE
+
+A convolution consists of phases. In each one, the channels of a weight block are computed for one position group, while
+the data of the following group are loaded; the phase ends when both are done. In the first phase, nothing is computed;
+in the last one, nothing is loaded. An FC layer computes one column after another.
+
+A channel takes as many cycles as its sum has iterations, but at least one for each of its results, because these are
+written one per cycle. A state makes a step in each cycle in which `moves` is set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.targets.zynq.config import GROUP, LANES, Config
+from tilewright.targets.zynq.gateware.arithmetic import product
+from tilewright.targets.zynq.gateware.groups import SIDES
+from tilewright.targets.zynq.gateware.loader import field
+from tilewright.targets.zynq.gateware.states import STAGES, Stage
+from tilewright.targets.zynq.isa.layer import Kind
+from tilewright.targets.zynq.timing.walk import POOL_TAIL
+
+
+class Sweep(wiring.Component):
+    """The loops. `start` begins a layer of kind `kind`.
+
+    `iterates`: iteration number `time` of a sum of channel (FC: column) `column` is computed, with line `line` of
+    weight block `block`, and for FC with line `time` of the data. `begins`: it is the sum's first, `completes`: its
+    last. `count` sums are computed, of positions at `sides` of the image; their data are in half `half` of the window
+    buffer. `ends_channel`: the channel's last cycle, with `is_last` that of the layer. `elements`: the pool requests an
+    element. `ends`: the layer's last step.
+
+    `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`, `next_sides`.
+    `pool_last`: this is the pool's last element. `flushed`: its block has left.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        sides = len(SIDES) * config.outputs
+        super().__init__(
+            {
+                **{name: In(field(name)) for name in ("ic", "oc", "r", "l")},
+                **{name: In(1) for name in ("start", "moves", "filled", "is_end", "pool_last", "flushed")},
+                "kind": In(Kind),
+                "next_count": In(range(config.outputs + 1)),
+                "next_sides": In(sides),
+                "stage": Out(Stage),
+                "is_fc": Out(1),
+                **{name: Out(1) for name in ("iterates", "begins", "completes", "ends_channel", "is_last", "half")},
+                **{name: Out(1) for name in ("next", "more", "elements", "ends")},
+                "time": Out(18),
+                "column": Out(16),
+                "line": Out(max(1, ceil_log2(config.lines("weight")))),
+                "block": Out(config.block_bits),
+                "count": Out(range(config.outputs + 1)),
+                "sides": Out(sides),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        tail, loads, works = Signal(range(max(POOL_TAIL, self.config.outputs) + 1)), Signal(), Signal()
+        is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
+        m.d.comb += [
+            works.eq(tail == 0),
+            self.is_fc.eq(self.stage == Stage.FC_CAL),
+            self.elements.eq((self.stage == Stage.POOL) & works),
+            self.begins.eq(self.iterates & (self.time == 0)),
+            self.ends.eq(self.moves & (tail == 1)),
+        ]
+        with m.If(self.start):
+            m.d.sync += [tail.eq(0), self.time.eq(0), self.column.eq(0), self.line.eq(0), self.block.eq(0)]
+            with m.Switch(self.kind):
+                for kind, stage in STAGES.items():
+                    with m.Case(kind):
+                        m.d.sync += self.stage.eq(stage)
+        with m.Elif((self.stage == Stage.FLUSH) & self.flushed):
+            m.d.sync += self.stage.eq(Stage.IDLE)
+        with m.Elif(self.moves & ~works):
+            m.d.sync += tail.eq(tail - 1)
+            with m.If(self.ends):
+                m.d.sync += self.stage.eq(Stage.FLUSH)
+        with m.Elif(self.moves & self.elements), m.If(self.pool_last):
+            m.d.sync += tail.eq(POOL_TAIL)
+        with m.Elif(self.moves & self.is_fc):
+            self._column(m)
+            with m.If(self.ends_channel & self.is_last):
+                m.d.sync += tail.eq(1)
+        with m.Elif(self.moves & is_conv), m.If(self.next & ~loads):
+            m.d.sync += tail.eq(self.count)  # the last results are written
+        self._convolution(m, is_conv & works, loads)
+        self._fc(m, works)
+        return m
+
+    def _convolution(self, m: Module, active: Value, loads: Signal) -> None:
+        """Add the loops of a convolution. `loads`: a position group is loaded in this phase."""
+        lines = self.config.lines("weight")
+        depth, computes, done, count = Signal(12), Signal(), Signal(), Signal.like(self.count)
+        # Of the weight block: its first channel, the current kernel's first line, whether it is the layer's last one.
+        top, base, is_last = Signal(16), Signal.like(self.line), Signal()
+        single, kernels, opening, is_end = Signal(), Signal(16), Signal(), Signal()
+        m.d.comb += depth.eq((self.ic + (GROUP - 1)) >> ceil_log2(GROUP))
+        m.d.sync += single.eq(product(self.oc, depth, self.config.logic) <= lines)
+        turn, iterates, ends_channel, full, over = (
+            Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
+        )
+        following, each, next_is_last = Signal(17), Signal(16), Signal()
+        m.d.comb += [
+            turn.eq(active & computes & ~done),
+            iterates.eq(turn & (self.time < depth)),
+            ends_channel.eq(turn & (self.time + 1 == Mux(depth > count, depth, count))),
+            full.eq((base + (depth << 1) > lines) | (self.column == self.oc - 1)),
+            over.eq(~computes | done | (ends_channel & full)),
+            self.next.eq(active & self.moves & over & self.filled),
+            # The first block's kernels are counted while they are computed for the first time.
+            following.eq(self.column + 1),
+            each.eq(Mux(opening, following, kernels)),
+            next_is_last.eq(Mux(computes, Mux(is_end, following + each >= self.oc, is_last), single)),
+            self.more.eq(loads & ~(self.is_end & next_is_last)),
+        ]
+        with m.If(~self.is_fc):
+            m.d.comb += [self.iterates.eq(iterates), self.completes.eq(iterates & (self.time + 1 == depth))]
+            m.d.comb += [self.ends_channel.eq(ends_channel), self.is_last.eq(full & ~loads)]
+        m.d.comb += self.count.eq(Mux(active, count, 1))
+        with m.If(self.start):
+            m.d.sync += [computes.eq(0), loads.eq(1), done.eq(0), opening.eq(1), top.eq(0), base.eq(0)]
+        with m.Elif(self.next):
+            m.d.sync += [computes.eq(loads), loads.eq(self.more), done.eq(0), self.time.eq(0), self.half.eq(~self.half)]
+            m.d.sync += [count.eq(self.next_count), self.sides.eq(self.next_sides), is_end.eq(self.is_end)]
+            m.d.sync += [is_last.eq(next_is_last), base.eq(0), self.line.eq(0), self.column.eq(top)]
+            with m.If(computes):
+                m.d.sync += [opening.eq(0), kernels.eq(each)]
+                with m.If(is_end):
+                    m.d.sync += [self.column.eq(following), top.eq(following), self.block.eq(self.block + 1)]
+        with m.Elif(turn & self.moves):
+            m.d.sync += [self.time.eq(self.time + 1), self.line.eq(self.line + iterates)]
+            with m.If(ends_channel):
+                m.d.sync += self.time.eq(0)
+                with m.If(full):
+                    m.d.sync += done.eq(1)
+                with m.Else():
+                    m.d.sync += [self.column.eq(following), base.eq(base + depth)]
+
+    def _fc(self, m: Module, works: Signal) -> None:
+        """Add the loop of an FC layer: the products of a column, LANES in a cycle."""
+        taken, ends_column = Signal(25), Signal()
+        m.d.comb += ends_column.eq(taken + LANES >= self.r)
+        with m.If(self.is_fc):
+            m.d.comb += [self.iterates.eq(works), self.completes.eq(works & ends_column)]
+            m.d.comb += self.ends_channel.eq(works & ends_column)
+            m.d.comb += self.is_last.eq(self.column == self.l - 1)
+        with m.If(self.start):
+            m.d.sync += taken.eq(0)
+        with m.Elif(self.iterates & self.moves):
+            m.d.sync += taken.eq(Mux(ends_column, 0, taken + LANES))
+
+    def _column(self, m: Module) -> None:
+        """Go to the next iteration of an FC layer."""
+        m.d.sync += [self.time.eq(self.time + 1), self.line.eq(self.line + 1)]
+        with m.If(self.ends_channel):
+            m.d.sync += [self.time.eq(0), self.column.eq(self.column + 1)]
+        with m.If(self.line == self.config.lines("weight") - 1):
+            m.d.sync += [self.line.eq(0), self.block.eq(self.block + 1)]

@@ -1,0 +1,80 @@
+"""The window buffer: the pixels of a position group, in memory made of logic, beside those of the group before.
+
+The kernels of a weight block take their operands from it in turn, 16 channels of all pixels per cycle, while the data
+store's port loads the next group. It has a memory for each pixel and for even and odd groups of channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
+from tilewright.targets.zynq.gateware.groups import ROWS, SLOTS, columns
+
+#: Bits of 16 channels of a pixel.
+PIXEL = 8 * GROUP
+
+
+class WindowBuffer(wiring.Component):
+    """Holds two groups of positions, numbers 0 and 1.
+
+    A request of Groups (`asks` .. `pair`) for position group `fills` is followed by its line `line` a cycle later. The
+    words of uint8 become int8 numbers. `pixels` are those of channel group `group` of position group `uses`, in the
+    same cycle: row by row, 16 channels each.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.columns = columns(config)
+        super().__init__(
+            {
+                **{name: In(1) for name in ("asks", "pair", "fills", "uses", "x_signed")},
+                "slot": In(range(SLOTS)),
+                "row": In(range(ROWS)),
+                "column": In(range(self.columns)),
+                "asked": In(range(DEEPEST)),
+                "line": In(8 * LINE["data"]),
+                "group": In(range(DEEPEST)),
+                "pixels": Out(ROWS * self.columns * PIXEL),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        arrives, pair, slot, row, column, place = (
+            Signal.like(each, name=name)
+            for name, each in (
+                ("arrives", self.asks),
+                ("pair_arrives", self.pair),
+                ("slot_arrives", self.slot),
+                ("row_arrives", self.row),
+                ("column_arrives", self.column),
+                ("place", Cat(self.asked, self.fills)),
+            )
+        )
+        m.d.sync += [arrives.eq(self.asks), pair.eq(self.pair), slot.eq(self.slot), row.eq(self.row)]
+        m.d.sync += [column.eq(self.column), place.eq(Cat(self.asked, self.fills))]
+        two = self.line.word_select(slot >> 1, 2 * PIXEL)
+        one = two.word_select(slot[0], PIXEL)
+        sign = Mux(self.x_signed, 0, 128).replicate(GROUP)
+        pixels = []
+        for number in range(ROWS * self.columns):
+            halves = []
+            for half in range(2):
+                m.submodules[f"pixel{number}_{half}"] = ram = Memory(shape=PIXEL, depth=DEEPEST, init=[])
+                writes, reads = ram.write_port(), ram.read_port(domain="comb")
+                mine = (row == number // self.columns) & (column == number % self.columns)
+                m.d.comb += [
+                    writes.en.eq(arrives & mine & (pair | (place[0] == half))),
+                    writes.addr.eq(place >> 1),
+                    writes.data.eq(Mux(pair, two.word_select(half, PIXEL), one) ^ sign),
+                    reads.addr.eq(Cat(self.group[1:], self.uses)),
+                ]
+                halves.append(reads.data)
+            pixels.append(Mux(self.group[0], halves[1], halves[0]))
+        m.d.comb += self.pixels.eq(Cat(pixels))
+        return m
