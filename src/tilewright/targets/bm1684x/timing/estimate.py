@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import aligned
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 from tilewright.targets.bm1684x.timing.transfers import transfer
@@ -92,11 +92,9 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
 def _conv(command: Command, config: Config) -> int:
     """Return a convolution's cycles: `n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group)`. `/` rounds up."""
     n, oc, oh, ow = command.results["y"].shape
-    w = command.operands["w"]
-    assert isinstance(w, ConvWeights)
-    _, ic, kh, kw = w.shape
-    pixels = _up(oh * ow, PIXELS[w.dtype.bytes])
-    return n * _up(oc, config.lanes) * pixels * kh * kw * _up(ic, w.group)
+    size, ic = command.operands["x"].dtype.bytes, command.operands["x"].shape[1]
+    kh, kw = command.attributes["window"].kernel
+    return n * _up(oc, config.lanes) * _up(oh * ow, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
 
 
 def _matmul(command: Command, config: Config) -> int:
@@ -106,7 +104,9 @@ def _matmul(command: Command, config: Config) -> int:
     the lanes (`Matrix`), each term of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
     """
     left, y = command.operands["L"], command.results["y"]
-    depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
+    depth = attribute(command.attributes, "depth")
+    if not depth:
+        depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
         products = _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, config.cube_group(left.dtype.bytes))
         return _up(y.shape[0], config.lanes) * products
@@ -215,6 +215,8 @@ def macs(command: Command) -> int:
     """Return a command's multiply-accumulates, with those on padding; 0 if it is no convolution or matrix product."""
     if command.operation.name not in FACTORS:
         return 0
+    if isinstance(command.operands[FACTORS[command.operation.name]], Constant):
+        return 0  # a product with a number is no work of the multipliers
     factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
     if command.operation.name in PRODUCTS:
         return y * (factor.shape[0] if command.attributes.get("left_transposed") else factor.shape[1])
