@@ -5,8 +5,8 @@
 points_per_core_hour_cold, _warm: ResNet-18 (pow2) on VTA, 60 machines with empty caches, then a second study of these
 machines in a new process (as one with another table of energies), with the times of plans that the first one left. A
 point is a machine that differs from all others, timed whole; a core-hour is wall time times workers.
-efficiency_two_workers: the time of one worker over twice the time of two, median of pairs that take turns; each study
-has PAIRED machines (POINTS with --full) and empty caches.
+efficiency_two_workers: the time of one worker over twice the time of two, median of pairs; each study has POINTS
+machines and empty caches.
 hypervolume_ratio: of the front that a search finds in a tenth of the trials of a small network's grid, to the grid's;
 median of SEARCHES seeds. search_trials are those of one search, and grid_trials the legal machines of the space.
 kills: processes of a Dask cluster (scheduler, worker, client) that were killed at random; lost: finished trials that
@@ -42,7 +42,7 @@ DIGITS = HERE.parent / "examples" / "digits" / "digits.tflite"
 #: Machines of the cold and of the warm study.
 SPACE = {"LOG_INP_BUFF_SIZE": "13..15", "LOG_WGT_BUFF_SIZE": "16..18", "LOG_ACC_BUFF_SIZE": "15..17"}
 SPACE |= {"LOG_BUS_WIDTH": "6..8"}
-POINTS, PAIRED = 60, 32
+POINTS = 60
 #: The space of the search with --full: 4,704 points. Without, 640 of them.
 SMALL = {"LOG_INP_BUFF_SIZE": "10..16", "LOG_WGT_BUFF_SIZE": "12..19", "LOG_ACC_BUFF_SIZE": "12..18"}
 SMALL |= {"alu": "upstream, fused", "stages": "3..4", "LOG_BUS_WIDTH": "6..8"}
@@ -77,14 +77,14 @@ def afresh(function: Callable[..., T], *given: Any, folder: str) -> T:
         return process.submit(function, *given).result()
 
 
-def efficiency(model: Path, pairs: int, points: int) -> float:
+def efficiency(model: Path, pairs: int) -> float:
     """Return the time of one worker over twice the time of two, the median of pairs."""
     found = []
     for _ in range(pairs):
         spent = []
         for workers in (1, 2):
             with TemporaryDirectory() as folder:
-                spent.append(afresh(seconds, model, workers, points, folder=folder))
+                spent.append(afresh(seconds, model, workers, POINTS, folder=folder))
         found.append(spent[0] / (2 * spent[1]))
     return median(found)
 
@@ -131,7 +131,7 @@ def main(full: bool, seed: int | None, as_json: bool) -> None:
         with TemporaryDirectory() as folder:
             for name in ("cold", "warm"):
                 add(**{f"points_per_core_hour_{name}": afresh(rate, model, folder=folder)})
-        add(efficiency_two_workers=efficiency(model, 5 if full else 3, POINTS if full else PAIRED))
+        add(efficiency_two_workers=efficiency(model, 5 if full else 3))
         add(**search(SMALL if full else SMALLER, bar))
         add(**killed(KILLS if full else FEWER, seed, bar))
     if as_json:

@@ -11,9 +11,10 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.files import regular
 from tilewright.graph import reference
-from tilewright.program.program import HostStep, Program
+from tilewright.program import driver
+from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.base import ConformCase, CosimCase, Gateware, Target
+from tilewright.targets.base import ConformCase, CosimCase, Folders, Gateware, Target
 
 #: Cycles that a waveform shows before and after the first difference.
 AROUND = 100
@@ -69,24 +70,47 @@ def cosim(
     target = targets.get(program.target)
     if not isinstance(target, Gateware):
         raise ConfigError(program.target, "has no gateware to compare", "`tilewright exec` runs the simulator")
-    graph, values = program.graph, dict[str, Array]()
-    if graph is not None and inputs is not None:
-        values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
     first: Callable[[Path, tuple[int, int] | None], None] | None = None
     waved = False
-    for step in program.steps:
-        if isinstance(step, HostStep):
-            assert graph is not None
-            values.update(reference.run_node(graph, step.node, values, program.rounding))
-            continue
-        run = target.on_gateware(program, step, dict(values))
+    for step, values in launched(program, inputs):
+        run = target.on_gateware(program, step, values)
         case = run.compare(engine)
         if wave and not waved and case.first_cycle is not None:
             run.waveform(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
             waved = True
         first = first or run.waveform
         yield case
-        if graph is not None:
-            values.update(target.launch(program, step, values, RunOptions(check=False)).values)
     if wave and wave.whole and not waved and first:
         first(wave.path, None)
+
+
+def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:
+    """Yield each launch with the tensors known before it, of the first sample of `inputs`; none without a network.
+
+    Raises MachineError if a launch cannot run.
+    """
+    graph, values = program.graph, dict[str, Array]()
+    if graph is not None and inputs is not None:
+        values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            assert graph is not None
+            values.update(reference.run_node(graph, step.node, values, program.rounding))
+            continue
+        yield step, dict(values)
+        if graph is not None:
+            made = targets.get(program.target).launch(program, step, values, RunOptions(check=False))
+            values.update(made.values)
+
+
+def dump(program: Program, inputs: Mapping[str, Array], folder: str | Path) -> None:
+    """Write a program's launches as files for other compilers' simulators, with the data of the first sample.
+
+    Raises ConfigError if the target has no such form, ProgramError if a launch does not fit it.
+    """
+    target = targets.get(program.target)
+    if not isinstance(target, Folders):
+        raise ConfigError(program.target, "has no folders of raw binaries", "compile for vta")
+    alone = len(program.launches) == 1
+    for number, (launch, values) in enumerate(launched(program, inputs), 1):
+        driver.write(target.dump(program, launch, values, "" if alone else f"_L{number}"), folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -52,6 +53,16 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
         remedy = "" if kind == stat.S_IFDIR else "save its output to a file, and give that file"
         raise error(path, f"is not a file but {KINDS.get(kind, 'something else')}", remedy)
     return path
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files, as hexadecimal digits."""
+    if not path.is_dir():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    made = hashlib.sha256()
+    for file in sorted(file for file in path.iterdir() if file.is_file()):
+        made.update(f"{file.name} {digest(file)}\n".encode())
+    return made.hexdigest()
 
 
 @contextmanager

@@ -85,23 +85,43 @@ def run(
 RUNNER[:] = [run]
 
 
-def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> RunResult:
+def run_bare(
+    program: Program,
+    *,
+    timing: str | None = None,
+    check: bool = True,
+    expected: Mapping[str, Array] | None = None,
+    findings: Sequence[Finding] = (),
+) -> RunResult:
     """Run each launch of a program without a network (such as assembled text) once, on the data in the program.
 
-    The outputs are the values that the launches return. Raises MachineError if the program cannot run.
+    The outputs are the values that the launches return. `expected` has the first bytes (uint8 [n]) that some of them
+    must have, by name. `findings` are known of the program already. Raises MachineError if the program cannot run.
     """
     job = _Job(program, timing, check)
     layers: list[Layer] = []
-    findings: list[Finding] = []
+    found = list(findings)
     outputs: dict[str, Array] = {}
     for step in program.launches:
         with one_thread():
             layer, result = job.launch(step, {}, "program")
         outputs.update(result.values)
-        findings.extend(finding.inside(step.name) for finding in result.findings)
+        found.extend(finding.inside(step.name) for finding in result.findings)
         layers.append(replace(layer, macs=layer.executed_macs))
     name = program.launches[0].name if program.launches else "program"
-    return job.result(name, "", outputs, layers, findings)  # no rounding mode: the host requantises nothing
+    made = job.result(name, "", outputs, layers, found)  # no rounding mode: the host requantises nothing
+    return replace(made, matches_reference=not any(differing(outputs, expected))) if expected else made
+
+
+def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Iterator[str]:
+    """Yield a sentence for each output whose first bytes are not those expected (uint8 [n])."""
+    for name, wanted in expected.items():
+        own = outputs[name].reshape(-1).view(np.uint8)[: wanted.size]
+        wrong = np.flatnonzero(own != wanted)
+        if wrong.size:
+            first = int(wrong[0])
+            differ = f"{wrong.size} of {wanted.size} bytes of {name} differ"
+            yield f"{differ}; byte {first} is {own[first]}, not {wanted[first]}"
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:

@@ -43,9 +43,14 @@ def run(compilation: Compilation, simulation: Simulation, cfu: tuple[str, ...], 
 @click.command(name="compile")
 @options.compilation
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@click.option(
+    "--raw",
+    metavar="DIR",
+    help="Also write each launch as the raw binaries of onera/standalone-vta, with a random sample (vta).",
+)
 @options.timing
 @options.as_json
-def compile_(compilation: Compilation, output: Path, timing: str | None, as_json: bool) -> None:
+def compile_(compilation: Compilation, output: Path, raw: str | None, timing: str | None, as_json: bool) -> None:
     """Compile a model into a program file.
 
     `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
@@ -54,6 +59,11 @@ def compile_(compilation: Compilation, output: Path, timing: str | None, as_json
 
     program = _compiled(compilation, timing)
     file.save(program, output)
+    if raw and program.graph:
+        from tilewright.conform import dump
+        from tilewright.model import inputs
+
+        dump(program, inputs.random(program.graph).values, raw)
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
     options.answer(as_json, {"file": str(output), **program.outline()}, said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from tilewright.errors import HazardError, InputError
 if TYPE_CHECKING:
     from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
+    from tilewright.targets.base import Loaded
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -193,14 +193,16 @@ class Simulation:
         path: str,
         verify: bool = False,
         recompile: Callable[[Mapping[str, str]], Program] | None = None,
+        loaded: Loaded | None = None,
     ) -> int:
         """Run a program, which was made from the file `path`, write the requested files and return the exit status.
 
         With `verify`, the imported graph is also compared with that file's own framework. `recompile` compiles the
-        network for what-ifs, with some configuration keys changed.
+        network for what-ifs, with some configuration keys changed. `loaded` is what is known of another compiler's
+        program.
         """
         try:
-            return self._run(program, path, verify, recompile)
+            return self._run(program, path, verify, recompile, loaded)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
@@ -208,15 +210,20 @@ class Simulation:
             raise
 
     def _run(
-        self, program: Program, path: str, verified: bool, recompile: Callable[[Mapping[str, str]], Program] | None
+        self,
+        program: Program,
+        path: str,
+        verified: bool,
+        recompile: Callable[[Mapping[str, str]], Program] | None,
+        loaded: Loaded | None,
     ) -> int:
         from tilewright.cli import coverage
         from tilewright.energy import read
-        from tilewright.files import write_outputs
+        from tilewright.files import digest, write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
         from tilewright.report.summary import HALF, Summary, predict
-        from tilewright.run import run, run_bare
+        from tilewright.run import differing, run, run_bare
         from tilewright.whatif import whatifs
 
         if self.trace:
@@ -225,7 +232,10 @@ class Simulation:
         graph, verification = program.graph, None
         samples = samples_of(program, self.source)
         if samples is None or graph is None:
-            result = run_bare(program, timing=self.timing, check=self.check)
+            known = (loaded.expected, loaded.findings) if loaded else ({}, ())
+            result = run_bare(program, timing=self.timing, check=self.check, expected=known[0], findings=known[1])
+            for sentence in differing(result.outputs, known[0]):
+                click.echo(sentence, err=True)
             origin, labels = "the program's own data", None
         else:
             verification = verify(path, graph, samples.values) if verified else None
@@ -249,7 +259,7 @@ class Simulation:
             source = record.Origin(
                 click.get_current_context().find_root().obj or "",
                 path,
-                hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+                digest(Path(path)),
                 f"Tilewright {__version__}",
             )
             made = record.of(summary, source)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command(name="exec")
-@click.argument("path", metavar="FILE.twp|FILE.elf")
-@click.option("-t", "--target", metavar="TARGET", help="The target whose processor runs FILE.elf.")
+@click.argument("path", metavar="FILE.twp|FILE.elf|FOLDER")
+@click.option("-t", "--target", metavar="TARGET", help="The target that runs FILE.elf or FOLDER.")
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
@@ -39,13 +39,17 @@ def exec_(
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
 
-    With a program, --set changes keys of its machine that only change time; for any other key, compile it again.
+    With a program, --set changes keys of its machine that only change time; for any other key, compile it again. FOLDER
+    holds a program that another compiler wrote, for `vta` that of onera/standalone-vta.
 
     \f
-    Raises InputError if an option does not fit the kind of file, or if the target has no processor.
+    Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
     """
     from tilewright.whatif import on_machine
 
+    if Path(path).is_dir():
+        _refuse({"--limit": limit, "--profile": profile, "--cfu": cfu}, "is for ELF files only, not for folders")
+        return _exec_folder(path, target, config, overrides, simulation)
     for_elf = {"--target": target, "--config": config, "--limit": limit, "--profile": profile}
     run = simulation
     for_program = {
@@ -77,6 +81,22 @@ def exec_(
             file.write(json.dumps(done.speedscope).encode())
     options.answer(run.as_json, done.data, done.text)
     return 0 if done.passed else 1
+
+
+def _exec_folder(
+    path: str, target: str | None, config: str | None, overrides: dict[str, str], simulation: Simulation
+) -> int:
+    """Run a program that another compiler wrote as a folder, and compare its outputs with those expected there."""
+    from tilewright import targets
+    from tilewright.targets.base import Folders
+
+    if target is None:
+        raise InputError("--target", "is missing: a folder does not name its target", "give one, such as -t vta")
+    machine = targets.get(target)
+    if not isinstance(machine, Folders):
+        raise InputError("--target", f"{target} reads no folders of programs", "give a program file (.twp)")
+    loaded = machine.load(Path(path), machine.config(config, overrides))
+    return simulation.run(loaded.program, path, loaded=loaded)
 
 
 @click.command()

@@ -308,9 +308,9 @@ def _reference(result: Result) -> str:
         return "; ".join(_deviation(name, own) for name, own in result.deviations.items())
     if result.matches_reference is None:
         return "not compared"
-    return (
-        "all outputs are equal" if result.matches_reference else "MISMATCH: outputs differ from the integer reference"
-    )
+    if result.matches_reference:
+        return "all outputs are equal"
+    return f"MISMATCH: outputs differ from the {'integer reference' if result.rounding else 'expected bytes'}"
 
 
 def _deviation(name: str, own: Deviation) -> str:

@@ -226,6 +226,31 @@ class Spaces(Protocol):
     spaces: Mapping[str, Mapping[str, Any]]
 
 
+class Loaded(NamedTuple):
+    """A program that another compiler wrote, the first bytes that outputs must have (uint8 [n]), and findings about it.
+
+    Outputs go by the name of their DRAM segment.
+    """
+
+    program: Program
+    expected: Mapping[str, Array]
+    findings: tuple[Finding, ...]
+
+
+@runtime_checkable
+class Folders(Protocol):
+    """A target with programs in the form of folders, which other compilers and simulators share."""
+
+    def load(self, folder: Path, config: Config) -> Loaded:
+        """Read a folder. Raises ProgramError, naming the file, if it is not a program of the machine."""
+
+    def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
+        """Return the files of a launch by name, with the data for `values`, one sample of the tensors that it reads.
+
+        `end` distinguishes the launches of a folder. Raises ProgramError if the form cannot hold the launch.
+        """
+
+
 @dataclass(frozen=True)
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile."""

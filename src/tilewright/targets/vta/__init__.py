@@ -85,6 +85,18 @@ class Vta(given.Machine[Config]):
 
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
 
+    def load(self, folder: Path, config: base.Config) -> base.Loaded:
+        from tilewright.targets.vta.raw import read
+
+        return read.read(folder, self.own(config))
+
+    def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
+        from tilewright.targets.vta.raw import write
+
+        return write.files(
+            launch.name, image_of(launch), self.config_of(program), _packed(program, launch, values), end
+        )
+
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
         from tilewright.targets.vta.compiler import recall
 
