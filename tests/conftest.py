@@ -38,6 +38,10 @@ NEEDS: dict[str, tuple[Callable[[], object], str]] = {
     "riscv": (firmware.compilers, "needs a RISC-V compiler: apt-get install gcc-riscv64-unknown-elf"),
     "gdb": (lambda: which("gdb-multiarch"), "needs GDB for RISC-V: apt-get install gdb-multiarch"),
     "chromium": (chromium, "needs Chromium and Playwright: apt-get install chromium; pip install playwright"),
+    "vendor": (
+        (Path(os.environ.get("TILEWRIGHT_TPU_MLIR", "/nowhere")) / "tpu_mlir" / "lib").is_dir,
+        "needs the wheel tpu_mlir 1.15.1, unpacked: set TILEWRIGHT_TPU_MLIR (tests/targets/bm1684x/vendor/__init__.py)",
+    ),
     "golden": (SHARED.is_dir, f"needs golden data at {SHARED}: set TILEWRIGHT_SHARED to the folder with mlperf_tiny/"),
 }
 

@@ -43,7 +43,7 @@ def test_less_is_neither_greater_nor_equal() -> None:
     assert found == {
         "greater": [False, False, False, False],
         "less": [True, True, False, False],
-        "equal": [False, False, True, True],
+        "equal": [False, False, True, False],
         "greater_equal": [False, False, True, True],
     }
 

@@ -88,11 +88,18 @@ def test_comparisons(name: str, holds: Array) -> None:
 
     def with_constant(c: DeviceApi, y: int, a: int) -> None:
         load(c, a)
-        getattr(c, f"tpu_bdc_{name}_C")(3 * BANK, 0, -7, 300, SHAPE, None, None, DT_INT16, DT_INT8)
-        store(c, y, 3, DT_INT16)
+        getattr(c, f"tpu_bdc_{name}_C")(3 * BANK, 0, -7, 100, SHAPE, None, None, DT_INT8, DT_INT8)
+        store(c, y, 3, DT_INT8)
 
     expected = getattr(np, name)(X, -7) if name != "equal" else X == -7
-    np.testing.assert_array_equal(run(with_constant, SIZES, I16, (X, I8))[0], np.where(expected, 300, 0))
+    np.testing.assert_array_equal(run(with_constant, SIZES, I8, (X, I8))[0], np.where(expected, 100, 0))
+
+    def wide(c: DeviceApi, y: int, a: int) -> None:
+        load(c, a)
+        getattr(c, f"tpu_bdc_{name}_C")(3 * BANK, 0, -7, 300, SHAPE, None, None, DT_INT16, DT_INT8)
+
+    with pytest.raises(MachineError, match="compares 8-bit operands, but its result has 16 bits"):
+        run(wide, SIZES, I16, (X, I8))
 
 
 def test_selects_take_tensors_numbers_and_channels() -> None:

@@ -128,6 +128,17 @@ def test_other_cycles_are_found(vectors: Path, tmp_path: Path) -> None:
     assert "the network takes" in {case.name.split()[-1]: case for case in conform(path)}["cycles"].reason
 
 
+def test_a_network_without_a_total_is_compared_by_its_commands(vectors: Path, tmp_path: Path) -> None:
+    path = copied(vectors / "nets" / "mlp3" / "INT8.cmdbuf.npz", tmp_path)
+    about = json.loads((tmp_path / "INT8.json").read_text())
+    about["total_cycles"] = None
+    (tmp_path / "INT8.json").write_text(json.dumps(about))
+    assert {case.name.split()[-1]: case.passed for case in conform(path)}["cycles"]
+    next(line for line in about["timeline"] if line["type"] == "MM2")["cycles"] += 1
+    (tmp_path / "INT8.json").write_text(json.dumps(about))
+    assert "takes 416 cycles" in {case.name.split()[-1]: case for case in conform(path)}["cycles"].reason
+
+
 def test_what_is_no_vector_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"nothing")
     with pytest.raises(InputError, match="is not a golden vector"):

@@ -103,7 +103,7 @@ def test_integers(tmp_path: Path) -> None:
         tpu.bdc.fp32_dequant(real, a, 0.5, 7)
         tpu.bdc.fp32_requant(a, b, 0.01, 1.5)
         tpu.bdc.less_select(b, a, 3, 1, b)
-        tpu.bdc.equal(c, a, 2, 9)
+        tpu.bdc.equal(c, c, 2, 9)
         tpu.bdc.int_add(b, b, a, 0, saturate=True)
         tpu.gdma.copy(y, b)
 

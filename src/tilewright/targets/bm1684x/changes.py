@@ -8,7 +8,7 @@ from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.bm1684x.config import Config
 
 #: The rates of transfers, in bytes per cycle.
-RATES = ("read_rate", "write_rate", "matrix_read_rate", "matrix_write_rate")
+RATES = ("read_rate", "write_rate", "copy_rate", "matrix_read_rate", "matrix_write_rate", "turn_rate")
 #: Samples per launch that are tried.
 BATCH = 4
 

@@ -12,7 +12,7 @@ UNARY, PLAIN = f"dst src shape {S1}", "dst src shape"
 SHIFTED = "dst_dtype src_dtype shift_dtype mode"
 QUANT = "dst_dtype src_dtype mode"
 ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
-ROOTS, SHIFTS = ("rsqrt", "sqrt"), ("arithmetic", "logical")
+SHIFTS = ("arithmetic", "logical")
 SHIFT = f"dst src shift_tensor shape {S1} shift_tensor_stride"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
 
@@ -93,7 +93,8 @@ ELEMENTWISE: dict[str, Function] = {
     "fp32_mac": function(BINARY, "fp_mac", f"{TWO} acc=dst"),
     "fp32_mac_C": function(CONSTANT, "fp_mac", f"{ONE} b=C acc=dst"),
     **{
-        f"fp32_{tuned}{name}": function(parameters + tail, "fp_div", operands)
+        f"{kind}_{tuned}{name}": function(parameters + typed + tail, "fp_div", operands)
+        for kind, typed in (("fp32", ""), ("fp", " dtype"))
         for tuned, tail in (("", ""), ("tunable_", " num_iter"))
         for name, parameters, operands in (
             ("div", BINARY, TWO),
@@ -102,14 +103,24 @@ ELEMENTWISE: dict[str, Function] = {
             ("reciprocal", UNARY, "y=dst a=1.0 b=src"),
         )
     },
-    **_each(ROOTS, "fp32_{}", "fp_{}", PLAIN, ONE),
-    **_each(ROOTS, "fp32_tunable_{}", "fp_{}", f"{PLAIN} num_iter", ONE),
     **_each(SHIFTS, "{}_shift", "{}_shift", f"{SHIFT} {SHIFTED}", f"{ONE} shift=shift_tensor:i8"),
     **_each(SHIFTS, "{}_shift_C", "{}_shift", f"{CONSTANT} {QUANT}", f"{ONE} shift=C:i8"),
     **_each(RELATIONS, "{}", "{}", f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", f"{TWO} c=true_val"),
     **_each(RELATIONS, "{}_C", "{}", f"dst src C true_val shape {S1} dst_dtype src_dtype", f"{ONE} b=C c=true_val"),
     **_each(RELATIONS[:3], "{}_select", "{}_select", f"dst {SELECTS} src0_src1_dtype dst_dtype", SELECTED),
     **_each(EXTREMES, "{}", "{}", f"dst0 dst1 {SELECTS} dst0_dtype dst1_dtype", BOTH_SELECTED),
+    "fp_square": function(f"{UNARY} dtype", "fp_mul", "y=dst a=src b=src"),
+    "int_square": function(
+        f"{UNARY} dst_dtype src_dtype shift mode saturation", "int_mul", "y=dst a=src b=src shift=shift:i8"
+    ),
+    **{
+        f"fp_{name}_{kind}_sqr": function(
+            f"dst src {parameter} shape dtype", f"fp_{name}_square", f"{ONE} b={parameter}"
+        )
+        for name in ("add", "sub")
+        for kind, parameter in (("C", "C"), ("bias", "bias_addr"))
+    },
+    "fp_exponent_part": function(f"{PLAIN} dst_dtype src_dtype", "fp_exponent", "y=dst x=src"),
     "fp_bias": function("dst src bias_addr shape dtype", "fp_add", f"{ONE} b=bias_addr"),
     "fp_scale": function("dst src scale_addr shape dtype", "fp_mul", f"{ONE} b=scale_addr"),
     "fp_scale_bias": function(

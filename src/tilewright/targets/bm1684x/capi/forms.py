@@ -31,7 +31,14 @@ from tilewright.targets.bm1684x.values.window import Window
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]
 #: The Python type of an argument, by the end of the parameter's name. Strides of tensors may be None.
-KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dilation": dim2, "padding": padding_t}
+KINDS: Mapping[str, type] = {
+    "shape": dim4,
+    "dtype": DType,
+    "kernel": dim2,
+    "dilation": dim2,
+    "insert": dim2,
+    "padding": padding_t,
+}
 
 #: The parameters of a window.
 WINDOW = "kernel padding stride dilation"
@@ -103,9 +110,11 @@ def attributes(given: Given) -> dict[str, Any]:
 
 
 def _window(given: Given) -> Window:
-    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
+    kernel, pads, dilation = (given[name] for name in ("kernel", "padding", "dilation"))
+    stride, between = given.get("stride", dim2(1, 1)), given.get("insert", dim2(0, 0))
     around = (pads.top, pads.bottom, pads.left, pads.right)
-    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
+    sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))
+    return Window(*sizes)
 
 
 class Function(NamedTuple):

@@ -76,7 +76,7 @@ MOVES: dict[str, Function] = {
     **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in BETWEEN},
     **{f"compact_{way}": _move(way, parameters=PLAIN, local="C") for way in BETWEEN},
     **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, "/nc", "C") for way in BETWEEN},
-    "system_cpy": function("dst src count dtype", "dma_copy", "y=dst/count@S x=src/count@S"),
+    "system_cpy": function("dst src count dtype", "dma_linear", "y=dst/count@S x=src/count@S"),
     "set_C_local": function(SET, "dma_broadcast", "y=dst x=C"),
     "set_C_system": function(SET, "dma_broadcast", "y=dst@S x=C"),
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},

@@ -6,28 +6,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import WINDOW, Function, Given, Issuer, attributes, function
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes, function
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
+from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, DType
 from tilewright.targets.bm1684x.values.elementwise import TERMS
-from tilewright.targets.bm1684x.values.window import Window
 
 Operands = dict[str, Operand | Constant]
 
 
-def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Return the C function of a matrix product. Factors have a row per channel; `turns` says which are transposed."""
+def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "") -> Function:
+    """Return the C function of a matrix product. Factors have a row per channel; `turns` says which are transposed.
+
+    `number` is the factor ("left" or "right") that is a number C, or empty.
+    """
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
-    parameters = f"output left right {'zero ' * integer}left_rows left_columns right_size {types}{adds}"
+    factors = "left right " if not number else f"{'right' if number == 'left' else 'left'} C "
+    parameters = f"output {factors}{'zero ' * integer}left_rows left_columns right_size {types}{adds}"
 
     def run(api: Issuer, given: Given) -> None:
         rows, depth, size = given["left_rows"], given["left_columns"], given["right_size"]
@@ -44,12 +47,16 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
             return Rows(api.local(given[address], Shape(1, height, 1, width), None, types[name]))
 
         y = factor("y", "output")
-        operands: Operands = {"L": factor("L", "left"), "R": factor("R", "right")}
+        operands: Operands = {
+            own: Constant(constant(given["C"], types[own]).bits, types[own]) if side == number else factor(own, side)
+            for own, side in (("L", "left"), ("R", "right"))
+        }
+        said = {**turns, "depth": rows if swapped else depth} if number else turns
         if integer:
             operands["zero"] = constant(given["zero"], types["R"])
         if given.get("result_add"):
             operands["acc"] = y
-        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, turns)
+        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, said)
 
     return Function(parameters, run)
 
@@ -85,45 +92,6 @@ def _spread(integer: bool, transposed: bool) -> Function:
     return Function(parameters, run)
 
 
-def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
-    """Return the C function of a convolution.
-
-    `before` are the names of its parameters between weights and shape, `after` of those after the window.
-    """
-    shape = "shape" if depthwise else "shape input_stride output_c"
-
-    def run(api: Issuer, given: Given) -> None:
-        said, sizes = attributes(given), given["shape"].shape
-        window: Window = said["window"]
-        dtype = given.get("input_dtype", given.get("dtype"))
-        weight = given.get("weight_dtype", dtype)
-        outputs = sizes.c if depthwise else given["output_c"]
-        shape = Shape(sizes.n, outputs, *window.out(sizes.h, sizes.w))
-        y = api.local(given["output"], shape, None, given.get("output_dtype", dtype))
-        operands: Operands = {"x": api.local(given["input"], sizes, given.get("input_stride"), dtype)}
-        taps = (window.kernel[0], window.kernel[1])
-        if depthwise:
-            operands["w"] = api.local(given["weight"], Shape(1, outputs, *taps), None, weight, layout.compact)
-        else:
-            operands["w"] = ConvWeights(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
-        if given.get("has_bias"):
-            kind = given.get("bias_dtype", dtype if depthwise else F32)
-            operands["bias"] = api.local(given["bias"], Shape(1, outputs, 1, 1), None, kind, layout.compact)
-        if "zero" in given:
-            operands["zero"] = constant(given["zero"], given["zero_dtype"])
-        if given.get("result_add"):
-            operands["acc"] = y
-        if "pad" in given:
-            said["pad"] = int(constant(given["pad"], dtype).value)
-        api.issue(operation, operands, {"y": y}, said)
-
-    return Function(f"output input weight {before} {shape} {WINDOW} {after}", run)
-
-
-_SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias result_relu"
-_ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
-_POOL = f"output input shape {WINDOW}"
-_LIMIT = function(f"{_POOL} dtype pad", "max_pool2d", "y=output/window@L x=input@L pad=pad")
 #: Functions by name, without the prefix tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
@@ -136,23 +104,21 @@ NEURAL: dict[str, Function] = {
         )
     },
     **{
+        f"{name}_mm_{side[0].upper()}_const{which}": _by_rows(turns, name == "int8_zp", side)
+        for name in ("fp", "int8_zp")
+        for side, which, turns in (
+            ("left", "", {}),
+            ("left", "_R_trans", {"right_transposed": True}),
+            ("left", "_all_trans", {"both_transposed": True}),
+            ("right", "", {}),
+            ("right", "_all_trans", {"both_transposed": True}),
+        )
+    },
+    **{
         f"{name}_mm{which}": _spread(name == "int8", bool(which))
         for name in ("fp32", "int8")
         for which in ("", "_L_trans")
     },
-    "fp_conv2d": _conv("fp_conv2d", "bias", "output_dtype input_dtype has_bias result_add"),
-    "int8_sym_quant_conv2d": _conv("int8_sym_quant_conv2d", "bias", _SYMMETRIC),
-    "int8_asym_quant_conv2d": _conv("int8_asym_quant_conv2d", "zero pad", _ASYMMETRIC),
-    "fp_depthwise2d": _conv("fp_depthwise2d", "bias", "dtype has_bias", depthwise=True),
-    "int8_depthwise2d": _conv("int8_depthwise2d", "bias pad", f"{_SYMMETRIC} mode", depthwise=True),
-    "fp_max_pool2d": _LIMIT,
-    "int8_max_pool2d": _LIMIT,
-    "fp_avg_pool2d": function(f"{_POOL} dtype scale", "fp_avg_pool2d", "y=output/window@L x=input@L scale=scale"),
-    "int8_avg_pool2d": function(
-        f"{_POOL} output_dtype input_dtype scale rshift",
-        "int8_avg_pool2d",
-        "y=output/window@L x=input@L scale=scale:u8",
-    ),
 }
 
 

@@ -19,18 +19,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from operator import attrgetter
+from typing import Any
 
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import dim4, range_t
 from tilewright.targets.bm1684x.capi.neural import HAU_CALLS, NEURAL, SPECIAL
+from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
+from tilewright.targets.bm1684x.capi.tables import LOADS, REFUSED
+from tilewright.targets.bm1684x.capi.vectors import VECTORS
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
+from tilewright.targets.bm1684x.isa.operations.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.values.dtypes import F32, DType
 
-TABLES = (("tpu_bdc_", {**ELEMENTWISE, **NEURAL, **SPECIAL}), ("tpu_gdma_", MOVES), ("tpu_hau_", HAU_CALLS))
+TABLES = (
+    ("tpu_bdc_", {**ELEMENTWISE, **CONVOLUTIONS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **VECTORS}),
+    ("tpu_gdma_", MOVES),
+    ("tpu_hau_", HAU_CALLS),
+)
 FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TABLES for name, made in table.items()}
 
 
@@ -39,6 +50,8 @@ class DeviceApi(Issuer):
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = FUNCTIONS.get(name)
+        if name in REFUSED:
+            raise MachineError(name, "the BM1684X does not have this function", "use another one")
         if function is None:
             raise AttributeError(f"there is no function {name}; choose one of {', '.join(dir(self))}")
         return lambda *arguments: function.call(name, self, arguments)
@@ -67,6 +80,17 @@ class DeviceApi(Issuer):
 
     def tpu_gdma_get_filter_num(self) -> int:
         """Return the number of elements that the last selection (mask_select, nonzero) kept. Call it after tpu_poll."""
+        return self.tpu.selected
+
+    def tpu_gdma_shape_limit(self, axis: int) -> int:
+        return 65535
+
+    def tpu_gdma_move_max_wstride_byte_len(self) -> int:
+        return WIDEST_STEP
+
+    def tpu_gdma_mask_select_S2S_with_ret(self, *arguments: Any) -> int:
+        """Return the number of elements that a selection from DDR keeps."""
+        self.tpu_gdma_mask_select_S2S(*arguments)
         return self.tpu.selected
 
     def tpu_npu_num(self) -> int:

@@ -13,6 +13,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
     STRIDED,
+    Again,
     Computed,
     Fields,
     Instruction,
@@ -91,6 +92,11 @@ def _integer(function: int, operation: str, clamps: bool) -> Instruction:
     return _ar(function, operation, MODE, A, B, STRIDES, SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
 
 
+def _in_place(command: Command) -> bool:
+    """Return whether a command adds to its own result."""
+    return command.operands.get("acc") == command.results["y"]
+
+
 AR = (
     _binary(0, "fp_mul", FLOAT),
     _binary(2, "fp_add", FLOAT),
@@ -108,6 +114,7 @@ AR = (
     _integer(15, "int_add", clamps=True),
     _integer(16, "int_sub", clamps=True),
     _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
+    _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
     _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
     _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
     _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),
@@ -194,6 +201,15 @@ SPECIAL = tuple(
     Instruction("SFU", operation, (part, REAL, REAL_RESULT), {"tsk_eu_typ": function})
     for function, operation, part in ((13, "fp_taylor", TABLE), (12, "fp_taylor", TABLE), (17, "fp_rsqrt", STEPS))
 )
+EXPONENT = Instruction(
+    *("SFU", "fp_exponent"),
+    (
+        Local("x", "opd0", Type("opd0_prec", 1)),
+        Local("y", "res0", Type("res0_prec", 1)),
+    ),
+    {"tsk_eu_typ": 15},
+    written={"opd2_n_str": 3},
+)
 
 #: The type of the compared operands, and that of the selected ones, of which only the width matters.
 COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
@@ -218,8 +234,13 @@ COMPARISON = tuple(
 SCALE, OFFSET = (
     Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
 )
-LINEAR = Instruction(
+LINEAR_BY_CHANNEL = Instruction(
     "LIN", "fp_mac", (Local("a", "opd0", REAL_RESULT.type), SCALE, OFFSET, REAL_RESULT), {"tsk_eu_typ": 1}
 )
 
-INSTRUCTIONS = (*AR, *QUANTISATION, *SPECIAL, *COMPARISON, LINEAR)
+SQUARES = tuple(
+    Instruction("LIN", operation, (Local("a", "opd0", REAL_RESULT.type), SCALE, REAL_RESULT), {"tsk_eu_typ": function})
+    for function, operation in ((20, "fp_add_square"), (21, "fp_sub_square"))
+)
+
+INSTRUCTIONS = (*AR, *QUANTISATION, *SPECIAL, EXPONENT, *COMPARISON, LINEAR_BY_CHANNEL, *SQUARES)

@@ -237,7 +237,7 @@ PLAIN = {"cmd_special_function": 0, "fill_constant_en": 0}
 INSTRUCTIONS = (
     *COMPUTE,
     *_tensor_moves(),
-    Instruction("DMA_general", "dma_copy", tuple(End(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN),
+    Instruction("DMA_general", "dma_linear", tuple(End(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN),
     Instruction(
         "DMA_matrix", "dma_matrix_trans", tuple(MatrixEnd(*end, True) for end in ENDS), {"cmd_special_function": 1}
     ),

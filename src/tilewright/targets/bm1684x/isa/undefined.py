@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.values.memory import of_addresses
 DEFINED, NEVER = 0, -1
 #: Moves: their meaning, applied to origins (shadows of elements), gives the origins of the result.
 MOVES = (
-    *("dma_copy", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
+    *("dma_copy", "dma_linear", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
     *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"),
 )
 #: Element-wise operations whose first operand is x. The first operand of all other element-wise operations is a.

@@ -11,7 +11,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
-from tilewright.targets.bm1684x.values.memory import EXPONENTIAL
+from tilewright.targets.bm1684x.values.tables import OFFSETS
 
 #: The largest exponent of two that is used, and the offset and bit position of the exponent in a float32.
 LIMIT, OFFSET, POSITION = 127, 127, 23
@@ -19,7 +19,7 @@ LIMIT, OFFSET, POSITION = 127, 127, 23
 
 def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
     """Copy the coefficients of the series for exp from static memory to `coefficients`, f32 (1, lanes, 1, 10)."""
-    table = tpu.system(STATIC_BASE + EXPONENTIAL[F32], (1, 1, 1, TERMS[F32]), F32)
+    table = tpu.system(STATIC_BASE + OFFSETS["exp", F32][0], (1, 1, 1, TERMS[F32]), F32)
     tpu.bdc.static_bcast(coefficients, table)
 
 

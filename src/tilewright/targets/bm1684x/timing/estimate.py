@@ -1,8 +1,7 @@
 """Estimate the cycles of each command as the vendor's compiler does, and count multiply-accumulates.
 
 The estimate was not measured on silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
-prints for the networks of tpu_vectors. The match is exact for convolutions, matrix products, pooling and arithmetic;
-the constants for transfers are fitted.
+prints for the networks of tpu_vectors. `transfers.py` has the rule for transfers.
 
 Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
 published, and nothing here was measured. A bank serves one access per cycle. If several operands or results of a
@@ -12,7 +11,6 @@ that uses a bank of a compute command waits for as long as both run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,10 +26,11 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
-from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.layout import aligned
+from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
+from tilewright.targets.bm1684x.timing.transfers import transfer
 
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
@@ -53,7 +52,7 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
         return _up(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
-        return max(1, _transfer(command, config, timing))
+        return max(1, transfer(command, timing))
     if command.operation.name in CONVOLUTIONS:
         return _conv(command, config)
     if command.operation.name in PRODUCTS:
@@ -93,11 +92,9 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
 def _conv(command: Command, config: Config) -> int:
     """Return a convolution's cycles: `n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group)`. `/` rounds up."""
     n, oc, oh, ow = command.results["y"].shape
-    w = command.operands["w"]
-    assert isinstance(w, ConvWeights)
-    _, ic, kh, kw = w.shape
-    pixels = _up(oh * ow, PIXELS[w.dtype.bytes])
-    return n * _up(oc, config.lanes) * pixels * kh * kw * _up(ic, w.group)
+    size, ic = command.operands["x"].dtype.bytes, command.operands["x"].shape[1]
+    kh, kw = command.attributes["window"].kernel
+    return n * _up(oc, config.lanes) * _up(oh * ow, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
 
 
 def _matmul(command: Command, config: Config) -> int:
@@ -107,7 +104,9 @@ def _matmul(command: Command, config: Config) -> int:
     the lanes (`Matrix`), each term of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
     """
     left, y = command.operands["L"], command.results["y"]
-    depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
+    depth = attribute(command.attributes, "depth")
+    if not depth:
+        depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
         products = _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, config.cube_group(left.dtype.bytes))
         return _up(y.shape[0], config.lanes) * products
@@ -177,41 +176,6 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
     return low < other_end and other_low < end
 
 
-def _transfer(command: Command, config: Config, timing: Timing) -> int:
-    """Return the cycles of a transfer: its bytes over a rate. Short contiguous runs and small tensors are slower."""
-    x, y = command.operands["x"], command.results["y"]
-    out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
-    size = y.dtype.bytes
-    pairs, run = _runs(x, y)
-    spread = isinstance(x, Matrix) or isinstance(y, Matrix) or command.operation.name == "dma_broadcast"
-    if spread:
-        rate = timing.matrix_write_rate if out else timing.matrix_read_rate
-        moved = min(int(np.prod(operand.shape)) for operand in (x, y) if not isinstance(operand, Constant)) * size
-        return int(moved * max(1.0, timing.shortest_run / (run * size)) / rate)
-    rate = timing.write_rate if out else timing.read_rate
-    units = pairs * run * size / timing.unit
-    level = 2 ** round(math.log2(units)) if out else round(units)
-    slow = timing.full / min(max(level, 1), timing.full)
-    return int(pairs * max(timing.shortest_run, run * size) * slow / rate)
-
-
-def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
-    """Return the number of runs of neighbouring elements that a transfer moves, and the number of elements per run."""
-    for operand in (x, y):
-        if isinstance(operand, Matrix):
-            n, c, _, w = operand.storage.shape
-            return n * c, w
-    tensors = [operand for operand in (x, y) if isinstance(operand, Tensor)]
-    if not tensors:
-        return 1, int(np.prod(y.shape))
-    n, c, h, w = tensors[0].shape
-    if all(t.stride.w == 1 or w == 1 for t in tensors):
-        if all(t.stride.h == w or h == 1 for t in tensors):
-            return n * c, h * w
-        return n * c * h, w
-    return n * c * h * w, 1
-
-
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     """Return how many bytes a command reads from outside of local memory, and how many it writes there."""
     if command.operation.engine == TIU:
@@ -251,6 +215,8 @@ def macs(command: Command) -> int:
     """Return a command's multiply-accumulates, with those on padding; 0 if it is no convolution or matrix product."""
     if command.operation.name not in FACTORS:
         return 0
+    if isinstance(command.operands[FACTORS[command.operation.name]], Constant):
+        return 0  # a product with a number is no work of the multipliers
     factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
     if command.operation.name in PRODUCTS:
         return y * (factor.shape[0] if command.attributes.get("left_transposed") else factor.shape[1])

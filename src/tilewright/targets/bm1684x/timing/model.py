@@ -11,16 +11,20 @@ from tilewright.targets.base import Number, TimingModel
 class Timing(NamedTuple):
     """The constants of the cycle estimate, most of them fitted to the vendor compiler's timelines."""
 
-    #: Tensor transfers in bytes per cycle: into local memory (0.844 of 64), and out of it (0.64 of 64).
-    read_rate: float = 54.0167
-    write_rate: float = 40.9775
-    #: Matrix transfers and broadcasts in bytes per cycle; as exact as the timelines show.
+    #: Tensor transfers in bytes per cycle: into local memory, out of it, and from DDR to DDR.
+    read_rate: float = 54.01671
+    write_rate: float = 40.978195
+    copy_rate: float = 26.077032
+    #: Matrix transfers and broadcasts in bytes per cycle, and the factor of their rates if the matrix is transposed.
     matrix_read_rate: float = 58.0
     matrix_write_rate: float = 44.0
+    matrix_turn: float = 0.75
+    #: Transposes of c and w, linear copies and moves by index, in bytes per cycle; half as much in local memory.
+    turn_rate: float = 64.0
     #: A run of neighbouring elements costs at least this number of bytes.
     shortest_run: int = 256
-    #: A tensor transfer of at least `full` units of `unit` bytes has the full rate; the rate of smaller ones is in
-    #: proportion to their size.
+    #: DDR has `full` channels, which take turns every `unit` bytes. A tensor transfer that uses fewer channels is
+    #: slower in proportion.
     unit: int = 4096
     full: int = 4
     #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.

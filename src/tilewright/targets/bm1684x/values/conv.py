@@ -141,11 +141,16 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
     return narrow(np.ascontiguousarray(y), out)
 
 
-def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int) -> Array:
-    """Return x convolved with `w - zero`, as int32, for 8-bit x and w. Padding of x has the value `pad`."""
+def integer_conv(
+    x: Array, w: Array, window: Window, pad: Array | int, zero: Array | int, between: Array | int = 0
+) -> Array:
+    """Return x convolved with `w - zero`, as int32, for 8-bit x and w. Padding of x has the value `pad`.
+
+    `between` is the value of elements that the window inserts. `zero` may have the shape (oc, 1, 1, 1).
+    """
     n, oc = len(x), len(w)
     oh, ow = window.out(*x.shape[2:])
-    columns = window.taps(x, pad).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
+    columns = window.taps(x, pad, between).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
     weights = (w.astype(np.int32) - zero).reshape(oc, -1).T
     sums = exact_matmul(columns, weights, _magnitude(x), _magnitude(weights))
     return sums.reshape(n, oh, ow, oc).transpose(0, 3, 1, 2)

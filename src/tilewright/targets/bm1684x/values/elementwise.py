@@ -90,19 +90,19 @@ def integer_binary(
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return a mask (bool) of the elements for which the relation between a and b holds.
 
-    All relations derive from `greater` and `equal`: `less` means neither of them, and so holds if an operand is NaN.
-    NaNs with the same bits are equal.
+    Floats are equal if their bits are, so 0 and -0 are not. All other relations derive from `greater` and from `alike`,
+    the same value or the same bits: `less` means neither of them, and so holds if one operand is NaN.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
         a, b = widen(a, dtype), widen(b, dtype)
-    greater, equal = a > b, (a == b) | same
+    greater, alike = a > b, (a == b) | same
     return {
         "greater": greater,
-        "less": ~(greater | equal),
-        "equal": equal,
-        "not_equal": ~equal,
-        "greater_equal": greater | equal,
+        "less": ~(greater | alike),
+        "equal": same,
+        "not_equal": ~same,
+        "greater_equal": greater | alike,
         "less_equal": ~greater,
     }[relation]
 
@@ -113,10 +113,11 @@ def series(dtype: DType) -> Array:
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """Return 1 / sqrt(x). The result is a large number for a zero x, and a small number for an infinite x."""
-    x = np.ascontiguousarray(flush(x))
+    """Return 1 / sqrt(x). The result is a large number for a zero x, and means nothing for a negative x."""
+    x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
-        y: Array = (ESTIMATE - (x.view(np.uint32) >> np.uint32(1))).view(np.float32)
+        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # keeps the sign
+        x, y = flush(x), (ESTIMATE - half).view(np.float32)
         for _ in range(steps):
             y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))
     return y
@@ -130,9 +131,11 @@ def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
 
 
 def square_root(x: Array) -> Array:
-    """Return sqrt(x), computed as x times its inverse root."""
+    """Return sqrt(x), computed as x times its inverse root, which is 0 where it overflows and for a zero x."""
+    root = inverse_root(x)
     with np.errstate(all="ignore"):
-        return flush(flush(x) * inverse_root(x))
+        root = np.where((root == np.inf) | (x == 0), np.float32(0), root)
+        return flush(flush(x) * root)
 
 
 def exponential(x: Array) -> Array:

@@ -17,6 +17,8 @@ SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
 #: The smallest normal f32 and bf16 value.
 TINY = np.float32(2.0**-126)
+#: From here on, bf16 results round up to TINY; they are rounded before they are flushed.
+NEARLY_TINY = np.float32(2.0**-126 * (1 - 2.0**-9))
 #: The first power of two that float16 cannot hold, and a number outside the range of every integer type.
 FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
@@ -113,7 +115,8 @@ def narrow(x: Array, dtype: DType) -> Array:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
     if dtype is BF16:
-        bits = np.ascontiguousarray(flush(x)).view(np.uint32)
+        near = np.where(np.abs(x) >= NEARLY_TINY, np.copysign(np.maximum(np.abs(x), TINY), x), x)
+        bits = np.ascontiguousarray(flush(near)).view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
     return flush(x)

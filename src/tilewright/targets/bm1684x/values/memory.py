@@ -15,14 +15,10 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, COUNT, LENGTH, STRIDE
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, L2_BASE, LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32
-from tilewright.targets.bm1684x.values.elementwise import series
-from tilewright.targets.bm1684x.values.floats import narrow
+from tilewright.targets.bm1684x.values.tables import tables
 from tilewright.targets.given import MachineConfig, word
 
 NONE = np.zeros((0, 2), np.int64)
-#: Byte offsets of the exponential's series in static memory, as compiled programs use them. Other tables are unknown.
-EXPONENTIAL = {F32: 1024, F16: 2368, BF16: 2432}
 #: Memories whose contents a program must not expect to survive from one launch to the next.
 SCRATCH = ("local", "L2")
 
@@ -155,9 +151,8 @@ class Memories:
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
             known = Ranges((0, size)) if name == "static" else Ranges()  # holds tables, some of unknown contents
             self.regions.append(Region(name, base, np.zeros(size, np.uint8), known))
-        for dtype, offset in EXPONENTIAL.items():
-            values = narrow(series(dtype), dtype)
-            self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * dtype.bytes, values)
+        for offset, values in tables().items():
+            self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * values.itemsize, values)
 
     def forget(self) -> None:
         """Fill local memory and L2 with 1 bits before a launch, if the knob `uninitialised` is `nan`."""

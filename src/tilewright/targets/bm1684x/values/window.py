@@ -45,8 +45,10 @@ class Window:
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
-    def taps(self, x: Array, fill: Array | int | float = 0) -> Array:
+    def taps(self, x: Array, fill: Array | int | float = 0, between: Array | int | float = 0) -> Array:
         """Return the elements in each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
+
+        Elements that are inserted between those of x have the value `between`.
 
         Raises ValueError if the window does not fit into the padded map.
         """
@@ -56,7 +58,7 @@ class Window:
         area = np.full((n, c, height, width), fill, x.dtype)
         middle = area[:, :, self.pads[0] : height - self.pads[1], self.pads[2] : width - self.pads[3]]
         if down or across:
-            middle[...] = 0
+            middle[...] = between
         middle[:, :, :: down + 1, :: across + 1] = x
         (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
         if min(oh, ow) < 1:

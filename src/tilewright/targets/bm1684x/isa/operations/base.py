@@ -20,7 +20,7 @@ ATTRIBUTES: Mapping[str, Any] = {
     **dict.fromkeys(("mode", "source_mode"), Rounding.HALF_TO_EVEN),
     **dict.fromkeys(("saturate", "rotated", "relu", "descending"), False),
     **dict.fromkeys(("left_transposed", "right_transposed", "both_transposed"), False),
-    **dict.fromkeys(("left", "right", "pad", "base"), 0),
+    **dict.fromkeys(("left", "right", "pad", "between", "base", "depth"), 0),
     **{"steps": STEPS, "window": None, "axis": 3, "threshold": 0.0},
 }
 
@@ -102,7 +102,7 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 #: Operands that a command may omit.
-OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
+OPTIONAL = ("acc", "bias", "zero", "pads", "inserts", "shift", "numbers", "y_before")
 
 
 def define(

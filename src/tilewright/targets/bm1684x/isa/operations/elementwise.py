@@ -6,13 +6,14 @@ Constants, operands with one value per channel, and operands with strides of 0 b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Signature, Values, define
 from tilewright.targets.bm1684x.values import elementwise as e
 from tilewright.targets.bm1684x.values import floats
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, Rounding
@@ -79,6 +80,12 @@ def prelu(v: Values) -> Array:
         return floats.narrow(np.where(value > 0, value, value * slope), dtype)
 
 
+def squared(name: str, v: Values) -> Array:
+    """Return the square of the sum or difference (`name`) of the operands a and b, rounded after each operation."""
+    inner = e.float_binary(name, v["a"], v["b"], v.types["y"])
+    return e.float_binary("mul", inner, inner, v.types["y"])
+
+
 def multiply_add(v: Values) -> Array:
     """Return `acc + a * b`, rounded after the product and after the sum."""
     return e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])
@@ -97,10 +104,19 @@ def taylor(v: Values) -> Array:
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
-def unary(function: Callable[[Array], Array], v: Values) -> Array:
-    """Return `function(a)`. The function is the absolute value, or the sign as -1, 0 or 1."""
+def absolute(v: Values) -> Array:
+    """Return the absolute value of the operand a: of a float without its sign bit, so that subnormals stay."""
     dtype = v.types["y"]
-    return floats.narrow(function(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
+    if not dtype.is_float:
+        return np.abs(v["a"])
+    bits = v["a"].view(f"<u{dtype.bytes}")
+    return (bits & bits.dtype.type((1 << (dtype.bits - 1)) - 1)).view(dtype.storage)
+
+
+def sign(v: Values) -> Array:
+    """Return the sign of the operand a: -1, 0 or 1."""
+    dtype = v.types["y"]
+    return floats.narrow(np.sign(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else np.sign(v["a"])
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
@@ -121,7 +137,7 @@ for name, two in e.BITWISE.items():
 for name in ("arithmetic", "logical"):
     define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"))
 for name in RELATIONS:
-    define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"))
+    define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
 choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
 for name in ("greater", "less", "equal"):
     define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
@@ -130,13 +146,15 @@ for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "l
     define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, outputs="y0 y")
 ones = (
     ("copy", lambda v: v["a"]),
-    ("abs", partial(unary, np.abs)),
+    ("abs", absolute),
     ("neg", negative),
-    ("sign", partial(unary, np.sign)),
+    ("sign", sign),
 )
 for name, meaning in ones:
     define(TIU, name, "a", meaning, alike("a", "y"))
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
+for name in ("add", "sub"):
+    define(TIU, f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
 define(TIU, "prelu", "a slope", prelu, rules.floats("a", "slope", "y"))
 define(TIU, "fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"))
 define(TIU, "int8_mac", "a b acc", integer_mac, *macs)
@@ -180,6 +198,33 @@ def float_dequant(v: Values) -> Array:
         return floats.flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
 
 
+def exponent(v: Values) -> Array:
+    """Return the exponent field of the float x: as an integer of its width, or as the power of two with this exponent.
+
+    If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
+    A positive NaN gives the exponent after that of infinity, which as a float is 0.
+    """
+    source, out = v.types["x"], v.types["y"]
+    fraction = floats.SIGNIFICAND[source] - 1
+    bits = v["x"].view(f"<u{source.bytes}").astype(np.int64)
+    power, rest = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1, bits & (1 << fraction) - 1
+    positive = bits >> (source.bits - 1) == 0
+    found = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
+    if not out.is_float:
+        return found.astype(out.storage)
+    limit = (1 << (source.bits - 1 - fraction)) - 1
+    whole = (found & limit) << fraction | bits & 1 << (source.bits - 1)
+    return whole.astype(f"<u{out.bytes}").view(out.storage)
+
+
+def exponent_types(found: Signature) -> str:
+    """Return the reason to refuse to extract exponents of these types, or ""."""
+    source, out = found.types["x"], found.types["y"]
+    if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
+        return ""
+    return f"exponents of {source} are not written as {out}; give the source's type, or a signed integer of its width"
+
+
 def logarithm(v: Values) -> Array:
     """Return `ln(a)`, rounded from float64. The results of the vendor's unknown sequence differ by at most one ulp."""
     with np.errstate(all="ignore"):
@@ -190,6 +235,7 @@ modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
 scaled = "x multiplier shift offset"
 define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
 define(TIU, "fp_round", "x", lambda v: floats.round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
+define(TIU, "fp_exponent", "x", exponent, exponent_types)
 define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
 define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
 define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
@@ -199,3 +245,34 @@ define(TIU, "fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
     define(TIU, f"fp_{name}", "a", _of("a", function), in_f32)
 define(TIU, "fp_log", "a", logarithm, in_f32, inexact=True)
+
+
+def _outer(meaning: Callable[[Values], Array]) -> Callable[[Values], Array]:
+    """Return a function that computes an operation on all pairs of elements of a (a row) and b (a column)."""
+
+    def all_pairs(v: Values) -> Array:
+        pairs = {"a": v["a"].reshape(-1, 1), "b": v["b"].reshape(1, -1)}
+        return meaning(replace(v, data={**v.data, **pairs}))
+
+    return all_pairs
+
+
+VECTORS = {"add": as_sources, "sub": rules.signed_result, "mul": as_sources}
+for name, signs in VECTORS.items():
+    define(TIU, f"vc_fp_{name}", "a b", _outer(partial(float_binary, name)), rules.floats("a", "b", "y"))
+    define(TIU, f"vc_int_{name}", "a b", _outer(partial(integer_binary, name)), integers("a", "b", "y"), signs)
+define(TIU, "vc_fp_div", "a b", _outer(lambda v: e.divide(v["a"], v["b"], v.attribute("steps"))), in_f32)
+for name in ("max", "min"):
+    define(TIU, f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
+for name, two in e.BITWISE.items():
+    define(TIU, f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
+for name in RELATIONS:
+    define(
+        TIU,
+        f"vc_{name}",
+        "a b c",
+        _outer(partial(compare, name)),
+        alike("a", "b"),
+        alike("c", "y"),
+        rules.narrow_enough_result,
+    )

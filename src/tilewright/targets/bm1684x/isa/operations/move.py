@@ -170,7 +170,8 @@ cw_transposed = _transposed(0, 3, 2, 1)
 bits, counted = rules.alike("x", "y"), rules.of("count", U32, I32)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
 kept = (rules.of("y", I32), counted)
-define(DMA, "dma_copy", "x", lambda v: v["x"].reshape(v.shapes["y"]), bits)  # both in NCHW order
+for name in ("dma_copy", "dma_linear"):  # both in NCHW order; a linear copy has a command of its own
+    define(DMA, name, "x", lambda v: v["x"].reshape(v.shapes["y"]), bits)
 define(DMA, "dma_broadcast", "x", _broadcast, bits)
 define(DMA, "dma_nc_trans", "x", _transposed(1, 0, 2, 3), bits)
 define(DMA, "dma_cw_trans", "x", cw_transposed, bits)

@@ -25,8 +25,13 @@ def _window(v: Values) -> Window:
 
 
 def _weights(v: Values) -> Array:
-    """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set."""
+    """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set.
+
+    If w is a number, all weights (output channels, input channels, kh, kw) are this number.
+    """
     w = v["w"]
+    if not w.ndim:
+        w = np.broadcast_to(w, (v.shapes["y"][1], v["x"].shape[1], *_window(v).kernel))
     return w[..., ::-1, ::-1] if v.attribute("rotated") else w
 
 
@@ -51,11 +56,30 @@ def symmetric_conv(v: Values) -> Array:
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
+def _pad(v: Values) -> Array | int:
+    """Return the value of padding: one for each channel from the operand `pads`, or the attribute `pad`."""
+    pads: Array | int = v["pads"] if "pads" in v.data else v.attribute("pad")
+    return pads
+
+
+def _between(v: Values) -> Array | int:
+    """Return the value that is inserted between elements of x, as `_pad` does."""
+    values: Array | int = v["inserts"] if "inserts" in v.data else v.attribute("between")
+    return values
+
+
 def asymmetric_conv(v: Values) -> Array:
     """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers."""
-    zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
-    total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
+    zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), _pad(v), zero, _between(v))
     return wrap(_plus(total, v, "acc"), v.types["y"])
+
+
+def _channels(v: Values) -> Array:
+    """Return the weights of a depthwise convolution, (c, kh, kw)."""
+    if not v["w"].ndim:
+        return np.broadcast_to(v["w"], (v["x"].shape[1], *_window(v).kernel))
+    return _weights(v).reshape(-1, *_window(v).kernel)
 
 
 def float_depthwise(v: Values) -> Array:
@@ -63,13 +87,13 @@ def float_depthwise(v: Values) -> Array:
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
-    return conv.float_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]), dtype, first)
+    return conv.float_depthwise(taps, _channels(v), dtype, first)
 
 
 def integer_depthwise(v: Values) -> Array:
     """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit."""
-    taps = _window(v).taps(v["x"], v.attribute("pad"))
-    total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
+    taps = _window(v).taps(v["x"], _pad(v))
+    total = conv.integer_depthwise(taps, _channels(v))
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)
 
 
@@ -96,8 +120,20 @@ def maximum(v: Values) -> Array:
 
 def _sides(v: Values) -> tuple[Array, Array]:
     """Return the factors of a matrix product, (M, K) and (K, N). The zero point is subtracted from the operand R."""
-    right = v["R"].astype(np.int32) - v["zero"] if "zero" in v.data else v["R"]
-    return sides(v["L"], right, v.attributes)
+    left, right = _factor(v, "L"), _factor(v, "R")
+    return sides(left, right.astype(np.int32) - v["zero"] if "zero" in v.data else right, v.attributes)
+
+
+def _factor(v: Values, name: str) -> Array:
+    """Return a factor of a matrix product as stored. If it is a number, the attribute `depth` is the sums' length."""
+    factor = v[name]
+    if factor.ndim:
+        return factor
+    (rows, columns), depth = v.shapes["y"], v.attribute("depth")
+    if v.attribute("both_transposed"):
+        return np.broadcast_to(factor, (depth, columns) if name == "L" else (rows, depth))
+    turned = name == "R" and v.attribute("right_transposed")
+    return np.broadcast_to(factor, (rows, depth) if name == "L" else (columns, depth) if turned else (depth, columns))
 
 
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -162,9 +198,9 @@ depthwise = (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias"))
 averaged = (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))
 define(TIU, "fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
 define(TIU, "int8_sym_quant_conv2d", "x w bias", symmetric_conv, *convolved, bias16, short, signed("x", "w", "bias"))
-define(TIU, "int8_asym_quant_conv2d", "x w zero acc", asymmetric_conv, *convolved, *wide)
+define(TIU, "int8_asym_quant_conv2d", "x w zero pads inserts acc", asymmetric_conv, *convolved, *wide)
 define(TIU, "fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
-define(TIU, "int8_depthwise2d", "x w bias", integer_depthwise, *depthwise)
+define(TIU, "int8_depthwise2d", "x w bias pads", integer_depthwise, *depthwise)
 define(TIU, "fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"))
 define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
 define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))

@@ -111,6 +111,14 @@ def wide_enough_choices(found: Signature) -> str:
     return ""
 
 
+def narrow_enough_result(found: Signature) -> str:
+    """Return the reason to refuse a comparison whose result is wider than the compared a and b, or ""."""
+    compared, result = found.types["a"].bits, found.types["y"].bits
+    if result > compared:
+        return f"it compares {compared}-bit operands, but its result has {result} bits; give {compared} bits or fewer"
+    return ""
+
+
 def _listed(types: Iterable[DType]) -> str:
     return ", ".join(sorted(map(str, types)))
 

@@ -1,0 +1,99 @@
+"""The cycles of transfers, as the vendor's compiler estimates them.
+
+The rule was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of neighbouring
+elements, of at least 256 bytes each. DDR has four channels, which take turns every 4096 bytes; a transfer that stays in
+fewer of them is slower in proportion. The estimator looks at the first four pages of 4096 bytes that a transfer visits,
+and counts them from the tensor's first byte. Other commands have one rate.
+
+The estimator gives no time to copies within local memory; here they take as long as copies into it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Matrix, Tensor
+from tilewright.targets.bm1684x.timing.model import Timing
+
+#: Transfers that are timed by the bytes of one operand alone.
+BY_BYTES = {
+    "dma_linear": "y",
+    "dma_cw_trans": "y",
+    "dma_h_gather": "y",
+    "dma_h_scatter": "x",
+    "dma_mask_select": "x",
+}
+
+
+def transfer(command: Command, timing: Timing) -> int:
+    """Return the estimated cycles of a transfer, which may be 0."""
+    x, y = command.operands["x"], command.results["y"]
+    name, size = command.operation.name, y.dtype.bytes
+    out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
+    if name in BY_BYTES or name == "dma_nonzero":
+        moved = prod(command[BY_BYTES[name]].shape if name in BY_BYTES else x.shape) * size
+        within = y.storage.is_local and not isinstance(x, Constant) and x.storage.is_local
+        return int(moved * (2 if within else 1) / timing.turn_rate)
+    if isinstance(x, Matrix) or isinstance(y, Matrix):
+        width = next(end.storage.shape.w for end in (y, x) if isinstance(end, Matrix))
+        rate = timing.matrix_write_rate if out else timing.matrix_read_rate
+        if name == "dma_matrix_trans":
+            rate *= timing.matrix_turn
+        run = width * size
+        return int(prod(y.shape) * size * max(1.0, timing.shortest_run / run) / rate)
+    assert isinstance(y, Tensor)
+    if isinstance(x, Constant):
+        runs, run = _runs(y.shape, y.stride)
+        return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
+    assert isinstance(x, Tensor)
+    if name == "dma_broadcast":  # each row is sent to all lanes at once
+        return int(y.shape.n * y.shape.h * max(timing.shortest_run, y.shape.w * size) / timing.matrix_read_rate)
+    if name == "dma_nc_trans" or x.shape == y.shape:
+        runs, run = _runs(y.shape, x.stride, y.stride)
+    else:
+        runs, run = max(_runs(x.shape, x.stride), _runs(y.shape, y.stride))
+    rate = timing.write_rate if out else timing.read_rate if y.storage.is_local else timing.copy_rate
+    rounded = np.float32(runs * max(timing.shortest_run, run * size))
+    return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(x, y, name, timing)))
+
+
+def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
+    """Return the number of runs that are neighbouring elements under all `strides`, and the elements of each."""
+    n, c, h, w = shape
+    if all(stride.w == 1 or w == 1 for stride in strides):
+        if all(stride.h == w or h == 1 for stride in strides):
+            return n * c, h * w
+        return n * c * h, w
+    return n * c * h * w, 1
+
+
+def _channels(x: Tensor, y: Tensor, name: str, timing: Timing) -> int:
+    """Return how many channels of DDR a transfer keeps busy, as the estimator counts them: 1 to `full`."""
+    if x.storage.is_local and y.storage.is_local:
+        return int(timing.full)
+    far = x if y.storage.is_local else y
+    shape, stride = far.shape, far.stride
+    if name == "dma_nc_trans":  # the estimator takes the source's shape for both ends
+        shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w)
+        near = y if far is x else x
+        if stride == layout.continuous(far.shape) and near.stride != layout.continuous(near.shape):
+            own = layout.aligned(near.shape, near.dtype, near.start_lane, near.config)
+            stride = stride._replace(n=0) if near.stride == own else stride  # the defaults of both
+    size, pages = far.dtype.bytes, max(1, int(timing.full))
+    long = max(1, -(-shape.h * stride.h * size // timing.unit))
+    visited: list[int] = []
+    for n in range(shape.n):
+        step = n * stride.n * size
+        for c in range(shape.c):
+            page = (step + c * stride.c * size) // timing.unit
+            for number in range(page, page + min(long, pages)):
+                if number not in visited:
+                    visited.append(number)
+            if len(visited) >= pages:
+                return len({number % pages for number in visited[:pages]})
+    return len({number % pages for number in visited})

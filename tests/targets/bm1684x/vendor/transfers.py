@@ -1,0 +1,106 @@
+"""Random transfers, as calls of the device API: directions, types, shapes, strides and widths of matrices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.targets.bm1684x.capi import dim4
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, U8, U32, DType
+
+CONFIG = Config()
+TYPES = (U8, I8, F16, BF16, I16, F32, U32)
+MOST_BYTES = 1 << 23
+FAR = DDR_BASE + (1 << 28)
+
+
+def size(chosen: random.Random) -> int:
+    """Return a size of an axis, often near a power of two."""
+    if chosen.random() < 0.5:
+        return chosen.choice([1, 2, 3, 4, 5, 8, 16, 32, 63, 64, 65])
+    return int(2 ** chosen.uniform(0, 8))
+
+
+def strides(chosen: random.Random, shape: dim4, local: bool, dtype: DType) -> dim4 | None:
+    """Return strides with gaps at random, or None for the default."""
+    if chosen.random() < 0.5:
+        return None
+    w = chosen.choice([1, 1, 1, 2, 4])
+    h = shape.w * w + chosen.choice([0, 0, 1, 5, 64])
+    c = shape.h * h + chosen.choice([0, 0, 3, 64, 1000])
+    if local:
+        unit = CONFIG.eu_bytes // dtype.bytes
+        c = -(-c // unit) * unit
+        return dim4(layout.slots(0, shape.c, CONFIG) * c, c, h, w)
+    return dim4(shape.c * c + chosen.choice([0, 0, 7, 500]), c, h, w)
+
+
+def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
+    way, dtype = chosen.choice(["S2L", "L2S", "S2S"]), chosen.choice(TYPES)
+    while True:
+        shape = dim4(*(size(chosen) for _ in range(4)))
+        if shape.shape.elements * dtype.bytes <= MOST_BYTES:
+            break
+    places = [0 if letter == "L" else FAR * (1 + number) for number, letter in ((0, way[2]), (1, way[0]))]
+    kind = chosen.choice(
+        ["cpy"] * 6 + ["cpy_cw_trans", "cpy_nc_trans", "set_C_system", "channel_bcast", "compact", "rows"]
+    )
+    if kind == "rows":
+        return by_rows(chosen, way, places, shape, dtype)
+    if kind == "cpy_nc_trans":
+        turned = dim4(shape.c, shape.n, shape.h, shape.w)
+        ends = (strides(chosen, one, letter == "L", dtype) for one, letter in ((shape, way[2]), (turned, way[0])))
+        return f"tpu_gdma_{kind}_{way}", (*places, shape, *ends, dtype)
+    if kind == "set_C_system":
+        return f"tpu_gdma_{kind}", (FAR, 3, shape, strides(chosen, shape, False, dtype), dtype)
+    if kind == "channel_bcast":
+        return "tpu_gdma_channel_bcast_S2L", (
+            0,
+            FAR,
+            dim4(shape.n, min(shape.c, 64), shape.h, shape.w),
+            None,
+            None,
+            dtype,
+        )
+    if kind == "compact" and way != "S2S":
+        return f"tpu_gdma_compact_{way}", (*places, shape, dtype)
+    if kind == "cpy_cw_trans":
+        return f"tpu_gdma_{kind}_{way}", (*places, shape, None, None, dtype)
+    ends = (strides(chosen, shape, letter == "L", dtype) for letter in (way[2], way[0]))
+    return f"tpu_gdma_cpy_{way}", (*places, shape, *ends, dtype)
+
+
+def by_rows(
+    chosen: random.Random, way: str, places: list[int], shape: dim4, dtype: DType
+) -> tuple[str, tuple[Any, ...]]:
+    """Return a transfer that is timed by its bytes alone: moves by index or mask, and linear copies."""
+    one, other = dim4(1, shape.c, shape.h, shape.w), chosen.randint(1, 40)
+    index, whole = 3 * FAR, shape.shape.elements
+    return chosen.choice(
+        [
+            ("tpu_gdma_system_cpy", (FAR, 2 * FAR, min(whole, 65535), dtype)),
+            (f"tpu_gdma_h_gather_{way}", (*places, index, False, 0, one, other, None, None, None, dtype)),
+            (f"tpu_gdma_h_scatter_{way}", (*places, index, False, one, other, None, None, None, dtype)),
+            ("tpu_gdma_mask_select_S2S", (FAR, 2 * FAR, index, False, shape, dtype, U8)),
+            ("tpu_gdma_nonzero_S2S", (FAR, 2 * FAR, shape, U32, 0)),
+        ]
+    )
+
+
+def matrix(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
+    way, turned, dtype = chosen.choice(["S2L", "L2S"]), chosen.random() < 0.5, chosen.choice(TYPES)
+    rows, columns, width = (int(2 ** chosen.uniform(0, top)) for top in (10, 10, 8))
+    outer = rows if turned and way == "L2S" else columns
+    places = (0, FAR) if way == "S2L" else (FAR, 0)
+    name = f"tpu_gdma_matrix_{'trans_' * turned}{way}"
+    return name, (*places, rows, columns, width, outer + chosen.choice([0, 0, 9, 800]), dtype)
+
+
+def transfers(seed: int, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield `count` random transfers: the name of a C function, and its arguments."""
+    chosen = random.Random(seed)
+    for _ in range(count):
+        yield matrix(chosen) if chosen.random() < 0.25 else tensor(chosen)
