@@ -12,11 +12,12 @@ import numpy as np
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.values.dtypes import F32
+from tilewright.targets.bm1684x.values.dtypes import F32, U32
 from tilewright.targets.bm1684x.values.window import Window
 
 ROWS, COLUMNS, TILE, SIDE = 1024, 1024, 128, 16
 EPSILON = 1e-5
+INFINITY = 0x7F800000
 
 
 @kernel
@@ -31,6 +32,7 @@ def layer_norm(tpu: Tpu, y: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, epsi
     for copy, far in zip(copies, (gamma, beta), strict=True):
         tpu.gdma.broadcast(copy, far)
     scale, shift = (copy.over(*one) for copy in copies)
+    bits = total.typed(U32)
     down, across = Window((columns // SIDE, 1)), Window((1, SIDE))
 
     def mean(values: Tensor) -> None:
@@ -50,6 +52,7 @@ def layer_norm(tpu: Tpu, y: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, epsi
                 mean(squares)
                 tpu.bdc.fp_add(total, total, epsilon)
                 tpu.bdc.fp_rsqrt(total, total)
+                tpu.bdc.equal_select(bits, bits, INFINITY, 0, bits)  # 1 / sqrt(0) is 0, as in tpu_bdc_fp32_rsqrt
                 tpu.bdc.fp_mul(b, centred, total.over(*one))
                 tpu.bdc.fp_mul(b, b, scale)
                 tpu.bdc.fp_add(b, b, shift)

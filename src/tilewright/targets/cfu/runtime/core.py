@@ -127,7 +127,7 @@ def run(
         machine=m,
         executed=np.cumsum(m.entered)[:-1],
         spent=tuple(after - before for before, after in pairwise(spent) if (after > before).any()),
-        undefined=_undefined(getattr(cfu, "differences", {}).values(), m),
+        undefined=_undefined(getattr(cfu, "contrary", {}).values(), m),
     )
 
 

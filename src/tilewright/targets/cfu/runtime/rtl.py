@@ -56,7 +56,7 @@ class RtlCfu:
 
     Messages call it `name`. `native` is for compiled code (see seam.Native). If `skips` is false, cycles that change
     nothing are clocked as well. `states` more instances start from other values where the module gives none; each first
-    answer of theirs that differs is in `differences`, by the pc of the command.
+    answer of theirs that differs is in `contrary`, by the pc of the command.
     """
 
     skips = True
@@ -72,7 +72,7 @@ class RtlCfu:
         for function, result, arguments in FUNCTIONS:
             getattr(library, function).restype, getattr(library, function).argtypes = result, arguments
         self._unit = library.tw_lockstep(self.model.handle, LIMIT, self.skips)
-        self.differences = dict[int, Difference]()
+        self.contrary = dict[int, Difference]()
         self._twins = [RtlCfu(name, compiled, reset, seed=number) for number in range(1, states + 1)]
         for twin in self._twins:
             library.tw_lockstep_twin(self._unit, twin._unit)
@@ -120,13 +120,13 @@ class RtlCfu:
 
     def _note(self, number: int, cycle: int, pc: int) -> None:
         """Keep the difference at the command `number` of `cycle` if it is the first one at `pc`."""
-        if pc in self.differences:
+        if pc in self.contrary:
             return
         answer, ready, twin, other, other_ready, fault = self.model.library.tw_lockstep_difference(self._unit)[:6]
         late, fault_text = None if fault else other_ready - RESET_CYCLES, FAULTS.get(fault, "")
         command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
         difference = Difference(pc, cycle, command, answer, ready - RESET_CYCLES, twin + 1, other, late, fault_text)
-        self.differences[pc] = difference
+        self.contrary[pc] = difference
 
 
 def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
