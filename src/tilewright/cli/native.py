@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def _target(name: str | None) -> tuple[str, TakesC]:
-    """Return a target that takes C, and its name: the first one if `name` is None. Raises InputError if it does not."""
+    """Return a target that takes C, and its name. Without `name`, it is the first such target.
+
+    Raises InputError if the target takes no C.
+    """
     from tilewright import targets
     from tilewright.targets.base import TakesC
 

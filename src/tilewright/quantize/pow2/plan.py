@@ -203,8 +203,8 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 def _joined(net: Network, add: NodeProto) -> NodeProto | None:
     """Return the Conv or Gemm whose sums an addition can join: it alone reads its result, and all shapes are equal.
 
-    If both operands are such, return that with the larger weights. Return None if there is none, or if an operand is
-    added to itself.
+    If the addition can join either operand, it joins the one with the larger weights. Returns None if it can join
+    neither, or if a tensor is added to itself.
     """
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):

@@ -201,13 +201,20 @@ class Engine(wiring.Component):
             m.d.comb += found[spec.name].eq(self.descriptor[at : at + spec.width])
         return found
 
-    def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, OperandStore]:
+    def _unconnected(self) -> dict[str, Any]:
+        """Return the stores that the PS fills, by name."""
+        config = self.config
+        bits = {name: int(getattr(config, f"{name}_bits")) for name in OPERANDS}
+        return {
+            name: OperandStore(bits[name], width, config.block_bits, self.beat, config.frames)
+            for name, width in OPERANDS.items()
+        }
+
+    def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, Any]:
         """Add the stores that the PS fills, connected to its port and to the page requests."""
-        config, stores = self.config, dict[str, OperandStore]()
-        for name, width in OPERANDS.items():
-            bits = int(getattr(config, f"{name}_bits"))
-            store = OperandStore(bits, width, config.block_bits, self.beat, config.frames)
-            m.submodules[f"{name}_store"] = stores[name] = store
+        stores = self._unconnected()
+        for name, store in stores.items():
+            m.submodules[f"{name}_store"] = store
             m.d.comb += [
                 store.address.eq(self.page_address),
                 store.data.eq(self.page_data),

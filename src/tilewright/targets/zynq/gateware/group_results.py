@@ -10,15 +10,13 @@ from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.rescale import after
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
-from tilewright.targets.zynq.gateware.requantiser import Requantiser
-from tilewright.targets.zynq.gateware.results import FIELDS
+from tilewright.targets.zynq.gateware.requantiser import FIELDS, requantiser_of
 from tilewright.targets.zynq.gateware.stores import FRAMES, ResultStore
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
@@ -61,10 +59,7 @@ class GroupResults(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.requantiser = requant = Requantiser(self.config.logic)
-        m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
-        m.d.comb += [getattr(requant, name).eq(getattr(self, name)) for name in FIELDS]
-        reads, writes = factors.read_port(), factors.write_port(granularity=32)
+        requant, factor = requantiser_of(m, self)
         # One of the complete sums per cycle goes to the requantiser.
         sums, left, column = Signal.like(self.sums), Signal.like(self.sum_count), Signal(16)
         with m.If(self.complete):
@@ -72,11 +67,7 @@ class GroupResults(wiring.Component):
         with m.Elif(left != 0):
             m.d.sync += [sums.eq(sums >> requantiser.BITS), left.eq(left - 1)]
         m.d.comb += [
-            writes.addr.eq(self.factor_address >> 1),
-            writes.data.eq(self.factor_data.replicate(2)),
-            writes.en.eq(self.factor_write << self.factor_address[0]),
-            reads.addr.eq(Mux(self.complete, self.column, column)),
-            requant.factor.eq(reads.data),
+            factor.eq(Mux(self.complete, self.column, column)),
             requant.sum.eq(sums[: requantiser.BITS].as_signed()),
         ]
         self._store(m, requant.result, after(m, left != 0, requantiser.LATENCY))

@@ -10,9 +10,11 @@ from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.rescale import after, normalised, rounded
+from tilewright.targets.zynq.config import FACTORS
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
 
@@ -25,6 +27,8 @@ BITS, MULTIPLIER = 32, 31
 #: A magnitude of 2**WHOLE or more is clipped whatever the bounds are: they and the zero point have 9 bits.
 WHOLE = 11
 CODE = LAYOUT.by_name["low"].width
+#: The inputs that are fields of the descriptor.
+FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Requantiser(wiring.Component):
@@ -143,3 +147,21 @@ def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:
     total = Signal(MULTIPLIER + 1, name="multiplier")
     m.d.comb += total.eq(fraction[MANTISSA - MULTIPLIER :] + fraction[MANTISSA - MULTIPLIER - 1])
     return Mux(total[-1], 1 << (MULTIPLIER - 1), total[:MULTIPLIER]), total[-1]
+
+
+def requantiser_of(m: Module, part: Any) -> tuple[Requantiser, Signal]:
+    """Add a requantiser with its memory of factors, one per channel; return it, and the channel to read.
+
+    The factor is there a cycle after the channel. `part` has the ports FIELDS and those that write factors.
+    """
+    m.submodules.requantiser = made = Requantiser(part.config.logic)
+    m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
+    reads, writes = factors.read_port(), factors.write_port(granularity=32)
+    m.d.comb += [
+        *(getattr(made, name).eq(getattr(part, name)) for name in FIELDS),
+        writes.addr.eq(part.factor_address >> 1),
+        writes.data.eq(part.factor_data.replicate(2)),
+        writes.en.eq(part.factor_write << part.factor_address[0]),
+        made.factor.eq(reads.data),
+    ]
+    return made, reads.addr

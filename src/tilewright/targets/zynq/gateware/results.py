@@ -11,19 +11,16 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.rescale import after
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
-from tilewright.targets.zynq.gateware.requantiser import Requantiser
+from tilewright.targets.zynq.gateware.requantiser import FIELDS, requantiser_of
 from tilewright.targets.zynq.gateware.states import late
 from tilewright.targets.zynq.gateware.stores import ResultStore
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
-
-FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Results(wiring.Component):
@@ -59,16 +56,9 @@ class Results(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         m.submodules.result_store = store = self.store
-        m.submodules.requantiser = requant = Requantiser(self.config.logic)
-        m.d.comb += [getattr(requant, name).eq(getattr(self, name)) for name in FIELDS]
-        m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
-        reads, writes = factors.read_port(), factors.write_port(granularity=32)
+        requant, factor = requantiser_of(m, self)
         m.d.comb += [
-            writes.addr.eq(self.factor_address >> 1),
-            writes.data.eq(self.factor_data.replicate(2)),
-            writes.en.eq(self.factor_write << self.factor_address[0]),
-            reads.addr.eq(after(m, self.column, max(0, late(self.config) - 1))),
-            requant.factor.eq(reads.data),
+            factor.eq(after(m, self.column, max(0, late(self.config) - 1))),
             requant.sum.eq(self.sum),
         ]
         offset, later = Signal(self.config.result_bits), late(self.config) + requantiser.LATENCY

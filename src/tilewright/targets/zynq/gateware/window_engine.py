@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.rescale import after
-from tilewright.targets.zynq.config import GROUP, LANES, LINE, STORES, TAPS, Config
+from tilewright.targets.zynq.config import GROUP, LANES, LINE, TAPS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.engine import Engine
 from tilewright.targets.zynq.gateware.group_results import GroupResults
@@ -66,7 +66,7 @@ class WindowEngine(Engine):
             sweep.pool_last.eq(pool.last),
             sweep.flushed.eq(~results.leaves),
         ]
-        stores = self._line_stores(m, paging)
+        stores = self._stores(m, paging)
         self._reads(m, fields, sweep, groups, pool, stores)
         self._window(m, sweep, groups, window, stores["data"].read.data)
         self._operands(m, fields, sweep, window, unit, stores)
@@ -80,27 +80,14 @@ class WindowEngine(Engine):
         self._leave(m, sweep, pool, results, paging)
         return m
 
-    def _line_stores(self, m: Module, paging: Ahead) -> dict[str, Any]:
-        """Add the stores that the PS fills, connected to its port and to the page requests."""
+    def _unconnected(self) -> dict[str, Any]:
         config = self.config
         stores: dict[str, Any] = {
             name: LineStore(config.lines(name), words, config.block_bits, self.beat, whole=name == "weight")
             for name, words in LINE.items()
         }
-        stores["bias"] = OperandStore(config.bias_bits, 32, config.block_bits, self.beat, config.frames)
-        for name, store in stores.items():
-            m.submodules[f"{name}_store"] = store
-            m.d.comb += [
-                store.address.eq(self.page_address),
-                store.data.eq(self.page_data),
-                store.write.eq(self.page_write & (self.page_store == STORES.index(name))),
-                store.arrived.eq(getattr(paging, f"{name}_done")),
-                store.start.eq(self.start),
-                store.moves.eq(self.moves),
-                getattr(paging, f"{name}_miss").eq(store.read.miss),
-                getattr(paging, f"{name}_ready").eq(store.ready),
-            ]
-        return stores
+        bias = OperandStore(config.bias_bits, 32, config.block_bits, self.beat, config.frames)
+        return {**stores, "bias": bias}
 
     def _reads(
         self, m: Module, fields: dict[str, Any], sweep: Sweep, groups: Groups, pool: Pool, stores: dict[str, Any]
