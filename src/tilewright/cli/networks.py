@@ -66,12 +66,12 @@ def compile_(
 
     with options.with_firmware(compilation.target, firmware):
         program = _compiled(compilation, timing, firmware)
-    file.save(program, output)
     if raw and program.graph:
         from tilewright.conform import dump
         from tilewright.model import inputs
 
         dump(program, inputs.random(program.graph).values, raw)
+    file.save(program, output)  # last: nothing is written if the target refuses --raw
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
     options.answer(as_json, {"file": str(output), **program.outline()}, said)

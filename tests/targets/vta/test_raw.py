@@ -202,3 +202,11 @@ def test_the_simulator_of_standalone_vta_runs_what_is_written(checkout: Path, tm
 def simulated(simulator: Path, folder: Path) -> int:
     """Run standalone-vta's simulator in a folder; return its status, which is 1 if the output is not the expected."""
     return subprocess.run([simulator], cwd=folder, capture_output=True, check=False).returncode
+
+
+def test_a_target_without_folders_writes_nothing(tmp_path: Path) -> None:
+    from tilewright.cli import main
+
+    output, raw = tmp_path / "digits.twp", tmp_path / "raw"
+    assert main(["compile", str(DIGITS), "-t", "bm1684x", "-o", str(output), "--raw", str(raw)]) == 2
+    assert not output.exists() and not raw.exists()
