@@ -90,8 +90,6 @@ def test_gathers_sorts_and_lookups() -> None:
     before = np.full((1, 1, 3, 2), 9, np.uint8)
     scattered = meaning("dma_h_scatter", {"x": x, "index": index, "y_before": before})["y"]
     assert scattered[0, 0].tolist() == [[5, 6], [9, 9], [1, 2]]
-    columns = meaning("w_gather", {"x": x[:, :, :1], "index": np.array([1, 5, 0], np.uint16), "fill": seven})["y"]
-    assert columns[0, 0, 0].tolist() == [2, 7, 1]
     looked = meaning("table_lookup", {"x": np.array([0, 2, 3], np.uint8), "table": x[0, 0, :, 0], "fill": seven})["y"]
     assert looked.tolist() == [1, 5, 7]
     keys = np.array([2, 1, 2, 3], np.int32)

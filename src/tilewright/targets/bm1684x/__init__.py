@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.array import Array
+from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
@@ -117,10 +118,13 @@ class Bm1684x(given.Machine[Config]):
 
         return firmware(sources, output, flags)
 
-    def host_flags(self) -> Mapping[str, Sequence[str]]:
-        from tilewright.targets.bm1684x.native.hostlib import flags
+    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+        """Return the compiler's arguments for a host in C. Raises InputError for a machine other than the default."""
+        from tilewright.targets.bm1684x.native.hostlib import LIBRARY
 
-        return flags()
+        if config != self.config(None, {}):
+            raise InputError("config", "a host in C does not choose the machine", "set TILEWRIGHT_BM1684X_SET")
+        return LIBRARY.flags()
 
 
 TARGET = Bm1684x()

@@ -20,6 +20,7 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
 from tilewright.targets.bm1684x.timing.estimate import FACTORS, PRODUCTS, macs
 
 #: The arithmetic of one result of an element-wise command, without its type.
@@ -38,7 +39,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 #: Commands that move or convert values, or combine bits: no arithmetic that the tables know.
 _NONE = (
     *("copy", "cast", "fp_round", "and", "or", "xor", "not"),
-    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "table_lookup", "pe_gather", "w_gather"),
+    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "table_lookup", "w_mask_select", *GATHERS),
 )
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +10,12 @@ import numpy as np
 
 from tests.targets.bm1684x.vendor.calls import Running, api
 from tests.targets.bm1684x.vendor.library import DDR, LOCAL, Model
+from tests.targets.bm1684x.vendor.served import served
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import as_stored
 
-#: Seconds after which a call of the model counts as refused.
-PATIENCE = 20
 #: What both memories hold before a call.
 NOISE = np.random.default_rng(1684).integers(0, 256, LOCAL + DDR, np.uint8)
 
@@ -63,46 +58,25 @@ def _changed(memories: Sequence[Array], noise: Sequence[Array]) -> tuple[Array, 
 PLAIN = (NOISE[:LOCAL], NOISE[LOCAL:])
 
 
-def _serve(cases: Sequence[Case], pipe: int) -> None:
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
+def changes() -> Callable[[Case], Changes]:
+    """Return a function that runs a case on the vendor's model. Call it in a process of its own."""
     model = Model()
     memories = (model.local, model.ddr)
     for memory, plain in zip(memories, PLAIN, strict=True):
         memory[:] = plain
-    for case in cases:
+
+    def run(case: Case) -> Changes:
         case.place(memories)
-        signal.alarm(PATIENCE)  # some assertions of the model hang it
         model.call(case.name, *case.arguments)
         model.poll()
-        signal.alarm(0)
-        data = pickle.dumps(_changed(memories, PLAIN))
-        with os.fdopen(os.dup(pipe), "wb") as file:
-            file.write(struct.pack("<q", len(data)) + data)
+        return _changed(memories, PLAIN)
+
+    return run
 
 
 def vendor(cases: Sequence[Case]) -> Iterator[Changes]:
-    """Yield what the vendor's model changes in each case. An assertion of the model ends its process; we start anew."""
-    done = 0
-    while done < len(cases):
-        here, there = os.pipe()
-        child = os.fork()
-        if not child:
-            try:
-                _serve(cases[done:], there)
-            finally:
-                os._exit(0)
-        os.close(there)
-        with os.fdopen(here, "rb") as file:
-            while head := file.read(8):
-                data = file.read(struct.unpack("<q", head)[0])
-                yield pickle.loads(data)
-                done += 1
-        os.waitpid(child, 0)
-        if done < len(cases):
-            yield None
-            done += 1
+    """Yield what the vendor's model changes in each case."""
+    return served(cases, changes)
 
 
 def difference(case: Case, expected: Changes, tpu: Running) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class Model(Library):
 
     def poll(self) -> None:
         self.lib.tpu_poll()
+        self.lib.tpu_hau_poll()
 
 
 def _bytes(address: int | None, size: int) -> Array:
@@ -118,7 +120,7 @@ def _bytes(address: int | None, size: int) -> Array:
 
 
 class Estimator(Library):
-    """The cycle estimator of the vendor's compiler. It computes no values."""
+    """The cycle estimator of the vendor's compiler. It computes no values. Use it in another process (served.py)."""
 
     def __init__(self) -> None:
         super().__init__("libbackend_1684x.so")
@@ -132,3 +134,9 @@ class Estimator(Library):
         self.call(name, *arguments)
         self.lib.tpu_get_id_node(self.node)
         return int.from_bytes(self.node.raw[16:24], "little")
+
+
+def estimator() -> Callable[[tuple[Any, ...]], int]:
+    """Return a function from a call (its name, its arguments, anything else) to its cycles, for `served`."""
+    made = Estimator()
+    return lambda call: made.cycles(call[0], *call[1])

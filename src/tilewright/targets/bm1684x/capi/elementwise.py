@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.targets.bm1684x.capi.forms import Function, function
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, function
 from tilewright.targets.bm1684x.values.dtypes import Rounding
 
 S1, S2 = "dst_stride src_stride", "dst_stride src0_stride src1_stride"
@@ -11,7 +11,8 @@ BINARY, CONSTANT = f"dst src0 src1 shape {S2}", f"dst src C shape {S1}"
 UNARY, PLAIN = f"dst src shape {S1}", "dst src shape"
 SHIFTED = "dst_dtype src_dtype shift_dtype mode"
 QUANT = "dst_dtype src_dtype mode"
-ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
+ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "and", "or", "xor")
+LIMITS = ("max", "min")
 SHIFTS = ("arithmetic", "logical")
 SHIFT = f"dst src shift_tensor shape {S1} shift_tensor_stride"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
@@ -20,6 +21,18 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
     """Return C functions by C name, one for each of `names`, which replaces {} in `call` (C name) and `operation`."""
     return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
+
+
+def _limit(name: str) -> Function:
+    """Return the C function max or min. If only src1 has strides, the operands are exchanged, which NaN shows."""
+    parameters = f"{BINARY} dtype"
+    plain, exchanged = (function(parameters, name, operands) for operands in (TWO, "y=dst a=src1 b=src0"))
+
+    def run(api: Issuer, given: Given) -> None:
+        first = given["src0_stride"] is None and given["src1_stride"] is not None
+        (exchanged if first else plain).run(api, given)
+
+    return Function(parameters, run)
 
 
 def _integer(name: str) -> dict[str, Function]:
@@ -66,7 +79,8 @@ EXTREMES = ("maximum_greater_select", "minimum_less_select")
 #: Functions by name, without the prefix tpu_bdc_.
 ELEMENTWISE: dict[str, Function] = {
     **_each(ARITHMETIC, "{}", "{}", f"{BINARY} dtype", TWO),
-    **_each(ARITHMETIC, "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),
+    **_each((*ARITHMETIC, *LIMITS), "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),
+    **{name: _limit(name) for name in LIMITS},
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
     **_each(("abs", "neg"), "{}", "{}", f"{UNARY} dtype", ONE),
     "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),

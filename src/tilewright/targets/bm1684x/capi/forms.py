@@ -168,7 +168,7 @@ def operand(
     address of a tensor of the call's shape, a parameter `.._addr` is the local address of one value per channel, and
     any other parameter is a constant. TYPE is a type, or the parameter that gives the type. The stride, and without
     TYPE the type, come from the operand's own parameters (`src0_stride`, `src0_dtype`), else from common ones.
-    `_shape` describes SHAPE. BYTES are added to the address.
+    `_shape` describes SHAPE. BYTES are added to the address. Raises MachineError if src2 or src3 is a VECTOR.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, stride = given.get(name, name), given.get(f"{name}_stride")
@@ -177,7 +177,11 @@ def operand(
             return constant(value.context, dtype)
         value, stride, where = value.context, None, "L"
         if given[name].type == VECTOR:
-            kind, where = "channel", "C"
+            if name in ("src2", "src3"):
+                raise MachineError(given["name"], f"{name} is a VECTOR", "give a TENSOR or a SCALAR")
+            kind = "channel"
+            if name == "src1":  # the machine takes the first slot of each lane for all channels of the lane
+                stride = dim4(0, 0, 1, 1)
     elif not where and name.endswith("_addr"):  # parameters of a channel: side by side, or compact
         kind, where = "channel", "L" if name == "quant_addr" else "C"
     elif not where and name.startswith(("dst", "src", "shift_tensor")):

@@ -15,22 +15,24 @@ from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import F32, I32, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U32, DType
 from tilewright.targets.bm1684x.values.elementwise import TERMS
 
 Operands = dict[str, Operand | Constant]
 
 
-def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "") -> Function:
+def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "", zeros: bool = False) -> Function:
     """Return the C function of a matrix product. Factors have a row per channel; `turns` says which are transposed.
 
-    `number` is the factor ("left" or "right") that is a number C, or empty.
+    `number` is the factor ("left" or "right") that is a number C, or empty. With `zeros`, the zero points are a tensor.
     """
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
-    factors = "left right " if not number else f"{'right' if number == 'left' else 'left'} C "
-    parameters = f"output {factors}{'zero ' * integer}left_rows left_columns right_size {types}{adds}"
+    named = "zero_addr " if zeros else "zero " * integer
+    factors = "left right " if not number else f"{'right' if number == 'left' else 'left'} "
+    factors += named if not number else f"{named}C " if zeros else f"C {named}"
+    parameters = f"output {factors}left_rows left_columns right_size {types}{adds}"
 
     def run(api: Issuer, given: Given) -> None:
         rows, depth, size = given["left_rows"], given["left_columns"], given["right_size"]
@@ -52,7 +54,12 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "") -> Funct
             for own, side in (("L", "left"), ("R", "right"))
         }
         said = {**turns, "depth": rows if swapped else depth} if number else turns
-        if integer:
+        if zeros:
+            height = sizes["y"][0]
+            shape = Shape(1, height, 1, 1) if swapped else Shape(1, 1, 1, sizes["y"][1])
+            form = layout.compact if swapped else layout.aligned
+            operands["zeros"] = api.local(given["zero_addr"], shape, None, types["R"], form)
+        elif integer:
             operands["zero"] = constant(given["zero"], types["R"])
         if given.get("result_add"):
             operands["acc"] = y
@@ -61,14 +68,16 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "") -> Funct
     return Function(parameters, run)
 
 
-def _spread(integer: bool, transposed: bool) -> Function:
+def _spread(integer: bool, transposed: bool, number: bool = False) -> Function:
     """Return the C function of a product of matrices whose columns are spread over lanes.
 
-    The parameters left_rows and left_columns are the sizes of the left factor as stored, before any transposition.
+    The parameters left_rows and left_columns are the sizes of the left factor as stored, before any transposition. With
+    `number`, all its elements are the number C.
     """
     types = "out_dtype left_dtype right_dtype bias_dtype lshift rshift " * integer
-    sizes = "left_rows left_columns right_columns left_width right_width"
-    parameters = f"output left right bias {sizes} {types}has_bias result_add{' result_relu' * integer}"
+    sizes = f"left_rows left_columns right_columns {'' if number else 'left_width '}right_width"
+    factors = "right bias C" if number else "left right bias"
+    parameters = f"output {factors} {sizes} {types}has_bias result_add{' result_relu' * integer}"
 
     def run(api: Issuer, given: Given) -> None:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
@@ -78,16 +87,44 @@ def _spread(integer: bool, transposed: bool) -> Function:
 
         width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
+        left = given.get("left_dtype", F32)
         operands: Operands = {
-            "L": api.matrix(given["left"], rows, depth, given["left_width"], given.get("left_dtype", F32)),
+            "L": constant(given["C"], left)
+            if number
+            else api.matrix(given["left"], rows, depth, given["left_width"], left),
             "R": api.matrix(given["right"], inner, columns, width, given.get("right_dtype", F32)),
         }
         if given["has_bias"]:
             operands["bias"] = api.matrix(given["bias"], 1, columns, width, given.get("bias_dtype", F32))
         if given["result_add"]:
             operands["acc"] = y
-        said = {"left_transposed": transposed, **attributes(given)}
+        said = {"left_transposed": transposed, **attributes(given), **({"depth": depth} if number else {})}
         api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, said)
+
+    return Function(parameters, run)
+
+
+def _whole(transposed: bool, number: bool) -> Function:
+    """Return the C function of a product of integer matrices whose columns are spread over lanes."""
+    sizes = f"left_rows left_columns right_columns {'' if number else 'left_width '}right_width"
+    ends = "output right C" if number else "output left right"
+    parameters = f"{ends} {sizes} left_dtype right_dtype shift mode"
+
+    def run(api: Issuer, given: Given) -> None:
+        rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
+        width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
+        columns = -(-columns // width) * width  # the machine computes whole channels
+        left, right = given["left_dtype"], given["right_dtype"]
+        operands: Operands = {
+            "L": constant(given["C"], left)
+            if number
+            else api.matrix(given["left"], rows, depth, given["left_width"], left),
+            "R": api.matrix(given["right"], inner, columns, width, right),
+            "shift": constant(given["shift"], I8),
+        }
+        y = api.matrix(given["output"], height, columns, width, I32 if left.signed or right.signed else U32)
+        said = {"left_transposed": transposed, "mode": given["mode"], **({"depth": depth} if number else {})}
+        api.issue("int_mm", operands, {"y": y}, said)
 
     return Function(parameters, run)
 
@@ -115,6 +152,15 @@ NEURAL: dict[str, Function] = {
         )
     },
     **{
+        f"int8_pc_zp_mm{which}": _by_rows(turns, True, side, zeros=True)
+        for side, which, turns in (
+            ("", "_all_trans", {"both_transposed": True}),
+            ("left", "_L_const_all_trans", {"both_transposed": True}),
+            ("right", "_R_const_all_trans", {"both_transposed": True}),
+        )
+    },
+    **{f"int_mm{which}": _whole(which == "_L_trans", which == "_L_const") for which in ("", "_L_trans", "_L_const")},
+    **{
         f"{name}_mm{which}": _spread(name == "int8", bool(which))
         for name in ("fp32", "int8")
         for which in ("", "_L_trans")
@@ -123,20 +169,6 @@ NEURAL: dict[str, Function] = {
 
 
 Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
-
-
-def _gather(api: Issuer, given: Given) -> None:
-    """Issue a gather of elements of a row. An index out of range gives C if `fill_const` is set, else 0."""
-    shape, dtype = given["shape"].shape, given["dtype"]
-    source = Shape(1, shape.c, 1, given["param_w"])
-    if given["is_param_repeated"]:
-        x = api.row(given["param"], shape.c, source.w, dtype)
-    else:
-        x = api.local(given["param"], source, None, dtype)
-    index = api.local(given["index"], Shape(shape.n, shape.c, 1, shape.w), None, given["index_dtype"])
-    fill = constant(given["C"] if given.get("fill_const") else 0, dtype)
-    y = api.local(given["output"], shape, None, dtype)
-    api.issue("pe_gather", {"x": x, "index": index, "fill": fill}, {"y": y})
 
 
 def _from_static(api: Issuer, given: Given) -> None:
@@ -163,20 +195,12 @@ def _sequence(steps: Sequence) -> Function:
     return Function("dst src work0 work1 coefficients table shape", run)
 
 
-_W = "shape param_w dtype index_dtype is_param_repeated"
 _K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
 #: Functions by name, without the prefix tpu_bdc_.
 SPECIAL: dict[str, Function] = {
     "fp_taylor": function(
         "dst src coefficients shape number dtype", "fp_taylor", "y=dst a=src coefficients=coefficients/number@R"
     ),
-    "table_lookup": function(
-        "dst src table shape length dst_dtype src_dtype",
-        "table_lookup",
-        "y=dst x=src table=table/length@R:dst_dtype fill=0:dst_dtype",
-    ),
-    "batch_bcast_w_gather": Function(f"output param index {_W}", _gather),
-    "batch_bcast_w_gather_exception": Function(f"output param index C {_W} fill_const", _gather),
     "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),
     "load_fp32_exp_coeff": Function("coefficients", _load_series),
     # The vendor's exponential reads this table of powers; the sequence modelled here does not need it.

@@ -50,6 +50,9 @@ LATER = """
     tpu_gdma_compress_normal_L2S tpu_gdma_compress_normal_max_bytes tpu_gdma_decompress_RACU_S2L
     tpu_gdma_decompress_normal_S2L tpu_gdma_h_gather_S2S_ext tpu_gdma_h_scatter_S2S_ext tpu_gdma_reverse_L2L
     tpu_gdma_reverse_L2S tpu_gdma_reverse_S2L tpu_gdma_reverse_S2S tpu_gdma_system_set tpu_hau_sort_2d
-    tpu_hau_sort_natural_index_2d tpu_hau_sort_specific_index_2d
+    tpu_bdc_random_gen tpu_bdc_random_gen_init tpu_bdc_random_gen_load_state tpu_gdma_random_mask_set_seed
+    tpu_bdc_arithmetic_sequence_bcast_with_dtype tpu_bdc_arithmetic_sequence_distribute_with_dtype
+    tpu_bdc_arithmetic_sequence_distribute_aligned_with_dtype tpu_bdc_arithmetic_sequence_general_with_dtype
+    tpu_bdc_fp_roi_depthwise2d tpu_hau_sort_natural_index_2d tpu_hau_sort_specific_index_2d
 """
 REFUSED = frozenset(LATER.split())

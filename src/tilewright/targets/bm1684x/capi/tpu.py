@@ -25,6 +25,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
+from tilewright.targets.bm1684x.capi.gathers import GATHERS
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import dim4, range_t
 from tilewright.targets.bm1684x.capi.neural import HAU_CALLS, NEURAL, SPECIAL
@@ -38,7 +39,7 @@ from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.values.dtypes import F32, DType
 
 TABLES = (
-    ("tpu_bdc_", {**ELEMENTWISE, **CONVOLUTIONS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **VECTORS}),
+    ("tpu_bdc_", {**ELEMENTWISE, **CONVOLUTIONS, **GATHERS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **VECTORS}),
     ("tpu_gdma_", MOVES),
     ("tpu_hau_", HAU_CALLS),
 )

@@ -116,8 +116,8 @@ AR = (
     _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
     _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
     _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
-    _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
-    _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),
+    _ar(6, "logical_shift", MODE, A, COUNTS, FIRST, operands=2),
+    _ar(21, "arithmetic_shift", MODE, A, COUNTS, FIRST, operands=2),
     _ar(10, "greater", A, COMPARED, TRUE, TRUE_RESULT),
     _ar(11, "equal", A, COMPARED, TRUE, TRUE_RESULT),
     _ar(13, "less", A, COMPARED, TRUE, TRUE_RESULT),

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa import arithmetic, moves, neural
+from tilewright.targets.bm1684x.isa import arithmetic, gathers, moves, neural
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.isa.parts import Instruction, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
-INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
+INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS, *gathers.INSTRUCTIONS)
 #: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
 MOST_ELEMENTS = 1 << 26
 #: Operations that the machine runs as a sequence of commands, and that so have no encoding.

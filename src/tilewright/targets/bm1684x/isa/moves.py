@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
-from tilewright.targets.bm1684x.values.dtypes import U32, DType
+from tilewright.targets.bm1684x.values.dtypes import U32
 
 #: The types of moves, of DMA commands and of compute commands. Moves copy bits, so the types are unsigned.
 BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
@@ -58,39 +58,12 @@ def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None 
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
-class Table(Local):
-    """How the table that a gather reads is encoded. Each channel has a table, or all channels of a lane share one."""
-
-    def strides(self, encoded: Encoded) -> Layout | Stride:
-        return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
-
-    def codes(self, command: Command, tensor: Tensor) -> Fields:
-        return {"opd0_str": int(tensor.stride.c == 0)}
-
-
-def _one_in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    return Stride(0, 0, layout.line(shape, dtype, 0, config).h, 1)
-
-
 COMPUTE = (
     _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
     _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
-    *(
-        Instruction(
-            *("SG", "pe_gather"),
-            (
-                Table("x", "opd0", NEAR_BITS, Sizes("1 res0_c opd0_h opd0_w")),
-                Local("index", "opd1", Type("opd1_prec"), Sizes("res0_n res0_c 1 opd1_w"), layout.aligned),
-                Number("fill", "opd2_addr", "opd2_const", NEAR_BITS),
-                Local("y", "res0", NEAR_BITS),
-            ),
-            {"tsk_eu_typ": function},
-        )
-        for function in (5, 13)  # the gathers with an index per channel
-    ),
 )
 
 

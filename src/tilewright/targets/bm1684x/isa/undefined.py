@@ -18,6 +18,7 @@ from tilewright.sim.steps import READ
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
+from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
 from tilewright.targets.bm1684x.isa.operations.neural import sides
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
@@ -37,8 +38,9 @@ CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant",
 PLACED = ("a", "b", "c", "d", "x", "acc")
 #: Operands whose values decide which elements a command moves.
 DECIDING = {
-    **dict.fromkeys(("dma_h_gather", "dma_h_scatter", "pe_gather", "w_gather"), ("index",)),
-    **{"table_lookup": ("x",), "dma_mask_select": ("mask",), "dma_nonzero": ("x",), "hau_sort": ("x",)},
+    **dict.fromkeys(("dma_h_gather", "dma_h_scatter", *GATHERS), ("index",)),
+    **dict.fromkeys(("dma_mask_select", "w_mask_select"), ("mask",)),
+    **dict.fromkeys(("table_lookup", "dma_nonzero", "hau_sort"), ("x",)),
     **{"hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
 }
 #: The most ranges that one finding lists.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, one_of
 from tilewright.targets.base import LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
@@ -60,7 +60,7 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
     kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
     start, offset = wanted.start, wanted.offset
     if kind not in KINDS:
-        raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(KINDS)}")
+        raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, KINDS))
     sizes = KINDS[kind][0].split(",")
     if len(shape) != len(sizes) or not all(1 <= size <= LARGEST for size in shape):
         raise InputError("layout", f"{kind} takes {KINDS[kind][0]}, each 1..{LARGEST}, not {','.join(map(str, shape))}")

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError
+from tilewright.errors import InputError, one_of
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Drawn, Shape, Stride
@@ -70,7 +70,7 @@ class Tensor(Drawn):
         Raises InputError if the layout is unknown or the tensor does not fit.
         """
         if kind not in layout.LAYOUTS:
-            raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(layout.LAYOUTS)}")
+            raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, layout.LAYOUTS))
         sizes = sizes_of(shape, dtype)
         return cls.free(start, offset, sizes, layout.LAYOUTS[kind](sizes, dtype, start, config), dtype, config)
 

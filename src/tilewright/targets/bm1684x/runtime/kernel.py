@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.array import Array, one_thread
-from tilewright.errors import InputError, MachineError
+from tilewright.errors import InputError, MachineError, one_of
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
@@ -131,7 +131,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
         raise MachineError(operation.name, "no result tensor was given", f"give {', '.join(order)}")
     if unknown := sorted(set(named) - set(order) - set(ATTRIBUTES)):
         reason = f"there is no attribute {unknown[0]}"
-        raise MachineError(operation.name, reason, f"choose one of {', '.join(sorted(ATTRIBUTES))}")
+        raise MachineError(operation.name, reason, one_of(unknown[0], sorted(ATTRIBUTES)))
     if operation.engine == HAU:
         if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
             raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")

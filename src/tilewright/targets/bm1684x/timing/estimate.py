@@ -26,6 +26,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
 from tilewright.targets.bm1684x.layouts.layout import aligned
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
@@ -34,13 +35,15 @@ from tilewright.targets.bm1684x.timing.transfers import transfer
 
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
-PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
+PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm", "int_mm")
 #: For each operation that multiplies, the operand whose shape gives the depth of its sums: weights or left matrix.
 FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
 POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
 #: Pixels that the cube computes at a time, by bytes per weight; columns at a time, for matrices stored by rows.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
+#: Commands that are timed by the elements that they move.
+MOVES = (*GATHERS, "w_mask_select")
 #: Operands that are read element by element. All other operands are parameters.
 STREAMED = ("a", "b", "x", "acc")
 
@@ -57,6 +60,8 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
         return _conv(command, config)
     if command.operation.name in PRODUCTS:
         return _matmul(command, config)
+    if command.operation.name in MOVES:
+        return _moved(command, config, timing)
     return max(1, _elements(command, config) * _passes(command, config, timing))
 
 
@@ -95,6 +100,15 @@ def _conv(command: Command, config: Config) -> int:
     size, ic = command.operands["x"].dtype.bytes, command.operands["x"].shape[1]
     kh, kw = command.attributes["window"].kernel
     return n * _up(oc, config.lanes) * _up(oh * ow, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
+
+
+def _moved(command: Command, config: Config, timing: Timing) -> int:
+    """Return the cycles of a gather, scatter or selection: an element per lane and cycle, or 64 bytes in two cycles."""
+    name, y, x = command.operation.name, command.results["y"], command.operands["x"]
+    h, w = (x if name.endswith("scatter") else y).shape[2:]
+    row = timing.moved_row * _up(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
+    whole = y.shape[0] * _up(y.shape[1], config.lanes) * h * row
+    return max(1, _up(whole, timing.copies) if name == "pe_gather_4bank" else whole)
 
 
 def _matmul(command: Command, config: Config) -> int:

@@ -31,6 +31,9 @@ class Timing(NamedTuple):
     strided_pool: int = 3
     #: Passes of a division over its operands per Newton step; one more pass comes on top.
     division_step: int = 10
+    #: Cycles in which a gather or scatter of rows moves 64 bytes; elements per cycle of a gather from four copies.
+    moved_row: int = 2
+    copies: int = 4
     #: Passes of operations that the machine runs as a sequence: `runtime/functions.py`, as in compiled programs.
     exponential: int = 22
     sigmoid: int = 56

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError
+from tilewright.errors import InputError, one_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ _FIELDS |= {(dtype.precision, False): dtype for dtype in (F16, BF16, F32)}  # fl
 def dtype_of(name: str) -> DType:
     """Return the type called `name`. Raises InputError if there is no such type."""
     if name not in DTYPES:
-        raise InputError("dtype", f"there is no element type '{name}'", f"choose one of {', '.join(DTYPES)}")
+        raise InputError("dtype", f"there is no element type '{name}'", one_of(name, DTYPES))
     return DTYPES[name]
 
 
@@ -101,7 +101,7 @@ def rounding_of(name: str) -> Rounding:
     try:
         return Rounding[name.upper()]
     except KeyError:
-        remedy = f"choose one of {', '.join(ROUNDINGS)}"
+        remedy = one_of(name, ROUNDINGS)
         raise InputError("mode", f"there is no rounding mode '{name}'", remedy) from None
 
 

@@ -117,7 +117,7 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
     x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
         half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # keeps the sign
-        x, y = flush(x), (ESTIMATE - half).view(np.float32)
+        x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
             y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))
     return y

@@ -17,8 +17,8 @@ SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
 #: The smallest normal f32 and bf16 value.
 TINY = np.float32(2.0**-126)
-#: From here on, bf16 results round up to TINY; they are rounded before they are flushed.
-NEARLY_TINY = np.float32(2.0**-126 * (1 - 2.0**-9))
+#: The bits of TINY, and those from which on bf16 results round up to TINY: they are rounded before they are flushed.
+TINY_BITS, NEARLY_TINY_BITS, SIGN_BIT = np.uint32(0x0080_0000), np.uint32(0x007F_C000), np.uint32(0x8000_0000)
 #: The first power of two that float16 cannot hold, and a number outside the range of every integer type.
 FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
@@ -115,8 +115,10 @@ def narrow(x: Array, dtype: DType) -> Array:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
     if dtype is BF16:
-        near = np.where(np.abs(x) >= NEARLY_TINY, np.copysign(np.maximum(np.abs(x), TINY), x), x)
-        bits = np.ascontiguousarray(flush(near)).view(np.uint32)
+        bits = np.ascontiguousarray(x).view(np.uint32)  # not compared as floats: some processes flush subnormals
+        size = bits & ~SIGN_BIT
+        flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
+        bits = np.where(size < TINY_BITS, flushed, bits)
         rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
     return flush(x)

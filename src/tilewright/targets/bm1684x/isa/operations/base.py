@@ -102,7 +102,7 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 #: Operands that a command may omit.
-OPTIONAL = ("acc", "bias", "zero", "pads", "inserts", "shift", "numbers", "y_before")
+OPTIONAL = ("acc", "bias", "zero", "zeros", "pads", "inserts", "shift", "numbers", "y_before", "other", "kept")
 
 
 def define(

@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Signature, Values, define
 from tilewright.targets.bm1684x.values import elementwise as e
 from tilewright.targets.bm1684x.values import floats
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, Rounding
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, Rounding
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
 
@@ -92,10 +92,14 @@ def multiply_add(v: Values) -> Array:
 
 
 def integer_mac(v: Values) -> Array:
-    """Return `((acc << left) + a * b) >> right`, clamped to int16. The right shift rounds."""
-    a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
+    """Return `((acc << left) + a * b) >> right`, clamped to 16 bits. The right shift rounds.
+
+    If a and b are unsigned, acc and the result are unsigned too, whatever their type says.
+    """
+    own = I16 if v.types["a"].signed or v.types["b"].signed else U16
+    a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(own.storage)))
     wide = (acc << v.attribute("left")) + a * b
-    return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), I16)
+    return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), own).view(I16.storage)
 
 
 def taylor(v: Values) -> Array:
@@ -135,7 +139,8 @@ for name in ("max", "min"):
 for name, two in e.BITWISE.items():
     define(TIU, name, "a b", _of("a b", two), integers("a", "b"), alike("a", "b", "y"))
 for name in ("arithmetic", "logical"):
-    define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"))
+    same = rules.shifted_alike if name == "arithmetic" else rules.unsigned("a", "y")
+    define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"), same)
 for name in RELATIONS:
     define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
 choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
@@ -143,7 +148,7 @@ for name in ("greater", "less", "equal"):
     define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
 for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
     both = partial(extreme_select, key, relation)
-    define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, outputs="y0 y")
+    define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, outputs="y0 y")
 ones = (
     ("copy", lambda v: v["a"]),
     ("abs", absolute),
@@ -172,30 +177,49 @@ def convert(v: Values) -> Array:
 
 def integer_requant(v: Values) -> Array:
     """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
-    scaled = floats.shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
+    scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), _low_byte(v["shift"]), v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
+
+
+def _as_signed(x: Array) -> Array:
+    """Return the source of a requantisation as the machine takes it: 32-bit numbers are signed, whatever their type."""
+    return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
+
+
+def _flushed(value: Array) -> Array:
+    return floats.flush(np.asarray(value, np.float32))
 
 
 def float_requant(v: Values) -> Array:
     """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
-    mode, x = v.attribute("source_mode"), v["x"]
+    mode, x = v.attribute("source_mode"), _as_signed(v["x"])
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
-        scaled = floats.flush(floats.flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
+        scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
     return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
 
 def integer_dequant(v: Values) -> Array:
     """Return `round((x - offset) * multiplier * 2**shift)`, clamped to the type of the result."""
-    wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
-    return floats.saturate(floats.shift(wide, v["shift"], v.mode), v.types["y"])
+    wide = (_wide(v["x"]) - _short_offset(v)) * _wide(v["multiplier"])
+    return floats.saturate(floats.shift(wide, _low_byte(v["shift"]), v.mode), v.types["y"])
+
+
+def _low_byte(shift: Array) -> Array:
+    """Return the low bytes of shifts: a table has a word for each."""
+    return shift.astype(np.int8)
+
+
+def _short_offset(v: Values) -> Array:
+    """Return the offset of a dequantisation: its low 16 bits, signed if the source is."""
+    return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
 
 
 def float_dequant(v: Values) -> Array:
     """Return `f32(x - offset) * scale`, where f32 converts integers to float32."""
     with np.errstate(all="ignore"):
-        return floats.flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
+        return floats.flush((_wide(v["x"]) - _short_offset(v)).astype(np.float32) * _flushed(v["scale"]))
 
 
 def exponent(v: Values) -> Array:
@@ -236,10 +260,10 @@ scaled = "x multiplier shift offset"
 define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
 define(TIU, "fp_round", "x", lambda v: floats.round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
-define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
-define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
-define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
-define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.integers("x"), rules.of("y", F32))
+define(TIU, "int_requant", scaled, integer_requant, rules.wide_source, rules.narrow_result)
+define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source, rules.narrow_result)
+define(TIU, "int_dequant", scaled, integer_dequant, rules.narrow_source, rules.of("y", I16, U16, I32))
+define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32))
 define(TIU, "fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
 define(TIU, "fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):

@@ -94,22 +94,6 @@ def table_lookup(v: Values) -> Array:
     return np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])
 
 
-def gather_columns(v: Values) -> Array:
-    """Return y with `y[n, c, 0, k] = x[n, c, 0, index[k]]`, or `fill` where the index is out of range."""
-    index = v["index"].reshape(-1).astype(np.int64)
-    inside = index < v["x"].shape[3]
-    return np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])
-
-
-def gather_elements(v: Values) -> Array:
-    """Return y with `y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]`, or `fill` where the index is out of range."""
-    index = v["index"].astype(np.int64)
-    inside = index < v["x"].shape[3]
-    shape = (index.shape[0], *v["x"].shape[1:])
-    y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
-    return np.where(inside, y, v["fill"])
-
-
 def sort(v: Values) -> dict[str, Array]:
     """Return y, the first K elements of x in stable sorted order, and index: their `numbers`, else their positions."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
@@ -179,16 +163,34 @@ define(DMA, "dma_matrix_trans", "x", _transposed(1, 0), bits)
 define(DMA, "dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), bits)
 define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, touches=taken_from("x", gather_rows))
 define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, by_data=True, touches=scattered_rows)
-define(DMA, "dma_mask_select", "x mask", mask_select, bits, outputs="y count", by_data=True, touches=selected)
-define(DMA, "dma_nonzero", "x", nonzero, rules.of("y", U32), outputs="y count", by_data=True, touches=first_ones)
+define(
+    DMA,
+    "dma_mask_select",
+    "x mask",
+    mask_select,
+    bits,
+    rules.integers("mask"),
+    outputs="y count",
+    by_data=True,
+    touches=selected,
+)
+define(
+    DMA,
+    "dma_nonzero",
+    "x",
+    nonzero,
+    rules.integers("x"),
+    rules.of("y", U32),
+    outputs="y count",
+    by_data=True,
+    touches=first_ones,
+)
 define(TIU, "cw_trans", "x", cw_transposed, bits)
 define(TIU, "wc_trans", "x", cw_transposed, bits)
 define(TIU, "npu_bcast", "x", _broadcast, bits)
 define(TIU, "static_bcast", "x", _broadcast, bits)
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
 define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=taken_from("table", table_lookup))
-define(TIU, "pe_gather", "x index fill", gather_elements, *filled, touches=taken_from("x", gather_elements))
-define(TIU, "w_gather", "x index fill", gather_columns, *filled, touches=taken_from("x", gather_columns))
 define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index")
 chosen: dict[str, Any] = {"outputs": "y count", "by_data": True, "touches": first_ones}
 define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, **chosen)

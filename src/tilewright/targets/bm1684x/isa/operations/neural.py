@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32
-from tilewright.targets.bm1684x.values.floats import narrow, widen, wrap
+from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
@@ -91,10 +91,14 @@ def float_depthwise(v: Values) -> Array:
 
 
 def integer_depthwise(v: Values) -> Array:
-    """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit."""
+    """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit.
+
+    `sum + bias` has 32 bits. It is unsigned if x, w and bias are.
+    """
     taps = _window(v).taps(v["x"], _pad(v))
-    total = conv.integer_depthwise(taps, _channels(v))
-    return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)
+    signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
+    total = wrap(_plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
+    return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
 
 
 def float_average(v: Values) -> Array:
@@ -160,8 +164,33 @@ def integer_matmul(v: Values) -> Array:
 
 
 def wide_matmul(v: Values) -> Array:
-    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers."""
-    return wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])
+    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers.
+
+    `zeros` has a zero point per column of the result, (1, 1, 1, N), or, with `both_transposed`, per row, (1, N, 1, 1).
+    """
+    total = conv.integer_matmul(*_sides(v)).astype(np.int64)
+    if "zeros" in v.data:
+        left, right = _sides(v)
+        if v.attribute("both_transposed"):
+            total -= v["zeros"].astype(np.int64).reshape(-1, 1) * right.astype(np.int64).sum(0)
+        else:
+            total -= left.astype(np.int64).sum(1)[:, None] * v["zeros"].astype(np.int64).reshape(1, -1)
+    return wrap(_plus(total, v, "acc"), v.types["y"])
+
+
+def shifted_matmul(v: Values) -> Array:
+    """Return the matrix product of the integers L and R, in 32-bit integers.
+
+    32-bit factors are added in 64 bits, shifted by the number `shift`, and clamped. Shorter
+    factors are added in 32 bits, without a shift.
+    """
+    left, right = _sides(v)
+    signed = v.types["y"].signed
+    kind = np.int64 if signed else np.uint64
+    total = left.astype(kind) @ right.astype(kind)
+    if v.types["R"].bytes < v.types["y"].bytes:
+        return wrap(total, v.types["y"])
+    return saturate(shift(total, v["shift"], v.mode), v.types["y"])
 
 
 def _accumulates_wide(found: Signature) -> str:
@@ -181,6 +210,12 @@ def _float_result(found: Signature) -> str:
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
     return ""
+
+
+def _equal_widths(found: Signature) -> str:
+    """Return the reason to refuse factors of different widths, or ""."""
+    left, right = found.types["L"], found.types["R"]
+    return "" if left.bits == right.bits else f"L is {left} and R is {right}; give factors of the same width"
 
 
 def _eight_bits(*names: str) -> tuple[Rule, ...]:
@@ -206,4 +241,6 @@ define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
 define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))
 define(TIU, "fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates)
 define(TIU, "int8_mm", "L R bias", integer_matmul, *multiplied, bias16, short, signed("L", "R", "bias"))
-define(TIU, "int8_zp_mm", "L R zero acc", wide_matmul, *multiplied, *wide)
+define(TIU, "int8_zp_mm", "L R zero zeros acc", wide_matmul, *multiplied, *wide)
+whole = (rules.integers("L", "R"), _equal_widths, rules.of("shift", I8), rules.of("y", I32, U32), signed("L", "R"))
+define(TIU, "int_mm", "L R shift", shifted_matmul, *whole)

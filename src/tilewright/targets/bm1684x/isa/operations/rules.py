@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.targets.bm1684x.isa.operations.base import PlaceRule, Rule, Signature
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
-from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
 #: Bytes: the largest step from one element of a row to the next in a transfer; the alignment of the cube's operands.
 WIDEST_STEP, CUBE = 128, 64
@@ -99,8 +99,25 @@ def not_between_short_floats(found: Signature) -> str:
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
 
-#: The source types of a requantisation.
-wide_source = of("x", I32, I16, U16)
+def shifted_alike(found: Signature) -> str:
+    """Return the reason to refuse a shift whose result is not signed as its source is, or ""."""
+    a, y = found.types["a"], found.types["y"]
+    return "" if a.signed == y.signed else f"{a} is shifted to {y}; both must be signed, or both unsigned"
+
+
+def unsigned(*names: str) -> Rule:
+    """Return a rule which demands that the named operands are unsigned."""
+
+    def rule(found: Signature) -> str:
+        bad = {found.types[name] for name in names if found.types[name].signed}
+        return f"{', '.join(names)} must be unsigned, not {_listed(bad)}" if bad else ""
+
+    return rule
+
+
+#: The types of a requantisation's source and result, and of a dequantisation's source.
+wide_source, narrow_result = of("x", I32, U32, I16, U16), of("y", I8, U8, I16, U16)
+narrow_source = of("x", I8, U8, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
@@ -108,7 +125,15 @@ def wide_enough_choices(found: Signature) -> str:
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
+    if widest < chosen and found.types["a"].is_float:
+        return f"it compares {found.types['a']} but selects {chosen}-bit operands; select {widest} bits"
     return ""
+
+
+def equally_wide_choices(found: Signature) -> str:
+    """Return the reason to refuse a selection with an extreme whose two results differ in width, or ""."""
+    both = [found.types[name] for name in ("y0", "y")]
+    return f"its results are {both[0]} and {both[1]}; they must be equally wide" if both[0].bits != both[1].bits else ""
 
 
 def narrow_enough_result(found: Signature) -> str:
@@ -138,10 +163,38 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
     return ""
 
 
+def first_lane(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse a compute command that works in lane 0 only and begins in another, or ""."""
+    lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
+    bad = next((name for name, lane in lanes.items() if lane), None)
+    return f"{bad} begins in lane {lanes[bad]}; this command needs lane 0" if bad else ""
+
+
+def several_terms(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse a polynomial of one term, or ""."""
+    return "" if places["coefficients"].shape[-1] > 1 else "a polynomial has two coefficients or more, not 1"
+
+
+def short_factors(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse a product of an f32 matrix stored by rows and a number, or ""."""
+    factors = [places[name] for name in ("L", "R")]
+    if isinstance(places["y"], Rows) and factors[0].dtype is F32 and not all(isinstance(one, Rows) for one in factors):
+        return "a matrix of f32 that is stored by rows is not multiplied by a number; use fp_mul"
+    return ""
+
+
 def in_lanes(places: Mapping[str, Any]) -> str:
     """Return the reason to refuse a compute command with an operand outside of local memory, or ""."""
     outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
     return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
+
+
+def shared_index(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse an index for all channels that does not begin in lane 0, or ""."""
+    index = _local(places.get("index"))
+    if index is not None and index.start_lane:
+        return f"its index begins in lane {index.start_lane}; indices that all channels share begin in lane 0"
+    return ""
 
 
 def matrices(places: Mapping[str, Any]) -> str:
@@ -189,7 +242,11 @@ PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     "dma_copy": (short_steps,),
     "dma_broadcast": (within_lanes,),
     "static_bcast": (),
-    **dict.fromkeys(("npu_bcast", "cw_trans", "wc_trans"), (in_lanes,)),
+    "npu_bcast": (in_lanes,),
+    **dict.fromkeys(("cw_trans", "wc_trans"), (in_lanes, first_lane)),
+    **dict.fromkeys(("w_gather", "w_scatter", "hw_gather", "hw_scatter"), (*COMPUTE, shared_index)),
+    "fp_taylor": (*COMPUTE, first_lane, several_terms),
+    "fp_mm": (*COMPUTE, matrices, short_factors),
     **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (*COMPUTE, cube_aligned)),
-    **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), (*COMPUTE, matrices)),
+    **dict.fromkeys(("int8_mm", "int8_zp_mm", "int_mm"), (*COMPUTE, matrices)),
 }
