@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _target(name: str | None) -> tuple[str, TakesC]:
-    """Return a target that takes C, and its name. Without `name`, it is the first such target.
+    """Return a target that takes kernels in C, and its name. Without `name`, it is the first such target.
 
     Raises InputError if the target takes no C.
     """
@@ -63,19 +63,30 @@ def firmware(
 @click.argument("target", nargs=-1, metavar="[--TARGET]", type=click.UNPROCESSED)
 @click.option("--cflags", "kinds", flag_value="cflags", multiple=True, help="Where the headers are.")
 @click.option("--libs", "kinds", flag_value="libs", multiple=True, help="What to link; makes the library at first use.")
+@options.machine
 @options.as_json
-def config(target: tuple[str, ...], kinds: tuple[str, ...], as_json: bool) -> None:
+def config(
+    target: tuple[str, ...], kinds: tuple[str, ...], config: str | None, overrides: dict[str, str], as_json: bool
+) -> None:
     """Print a compiler's arguments for hosts in C.
 
-    Example: cc host.c $(tilewright config --bm1684x --cflags --libs)
+    Example: cc host.c $(tilewright config --vta --cflags --libs)
 
     \f
-    Raises InputError if the target takes no C, or several targets are given.
+    Raises InputError if the target has no library for hosts, or not one target is given.
     """
-    if len(target) > 1:
-        raise InputError("config", f"{', '.join(target)} are given", "give one target, such as --bm1684x")
-    name, machine = _target(target[0].removeprefix("--") if target else None)
-    found = machine.host_flags()
+    from tilewright import targets
+    from tilewright.targets.base import TakesHosts
+
+    able = [name for name in targets.names() if isinstance(targets.get(name), TakesHosts)]
+    if len(target) != 1:
+        remedy = f"give one target: --{' or --'.join(able)}"
+        raise InputError("config", f"{' and '.join(target) or 'no target'} is given", remedy)
+    name = target[0].removeprefix("--")
+    machine = targets.get(name)
+    if not isinstance(machine, TakesHosts):
+        raise InputError(name, "has no library for hosts in C", f"choose {' or '.join(able)}")
+    found = machine.host_flags(machine.config(config, overrides))
     wanted = {kind: list(found[kind]) for kind in kinds or found}
     options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
 

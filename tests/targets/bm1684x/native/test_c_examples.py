@@ -45,7 +45,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_host_listing_runs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(device.parent))
-    flags = hostlib.flags()
+    flags = hostlib.LIBRARY.flags()
     host = device.with_name("host")
     command = ["cc", "-Wall", "-Wextra", "-Werror", str(FOLDER / "host.c"), *flags["cflags"], *flags["libs"]]
     subprocess.run([*command, "-o", str(host)], check=True)

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(SOURCE, folder / "host.cc")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "cache"))
-        flags = hostlib.flags()
+        flags = hostlib.LIBRARY.flags()
     given = [*flags["cflags"], *flags["libs"]]
     for compiler, source in (("cc", str(SOURCE)), ("g++", str(folder / "host.cc"))):
         made = folder / f"host_{compiler}"
@@ -110,7 +110,7 @@ def test_the_device_ends_with_its_host(folder: Path, tmp_path: Path) -> None:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "cache"))
-        flags = hostlib.flags()
+        flags = hostlib.LIBRARY.flags()
     subprocess.run(["cc", str(source), *flags["cflags"], *flags["libs"], "-o", str(made)], check=True)
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\nexec {shlex.quote(sys.executable)} "$@"\n')
@@ -138,9 +138,12 @@ def test_the_command_prints_flags(
     include, *libs = shlex.split(capsys.readouterr().out)
     assert Path(include.removeprefix("-I"), "bmlib_runtime.h").is_file()
     assert [word[:2] for word in libs] == ["-L", "-W", "-l"]
-    assert main(["config", "--cflags"]) == 0
+    assert main(["config", "--bm1684x", "--cflags"]) == 0
     assert shlex.split(capsys.readouterr().out) == [include]
-    assert main(["config", "--vta"]) == 2
+    assert main(["config", "--cfu"]) == 2
+    assert main(["config", "--bm1684x", "--set", "lanes=4"]) == 2
+    assert "set TILEWRIGHT_BM1684X_SET" in capsys.readouterr().err
+    assert main(["config", "--cflags"]) == 2
     assert main(["config", "--bm1684x", "--flags"]) == 2
     assert "give one target" in capsys.readouterr().err
 
@@ -149,4 +152,4 @@ def test_a_library_that_cannot_be_made_is_one_error(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "false")
     with pytest.raises(InputError, match="does not compile"):
-        hostlib.flags()
+        hostlib.LIBRARY.flags()

@@ -17,15 +17,16 @@ from tests.conftest import ROOT
 from tests.targets.bm1684x.native.build import SCALE, START, kernels, launch, load
 from tilewright.cli import main
 from tilewright.errors import InputError, MachineError, ProgramError
+from tilewright.native.build import compiler
 from tilewright.targets.bm1684x.capi import DT_FP32, DeviceApi, dim4
 from tilewright.targets.bm1684x.host import Handle, HostError, Status
 from tilewright.targets.bm1684x.native import process
-from tilewright.targets.bm1684x.native.build import compiler, firmware
+from tilewright.targets.bm1684x.native.build import firmware
 from tilewright.targets.bm1684x.native.firmware import Library
 from tilewright.targets.bm1684x.native.process import Limits
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.values.dtypes import F32
+from tilewright.targets.bm1684x.values.dtypes import F32, I32
 
 pytestmark = pytest.mark.gxx
 X = np.arange(64 * 64, dtype=np.float32).reshape(1, 64, 8, 8)
@@ -179,20 +180,20 @@ def test_a_selection_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str
             void selects(const void *args) {
                 const param_t *p = (const param_t *)args;
                 tpu_initialize();
-                tpu_gdma_nonzero_S2S(p->y, p->x, &(dim4){1, 1, 1, 8}, DT_FP32, 0);
+                tpu_gdma_nonzero_S2S(p->y, p->x, &(dim4){1, 1, 1, 8}, DT_INT32, 0);
                 tpu_poll();
                 TPUKERNEL_LOG("%u\\n", tpu_gdma_get_filter_num());
                 TPUKERNEL_ASSERT(tpu_gdma_shape_limit(3) == 65535 && tpu_gdma_move_max_wstride_byte_len() == 128);
                 TPUKERNEL_LOG(
                     "%u\\n", tpu_gdma_mask_select_S2S_with_ret(
-                        p->y, p->x, p->x, 0, &(dim4){1, 1, 1, 8}, DT_FP32, DT_UINT32));
+                        p->y, p->x, p->x, 0, &(dim4){1, 1, 1, 8}, DT_INT32, DT_UINT32));
             }
             TPUKERNEL_FUNC_REGISTER(selects)""",
         ),
         Device(),
     )
-    x = device.put(np.array([1, 0, 2, 0, 0, 3, 0, 4], np.float32), F32)
-    y = device.empty((1, 1, 1, 8), F32)
+    x = device.put(np.array([1, 0, 2, 0, 0, 3, 0, 4], np.int32), I32)
+    y = device.empty((1, 1, 1, 8), I32)
     launch(library, "selects", device, y.address.to_bytes(8, "little") + x.address.to_bytes(8, "little"))
     assert capfd.readouterr().out == "4\n4\n"
 
@@ -273,12 +274,12 @@ def test_a_missing_compiler_or_source_is_named(tmp_path: Path, monkeypatch: pyte
         firmware([__file__], tmp_path / "f.bin")
     monkeypatch.setenv("CC", "no-such-compiler -O2")
     with pytest.raises(InputError, match="CC: there is no program no-such-compiler"):
-        compiler()
+        compiler("firmware")
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="there is no C compiler"):
-        compiler()
+        compiler("firmware")
 
 
 @pytest.mark.parametrize(("name", "value"), [("SECONDS", "-1"), ("SECONDS", "nan"), ("CALLS", "many")])

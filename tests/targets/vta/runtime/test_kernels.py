@@ -49,8 +49,8 @@ def test_what_is_recorded() -> None:
     kernel = record(callback)
     np.testing.assert_array_equal(kernel.uops, [[0, 1, 2], [5, 5, 5], [6, 7, 8]])
     assert kernel.loops == (Loop(4, 8, 9, 10),)
-    assert kernel.op == (None, None, True)
-    assert record(lambda k: k.uop_push(1, 1, opcode=AluOp.SHR, imm=-8), "alu").op == (AluOp.SHR, -8, False)
+    assert kernel.op == (None, None, True, False)
+    assert record(lambda k: k.uop_push(1, 1, opcode=AluOp.SHR, imm=-8), "alu").op == (AluOp.SHR, -8, False, True)
 
 
 def end_then_push(k: UopRecorder) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, one_of
 from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
@@ -234,7 +234,7 @@ class Handle:
             queue = self._ready()
             function = self._functions.get(name)
             if function is None:
-                remedy = f"choose one of {', '.join(self._functions)}" if self._functions else "load firmware first"
+                remedy = one_of(name, self._functions) if self._functions else "load firmware first"
                 raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", remedy)
             if function.size not in (None, len(raw)):
                 reason = f"its argument has {function.size} bytes, {len(raw)} are given"

@@ -1,7 +1,7 @@
 """The process behind a handle of a host in C: it holds one device, and answers the requests of native/c/host.c.
 
-A request is its kind and size and a payload. The answer is a status, a size and a payload: values, the findings of the
-launches that have ended, or the reason of a failure. The process ends when the host closes the connection.
+The payload of an answer has values, the findings of the launches that have ended, or the reason of a failure. The
+process ends when the host closes the connection.
 
 $TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has keys of the configuration, such as
 `lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there.
@@ -10,8 +10,6 @@ $TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has key
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import struct
 from collections.abc import Callable
 from itertools import count
@@ -19,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.errors import InputError, TilewrightError
+from tilewright.errors import InputError, TilewrightError, one_of
+from tilewright.native.serve import serve
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.handle import Handle
@@ -31,7 +30,6 @@ KINDS = (
     *("hello", "malloc", "free", "s2d", "d2s", "d2d", "fill", "firmware", "module", "unload", "function"),
     *("launch", "launch_async", "numbered", "sync", "cycles", "close"),
 )
-HEAD = struct.Struct("<2I")
 PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
 
 
@@ -62,8 +60,8 @@ class Server:
         self._told = 0
         self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
 
-    def answer(self, kind: int, payload: bytes) -> tuple[bytes, bytes | bytearray]:
-        """Return the answer to a request: its head, and its payload."""
+    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes | bytearray]:
+        """Return the answer to a request: its status, and its payload."""
         status = Status.SUCCESS
         try:
             method: Callable[[bytes], bytes | bytearray] = getattr(self, KINDS[kind])
@@ -72,7 +70,7 @@ class Server:
             status, text = error.status, str(error).encode()
         except TilewrightError as error:
             status, text = Status.FAILURE, str(error).encode()
-        return HEAD.pack(status, len(text)), text
+        return status, text
 
     def hello(self, _: bytes) -> bytes:
         return b""
@@ -139,7 +137,7 @@ class Server:
         """Return the number of a function. Raises HostError PARAM if its module does not have it."""
         names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
         if name not in names:
-            remedy = f"choose one of {', '.join(names)}"
+            remedy = one_of(name, names)
             raise HostError(Status.PARAM, "tpu_kernel_get_function", f"there is no function '{name}'", remedy)
         self._numbers.append(names[name])
         return struct.pack("<I", len(self._numbers) - 1)
@@ -215,22 +213,4 @@ def _named(payload: bytes) -> tuple[str, bytes]:
 
 def main(connection: int) -> None:
     """Answer the requests that come from a socket, until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the host, which closes the connection
-    with socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
-        os.set_inheritable(connection, False)
-        try:
-            server = Server(Handle(*settings()))
-        except TilewrightError as error:
-            text = str(error).encode()
-            host.sendall(HEAD.pack(Status.PARAM, len(text)) + text)
-            return
-        while len(head := requests.read(HEAD.size)) == HEAD.size:
-            kind, size = HEAD.unpack(head)
-            payload = requests.read(size)
-            if len(payload) < size:
-                return
-            try:
-                for part in server.answer(kind, payload):
-                    host.sendall(part)
-            except BrokenPipeError:
-                return
+    serve(connection, lambda: Server(Handle(*settings())).answer, Status.PARAM)

@@ -10,8 +10,10 @@ from tilewright.errors import ProgramError
 from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
@@ -89,8 +91,11 @@ class Commands:
         uops = self._caches[memory].find(self.lists.add(np.stack([dst, src, wgt]).tobytes()))
         if op.opcode is None:
             self.insns.gemm(uops, *kernel.nest, op.reset)
+        elif op.opcode >= OWN:
+            opcode = self.config.own_alu[op.opcode - OWN].opcode
+            self.insns.operate(opcode, uops, *kernel.nest, op.use_imm, op.imm or 0, op.reset)
         else:
-            self.insns.alu(op.opcode, uops, *kernel.nest, op.imm, op.reset)
+            self.insns.alu(AluOp(op.opcode), uops, *kernel.nest, op.imm, op.reset)
 
     def _cache(self, memory: Memory) -> UopCache:
         first = UOPS // self.config.uop.tile_bytes

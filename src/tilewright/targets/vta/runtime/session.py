@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ProgramError
+from tilewright.errors import InputError, ProgramError, one_of
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -52,6 +52,14 @@ class RunResult:
         return cls(cycles, result.serial_cycles, result.executed_macs, result.findings, result.trace)
 
 
+def run_options(timing: str | None, check: bool) -> RunOptions:
+    """Return the options of a run. Raises InputError if there is no timing model of that name (None: the default)."""
+    known = [model.name for model in TARGET.timing_models]
+    if timing is not None and timing not in known:
+        raise InputError("timing", f"there is no timing model {timing!r}", one_of(timing, known))
+    return RunOptions(timing=timing or known[0], check=check)
+
+
 class Runtime:
     """The device memory and command queue of one VTA. Runtimes share nothing; all errors are TilewrightErrors.
 
@@ -68,12 +76,9 @@ class Runtime:
         check: bool = True,
         dump: Callable[[str], object] = sys.stdout.write,
     ) -> None:
-        known = [model.name for model in TARGET.timing_models]
-        if timing is not None and timing not in known:
-            raise InputError("timing", f"there is no timing model {timing!r}", f"choose one of {', '.join(known)}")
         self.config = config if isinstance(config, Config) else TARGET.config(config, {})
         self.debug, self.dump = debug, dump
-        self._options = RunOptions(timing=timing or known[0], check=check)
+        self._options = run_options(timing, check)
         self._memory = DeviceMemory()
         self._kernels: dict[tuple[Hashable, ...], UopKernel] = {}
         self._launches: list[Launch] = []
@@ -222,7 +227,7 @@ class Runtime:
         from tilewright.targets.vta.isa import text
 
         code = self._commands.finished(self._force_serial).encode()
-        return _numbered(".insn", text.instructions(code, self.config))
+        return numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
         """Return a text: block walk (docs/vta.md) and memory map of recorded instructions, else of the last launch."""
@@ -261,12 +266,12 @@ class Runtime:
         from tilewright.targets.vta.isa import text
 
         code = encode_uops(Uops(*kernel.uops), self.config)
-        return _numbered(".uop", text.micro_ops(code, self.config))
+        return numbered(".uop", text.micro_ops(code, self.config))
 
     def _unit(self, call: str, name: str) -> int:
         units = self._commands.insns.pipeline.units
         if name not in units:
-            raise ProgramError(call, f"there is no unit {name!r}", f"choose one of {', '.join(units)}")
+            raise ProgramError(call, f"there is no unit {name!r}", one_of(name, units))
         return units.index(name)
 
     def _refuse_closed(self, call: str) -> None:
@@ -280,6 +285,6 @@ class Runtime:
         return self._commands.insns
 
 
-def _numbered(title: str, lines: list[str]) -> str:
+def numbered(title: str, lines: list[str]) -> str:
     """Return `title` and the lines of code as one text, each line of code with its number."""
     return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

@@ -16,6 +16,7 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import ALUS, AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.isa.instructions import ONCE, Loop
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The most loops of one instruction.
@@ -27,13 +28,15 @@ DISTANCE = 2
 class Operation(NamedTuple):
     """The operation that all micro-ops of a kernel share. `opcode` None means GEMM.
 
-    The second operand of an ALU operation is `imm`, or acc[src] if `imm` is None. REQ instead has the bias in par[src]
-    and its factors from par[wgt] on.
+    `opcode` is one of AluOp, or the number of an own operation (Config.own_numbers). With `use_imm` the second operand
+    of an ALU operation is `imm`, otherwise it is acc[src]. REQ instead has the bias in par[src] and its factors from
+    par[wgt] on.
     """
 
-    opcode: AluOp | None
+    opcode: int | None
     imm: int | None
     reset: bool
+    use_imm: bool
 
     @property
     def mode(self) -> str:
@@ -77,12 +80,13 @@ class UopRecorder:
         wgt: int = 0,
         *,
         reset: bool = False,
-        opcode: AluOp | None = None,
+        opcode: AluOp | str | None = None,
         imm: int | None = None,
     ) -> None:
         """Record a micro-op: if `opcode` is None, GEMM on acc[dst], inp[src], wgt[wgt]; else ALU on acc[dst], acc[src].
 
-        With `reset`, a GEMM clears acc[dst]. `imm` replaces acc[src] as the ALU's second operand. REQ takes acc[dst],
+        `opcode` is an AluOp or a name, such as that of an own operation. With `reset`, a GEMM clears acc[dst]. `imm`
+        replaces acc[src] as the ALU's second operand, except in an own operation that uses both. REQ takes acc[dst],
         the bias par[src], and the factors from par[wgt] on, with one wgt for the whole kernel. `reset`, `opcode` and
         `imm` are fields of the instruction, so they must also be the same in the whole kernel. Raises ProgramError if
         they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
@@ -90,17 +94,17 @@ class UopRecorder:
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
-        if opcode is not None and opcode not in self._config.alu_ops:
-            reason = f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}"
-            known = " or ".join(kind for kind, ops in ALUS.items() if opcode in ops and kind != "float")
-            raise ProgramError("uop_push", reason, f"set alu to {known}")
-        op = Operation(opcode, imm, bool(reset))
+        number = None if opcode is None else self._number(opcode)
+        op = Operation(number, imm, bool(reset), self._uses_imm(number, imm))
         self._op = self._op or op
-        for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=True):
+        for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=False):
             if value != before:
-                reason = f"{name} is {_named(value)}, but {_named(before)} in the kernel so far"
+                shown = [
+                    self._name(each) if name == "opcode" and each is not None else each for each in (value, before)
+                ]
+                reason = f"{name} is {shown[0]}, but {shown[1]} in the kernel so far"
                 raise ProgramError("uop_push", reason, "use another kernel: one instruction runs the whole kernel")
-        if opcode == AluOp.REQ and imm is not None:
+        if number == AluOp.REQ and imm is not None:
             reason = f"imm is {imm}, but REQ takes no immediate"
             raise ProgramError("uop_push", reason, "leave imm out: REQ reads its operands from the memory par")
         if imm is not None and (opcode is None or not -(1 << 15) <= imm < 1 << 15):
@@ -171,6 +175,33 @@ class UopRecorder:
                 raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
         return UopKernel(uops, tuple(self._loops), self._op)
 
+    def _name(self, number: int) -> str:
+        name = self._config.name_of(number)
+        return name.upper() if number < OWN else name
+
+    def _number(self, opcode: AluOp | str) -> int:
+        """Return an operation's number in decoded programs. Raises ProgramError if the machine lacks it."""
+        config = self._config
+        name = opcode.name.lower() if isinstance(opcode, AluOp) else str(opcode).lower()
+        found = {known: config.own_numbers.get(code, code) for code, known in config.opcodes.items()}
+        if name in found:
+            return found[name]
+        remedy = f"its operations are {', '.join(found)}; own_alu of the machine's file can add others"
+        if kinds := [kind for kind, ops in ALUS.items() if name.upper() in (op.name for op in ops) and kind != "float"]:
+            remedy = f"set alu to {' or '.join(kinds)}"
+        raise ProgramError("uop_push", f"the ALU '{config.alu}' has no {name.upper() if kinds else name}", remedy)
+
+    def _uses_imm(self, number: int | None, imm: int | None) -> bool:
+        """Return the instruction's field `use_imm`. Raises ProgramError if an own operation takes no immediate."""
+        if number is None or number < OWN:
+            return imm is not None
+        own = self._config.own_alu[number - OWN]
+        if not own.uses("src"):
+            if imm is not None and not own.uses("imm"):
+                raise ProgramError("uop_push", f"imm is {imm}, but {own.name} takes no immediate", "leave imm out")
+            return True
+        return imm is not None and not own.uses("imm")
+
     def _operands(self, op: Operation) -> tuple[tuple[Sram, int] | None, ...]:
         """Return, for each of dst, src and wgt, the memory that it indexes and the tiles per index; None if unused."""
         config = self._config
@@ -179,8 +210,3 @@ class UopRecorder:
         if op.opcode == AluOp.REQ:
             return (config.acc, 1), (config.par, 1), (config.par, FACTOR_TILES)
         return (config.acc, 1), (config.acc, 1), None
-
-
-def _named(value: object) -> str:
-    """Return a value as text for messages: an ALU operation by its name."""
-    return value.name if isinstance(value, AluOp) else str(value)

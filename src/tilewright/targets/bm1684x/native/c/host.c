@@ -1,95 +1,34 @@
-/* The library for hosts in C. Each handle is a connection to a process that simulates a device (host/serve.py).
- *
- * A request is its kind and size (4 bytes each) and a payload; the answer is a status, a size and a payload.
- */
-#define _GNU_SOURCE
+/* The library for hosts in C. Each handle is a connection to a process that simulates a device (host/serve.py). */
 #include "bmlib_runtime.h"
 #undef bm_dev_free
 #undef tpu_kernel_launch_async
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-enum { HELLO, MALLOC, FREE, S2D, D2S, D2D, FILL, FIRMWARE, MODULE, UNLOAD, FUNCTION, LAUNCH, ASYNC, NUMBERED, SYNC, CYCLES, CLOSE };
-enum { CONNECTION = 3, LARGEST = 1 << 30 };
+#include "connection.h"
 
-struct bm_context { int socket; pid_t process; pthread_mutex_t lock; };
+enum { HELLO, MALLOC, FREE, S2D, D2S, D2D, FILL, FIRMWARE, MODULE, UNLOAD, FUNCTION, LAUNCH, ASYNC, NUMBERED, SYNC, CYCLES, CLOSE };
+
+struct bm_context { struct tw_connection to; };
 struct tilewright_module { uint32_t number; };
 
-static __thread char *last_error;
-
-const char *tilewright_last_error(void) { return last_error ? last_error : ""; }
+const char *tilewright_last_error(void) { return tw_last_error(); }
 
 static bm_status_t failed(bm_status_t status, const char *reason) {
-    free(last_error);
-    last_error = strdup(reason);
-    fprintf(stderr, "tilewright: %s\n", reason);
+    tw_failed(reason);
     return status;
 }
 
-static int put(int socket, const void *bytes, size_t size) {
-    const char *at = bytes;
-    while (size) {
-        ssize_t done = send(socket, at, size, MSG_NOSIGNAL);
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return 0;
-        at += done;
-        size -= (size_t)done;
-    }
-    return 1;
-}
-
-static int get(int socket, void *bytes, size_t size) {
-    char *at = bytes;
-    while (size) {
-        ssize_t done = recv(socket, at, size, 0);
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return 0;
-        at += done;
-        size -= (size_t)done;
-    }
-    return 1;
-}
-
-/* Send a request of two parts. The answer's payload goes to `answer` if it has exactly `room` bytes; other payloads of a
- * success are findings, those of a failure are its reason. Both are printed. */
 static bm_status_t ask2(
     bm_handle_t handle, uint32_t kind, const void *first, size_t size, const void *second, size_t more, void *answer,
     size_t room) {
     if (!handle) return failed(BM_ERR_PARAM, "the handle is NULL; call bm_dev_request first");
-    if (size + more > LARGEST) return failed(BM_ERR_PARAM, "a call with more than 1 GiB of data; divide it");
-    uint32_t head[2] = {kind, (uint32_t)(size + more)};
-    int32_t reply[2];
-    pthread_mutex_lock(&handle->lock);
-    bm_status_t status = BM_ERR_DEVNOTREADY;
-    char *text = NULL;
-    int sent = put(handle->socket, head, sizeof head) && put(handle->socket, first, size) && put(handle->socket, second, more);
-    if (sent && get(handle->socket, reply, sizeof reply)) {
-        status = (bm_status_t)reply[0];
-        if (status == BM_SUCCESS && room && (size_t)reply[1] == room) {
-            if (!get(handle->socket, answer, room)) status = BM_ERR_DEVNOTREADY;
-        } else if (reply[1] > 0 && (text = calloc(1, (size_t)reply[1] + 1)) && !get(handle->socket, text, (size_t)reply[1])) {
-            status = BM_ERR_DEVNOTREADY;
-            free(text);
-            text = NULL;
-        }
-    }
-    pthread_mutex_unlock(&handle->lock);
-    if (status == BM_SUCCESS && text) fprintf(stderr, "%s", text);
-    if (status != BM_SUCCESS) failed(status, text ? text : "the process of the device has ended");
-    free(text);
-    return status;
+    int status = tw_ask(&handle->to, kind, first, size, second, more, answer, room); /* TW_ENDED: BM_ERR_DEVNOTREADY */
+    return status < 0 ? BM_ERR_PARAM : (bm_status_t)status;
 }
 
 static bm_status_t ask(bm_handle_t handle, uint32_t kind, const void *words, size_t size, void *answer, size_t room) {
@@ -101,47 +40,19 @@ bm_status_t bm_dev_getcount(int *count) {
     return BM_SUCCESS;
 }
 
-/* Close the connection, upon which the process ends. */
 static void leave(bm_handle_t handle) {
-    close(handle->socket);
-    while (waitpid(handle->process, NULL, 0) < 0 && errno == EINTR) {}
-    pthread_mutex_destroy(&handle->lock);
+    tw_leave(&handle->to);
     free(handle);
 }
 
 bm_status_t bm_dev_request(bm_handle_t *handle, int devid) {
-    int pair[2];
-    char number[16];
     *handle = NULL;
     if (devid < 0 || devid > 255) return failed(BM_ERR_PARAM, "bm_dev_request: there is no such device; give 0..255");
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return failed(BM_ERR_DEVNOTREADY, "bm_dev_request: no socket is left");
-    fcntl(pair[0], F_SETFD, FD_CLOEXEC);
-    fcntl(pair[1], F_SETFD, FD_CLOEXEC);
-    if (pair[1] == CONNECTION) { /* dup2 onto itself would leave the flag */
-        int moved = fcntl(pair[1], F_DUPFD_CLOEXEC, CONNECTION + 1);
-        close(pair[1]);
-        pair[1] = moved;
-    }
-    const char *python = getenv("TILEWRIGHT_PYTHON");
-    const char *start = "import sys; sys.path.insert(0, sys.argv[1])\n"
-                        "from tilewright.targets.bm1684x.host.serve import main\n"
-                        "main(int(sys.argv[2]))\n";
-    snprintf(number, sizeof number, "%d", CONNECTION);
-    char *arguments[] = {(char *)(python ? python : TW_PYTHON), "-P", "-c", (char *)start, TW_ROOT, number, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pair[1], CONNECTION);
     bm_handle_t made = calloc(1, sizeof *made);
-    int error = made ? posix_spawnp(&made->process, arguments[0], &actions, NULL, arguments, environ) : ENOMEM;
-    posix_spawn_file_actions_destroy(&actions);
-    close(pair[1]);
-    if (error) {
-        close(pair[0]);
+    if (!made || !tw_start(&made->to, "tilewright.targets.bm1684x.host.serve", NULL, -1)) {
         free(made);
-        return failed(BM_ERR_DEVNOTREADY, "bm_dev_request: Python does not start; set TILEWRIGHT_PYTHON to its path");
+        return BM_ERR_DEVNOTREADY;
     }
-    made->socket = pair[0];
-    pthread_mutex_init(&made->lock, NULL);
     bm_status_t status = ask(made, HELLO, NULL, 0, NULL, 0); /* wait until it is there */
     if (status == BM_SUCCESS) *handle = made;
     else leave(made);

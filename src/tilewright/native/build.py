@@ -1,0 +1,80 @@
+"""Compile C files into a shared library with the user's compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tilewright.errors import InputError
+from tilewright.files import replacing
+
+#: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
+COMPILERS = ("cc", "gcc", "clang")
+#: Without it, a function that no source defines would only be missed when the library is loaded.
+COMPLETE = ("-Wl,--no-undefined",) if sys.platform == "linux" else ()
+#: Errors of the compiler that a message repeats.
+SHOWN = 3
+#: A compiler that takes longer is stopped, in seconds.
+TIMEOUT = 300
+
+
+def compiler(what: str) -> list[str]:
+    """Return the command of a C compiler.
+
+    Raises InputError, which says `what` is compiled, if there is none, or if $CC names one that is missing.
+    """
+    if given := shlex.split(os.environ.get("CC", "")):
+        if shutil.which(given[0]) is None:
+            raise InputError("CC", f"there is no program {given[0]}", "set CC to a C compiler")
+        return given
+    for name in COMPILERS:
+        if shutil.which(name):
+            return [name]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise InputError(what, "there is no C compiler", "install gcc or clang, or pip install 'tilewright[cfu]'")
+
+
+def library(
+    what: str,
+    output: Path,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    generated: Mapping[str, str] | None = None,
+) -> str:
+    """Compile C files into a shared library, whose file is replaced as a whole. Return the compiler's warnings.
+
+    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; it says
+    `what` is compiled.
+    """
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        for name, text in (generated or {}).items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        made = Path(folder, "library")
+        extra = [str(Path(folder, name)) for name in generated or {} if name.endswith(".c")]
+        command = [*compiler(what), "-std=gnu11", "-fPIC", "-Wall", "-shared", *COMPLETE, f"-I{folder}", *flags]
+        command += [*map(str, sources), *extra, "-o", str(made), "-lm", "-pthread"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InputError(what, f"the compiler does not run: {error}", "set CC to a C compiler") from None
+        if done.returncode or not made.exists():
+            raise InputError(what, f"it does not compile: {_errors(done.stderr)}", "correct the source")
+        with replacing(output) as file:
+            file.write(made.read_bytes())
+        return done.stderr.strip()
+
+
+def _errors(text: str) -> str:
+    """Return the first errors in a compiler's messages."""
+    lines = [line.strip() for line in text.splitlines() if "error:" in line or "undefined" in line]
+    return "; ".join(lines[:SHOWN] or [text.strip()[:500]])

@@ -1,0 +1,72 @@
+"""Libraries for hosts in C: each is made at first use, and kept in the user's cache folder.
+
+A host's process has a library of the target, which starts a Python process that holds the device (c/connection.h).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.files import replacing, user_folder
+from tilewright.native.build import library
+
+CONNECTION = Path(__file__).parent / "c"
+
+
+@dataclass(frozen=True)
+class HostLibrary:
+    """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
+
+    `generated` are files by name: headers for the hosts, and what the device's process reads. They lie in the folder
+    `include` beside the library; the library's own sources find its path in the macro TW_FILES.
+    """
+
+    name: str
+    sources: Sequence[Path]
+    include: Path
+    generated: Mapping[str, str] = field(default_factory=dict)
+
+    def flags(self) -> Mapping[str, Sequence[str]]:
+        """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
+
+        The library is made if it is missing, or if this Python or this version of Tilewright has changed. Raises
+        InputError if it cannot be made.
+        """
+        folder = self.made().parent
+        own = [f"-I{folder / 'include'}"] if self.generated else []
+        return {
+            "cflags": [*own, f"-I{self.include}"],
+            "libs": [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{self.name}"],
+        }
+
+    def made(self) -> Path:
+        """Return the path of the library, which is made if it is missing. Raises InputError if it cannot be made."""
+        macros = {"TW_PYTHON": sys.executable, "TW_ROOT": str(Path(__file__).resolve().parents[2])}
+        sources = [*self.sources, CONNECTION / "connection.c"]
+        headers = sorted({*self.include.rglob("*.h"), *(h for path in sources for h in path.parent.glob("*.h"))})
+        parts = [repr((macros, sorted(self.generated.items()))).encode()]
+        parts += [path.read_bytes() for path in (*sources, *headers)]
+        digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+        folder = user_folder() / f"{self.name}-{digest}"
+        path = folder / f"lib{self.name}.so"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            include = folder / "include"
+            for name, text in self.generated.items():
+                (include / name).parent.mkdir(parents=True, exist_ok=True)
+                with replacing(include / name) as file:
+                    file.write(text.encode())
+            quoted = [f'-D{name}="{_escaped(value)}"' for name, value in (macros | {"TW_FILES": str(include)}).items()]
+            searched = [f"-I{place}" for place in (include, self.include, CONNECTION)]
+            library("the library for hosts", path, sources, ["-O2", *searched, *quoted])
+        return path
+
+
+def _escaped(text: str) -> str:
+    """Return text for a string of C."""
+    return "".join(f"\\{byte:03o}" if chr(byte) in '"\\?' or byte < 32 else chr(byte) for byte in os.fsencode(text))

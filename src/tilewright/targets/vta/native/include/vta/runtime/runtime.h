@@ -1,0 +1,2 @@
+/* TVM keeps the header in this folder, older releases beside driver.h. */
+#include <vta/runtime.h>

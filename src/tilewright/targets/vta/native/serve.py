@@ -1,0 +1,203 @@
+"""The process behind VTADeviceRun of a host in C: it runs the instructions that lie in the memory shared with the host.
+
+File 4 is that memory: what the machine sees at an address lies at this place of the file, and pages that nobody has
+touched are holes. The requests of native/c/driver.c are `run`, with the host's allocations; `result`; and `uops`, which
+lists micro-ops on standard output.
+
+$TILEWRIGHT_VTA_TIMING is the timing model. $TILEWRIGHT_VTA_SAVE is a program file, to which all runs are written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array, among
+from tilewright.errors import ProgramError, TilewrightError
+from tilewright.native.serve import Answer, serve
+from tilewright.program.file import save
+from tilewright.program.instruction import Raw
+from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
+from tilewright.program.program import Launch, Program
+from tilewright.targets.vta import TARGET
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa import text
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Opcode
+from tilewright.targets.vta.isa.instructions import TRANSFERS, InstructionBuffer, serial
+from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.runtime.session import Debug, RunResult, numbered, run_options
+
+SHARED = 4
+#: Status of an answer that is not a success. 1 stands for a process that has ended.
+FAILED = 2
+#: A run: address of the instructions, bytes of the runtime's micro-ops, number of instructions, debug flags.
+RUN = struct.Struct("<2Q2I")
+#: The flag that prints the cycles of a run (VTA_DEBUG_LOG_INSN).
+LOG = 64
+#: Findings of a run that are printed.
+SHOWN = 8
+
+
+class Region(NamedTuple):
+    """An allocation of the host. The runtime's micro-ops have number -1, its instructions -2."""
+
+    address: int
+    size: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        return {-1: "uop", -2: "insns"}.get(self.number, f"buffer{self.number}")
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+
+class Server:
+    """Runs instructions for one host on the machine `config`, in the memory behind the file descriptor `file`."""
+
+    def __init__(self, config: Config, file: int) -> None:
+        self.config, self.file = config, file
+        self.options = run_options(os.environ.get("TILEWRIGHT_VTA_TIMING") or None, check=True)
+        self._saved = os.environ.get("TILEWRIGHT_VTA_SAVE", "")
+        self._launches: list[Launch] = []
+        self._count = 0
+        self._last = (0, 0)  # cycles and findings of the last run that did not fail
+
+    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes]:
+        """Return the answer to a request: its status, and its payload."""
+        methods = (self.run, self.result, self.uops)
+        try:
+            return 0, methods[kind](payload)
+        except TilewrightError as error:
+            return FAILED, str(error).encode()
+
+    def run(self, payload: bytes) -> bytes:
+        """Run instructions, and return the findings as text.
+
+        Raises ProgramError for instructions that the machine does not have, HazardError for those that do not end.
+        """
+        address, uops, count, debug = RUN.unpack_from(payload)
+        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", payload[RUN.size :])]
+        name = f"launch{self._count}"
+        self._count += 1
+        launch, stored = self._launch(name, self._code(address, count, regions, debug), regions, uops)
+        if debug & Debug.DUMP_INSN:
+            listed = text.instructions(launch.arrays["insns"], self.config)
+            print(f"# {name}\n{numbered('.insn', listed)}", end="", flush=True)
+        if self._saved:
+            self._launches.append(launch)
+        result = TARGET.launch(self._program((launch,)), launch, {}, self.options)
+        for region in stored:
+            os.pwrite(self.file, result.values[region.name][0], region.address)
+        run = RunResult.of(result)
+        self._last = run.cycles, len(run.findings)
+        lines = [str(finding.inside(name)) for finding in run.findings[:SHOWN]]
+        if len(run.findings) > SHOWN:
+            lines.append(f"... and {len(run.findings) - SHOWN} more findings in {name}")
+        if debug & LOG:
+            lines.append(f"{name}: {run.cycles} cycles, {count} instructions, {run.macs} multiply-accumulates")
+        return "".join(f"tilewright: {line}\n" for line in lines).encode()
+
+    def result(self, _: bytes) -> bytes:
+        return struct.pack("<2Q", *self._last)
+
+    def uops(self, payload: bytes) -> bytes:
+        code = np.frombuffer(payload, np.uint8).reshape(-1, UOP_BYTES)
+        print(numbered(".uop", text.micro_ops(code, self.config)), end="", flush=True)
+        return b""
+
+    def close(self) -> None:
+        """Write the runs to the program file that the environment names, if it does."""
+        if self._launches:
+            try:
+                save(self._program(tuple(self._launches)), Path(self._saved))
+            except TilewrightError as error:
+                print(f"tilewright: {error}", file=sys.stderr)
+
+    def _program(self, launches: tuple[Launch, ...]) -> Program:
+        return Program.bare(TARGET.name, self.config, launches)
+
+    def _code(self, address: int, count: int, regions: list[Region], debug: int) -> Raw:
+        """Return `count` instructions from an address on, uint8 [n, 16]. Raises ProgramError if they cannot end."""
+        size, where = count * INSN_BYTES, f"{count} instructions at {address:#x}"
+        if not any(region.address <= address and address + size <= region.end for region in regions):
+            raise ProgramError(where, "are not inside one allocation", "give the address from VTAMemGetPhyAddr")
+        code = self._bytes(address, size).reshape(-1, INSN_BYTES)
+        if not (decode(code, self.config).opcode == Opcode.FINISH).any():
+            raise ProgramError(where, "have no FINISH, so the host would wait for ever", "end them with FINISH")
+        if debug & Debug.FORCE_SERIAL:
+            recorded = InstructionBuffer.of(code[:-1], self.config)
+            return serial(recorded).encode()
+        return code
+
+    def _launch(self, name: str, code: Raw, regions: list[Region], uops: int) -> tuple[Launch, list[Region]]:
+        """Return a launch, with the allocations that its instructions transfer, and those of them that they store to.
+
+        An allocation that nothing has written yet has the kind `output`: to read it is a finding.
+        """
+        own = [region._replace(size=uops) if region.number == -1 else region for region in regions]
+        own = [region for region in own if region.size]
+        loads, stores = self._moved(code, own)
+        segments, data, stored = list[DramSegment](), dict[str, Array](), list[Region]()
+        for region, is_loaded, is_stored in zip(own, loads, stores, strict=True):
+            if not is_loaded and not is_stored:
+                continue
+            kind = "output" if not self._written(region) else "inout" if is_stored else "const"
+            segments.append(DramSegment(region.name, region.address, region.size, kind))
+            if kind in CARRIED:
+                data[region.name] = self._bytes(region.address, region.size)
+            if is_stored:
+                stored.append(region)
+        return LaunchImage(code, tuple(segments), data, dict.fromkeys(REGIONS, 0)).launch(name), stored
+
+    def _moved(self, code: Raw, regions: list[Region]) -> tuple[Array, Array]:
+        """Return which regions (in order of address, apart) are loaded from, and stored to, bool [regions] each."""
+        stream = decode(code, self.config)
+        moved = stream.mem
+        tile = np.zeros(8, np.int64)
+        tile[list(self.config.memories)] = [self.config.dram_tile_bytes(memory) for memory in self.config.memories]
+        size = tile[moved.memory_type]
+        low = moved.dram_base * size
+        high = low + ((moved.y_size - 1) * moved.x_stride + moved.x_size) * size
+        moves = among(stream.opcode, TRANSFERS) & (moved.x_size > 0) & (moved.y_size > 0)
+        first = np.searchsorted([region.end for region in regions], low, side="right")
+        last = np.searchsorted([region.address for region in regions], high, side="left")
+
+        def covered(mine: Array) -> Array:
+            ends = [np.bincount(at[mine], minlength=len(regions) + 1) for at in (first, np.maximum(first, last))]
+            return np.cumsum(ends[0] - ends[1])[: len(regions)] > 0
+
+        return covered(moves & (stream.opcode == Opcode.LOAD)), covered(moves & (stream.opcode == Opcode.STORE))
+
+    def _bytes(self, address: int, size: int) -> Array:
+        return np.frombuffer(os.pread(self.file, size, address), np.uint8)
+
+    def _written(self, region: Region) -> bool:
+        """Whether the host or the machine has touched a region; True where the system cannot tell."""
+        if not hasattr(os, "SEEK_DATA"):
+            return True
+        try:
+            return os.lseek(self.file, region.address, os.SEEK_DATA) < region.end
+        except OSError as error:
+            return error.errno != errno.ENXIO  # ENXIO: only holes follow
+
+
+def main(connection: int, machine: str) -> None:
+    """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
+    servers: list[Server] = []
+
+    def start() -> Answer:
+        servers.append(Server(TARGET.own(TARGET.config(machine, {})), SHARED))
+        return servers[0].answer
+
+    serve(connection, start, FAILED)
+    for server in servers:
+        server.close()
