@@ -6,8 +6,36 @@ stderr and exits with status 2. Any other exception that escapes is a bug in Til
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
+
+#: The most characters of a value that an error repeats.
+SHOWN = 60
+
+
+def printable(text: str) -> str:
+    """Replace unprintable characters by question marks, so that an error can print text from a file on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def shown(value: object) -> str:
+    """Return a value from a file as JSON on one line, shortened, for an error."""
+    try:
+        text = json.dumps(value, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+
+
+def one_of(name: object, known: Iterable[object]) -> str:
+    """Return the remedy for an unknown `name`: all known ones, and the one that is spelt most like it."""
+    from difflib import get_close_matches
+
+    names = list(map(str, known))
+    close = get_close_matches(str(name)[:SHOWN], names, n=1)
+    return f"choose one of {', '.join(names)}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 class TilewrightError(Exception):

@@ -105,11 +105,6 @@ def arrays(path: Path) -> dict[str, Array]:
             return {name: archive[name] for name in archive.files}
 
 
-def printable(text: str) -> str:
-    """Replace unprintable characters by question marks, so that an error can print text from a file on one line."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 class Entries(dict[str, Any]):
     """The entries of a file, or of a JSON object in it, by name.
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, one_of
 from tilewright.sim.events import KINDS
 
 #: The tables of this package, by file name without suffix.
@@ -174,7 +174,7 @@ def _base(where: str, name: Any) -> Table | None:
     if name is None:
         return None
     if name not in names():
-        raise ConfigError(where, f"there is no table {name!r} to start from", f"choose one of {', '.join(names())}")
+        raise ConfigError(where, f"there is no table {name!r} to start from", one_of(name, names()))
     return _read(FOLDER / f"{name}.toml", name)
 
 
@@ -213,13 +213,13 @@ def _event(where: str, item: Any) -> str:
     _refuse_unknown(where, item, _KEYS)
     event = item.get("event")
     if event not in EVENTS:
-        raise ConfigError(where, f"unknown event {event!r}", f"choose one of {', '.join(EVENTS)}")
+        raise ConfigError(where, f"unknown event {event!r}", one_of(event, EVENTS))
     return str(event)
 
 
 def _refuse_unknown(where: str, found: Mapping[str, Any], known: set[str]) -> None:
     if unknown := found.keys() - known:
-        raise ConfigError(where, f"unknown key '{min(unknown)}'", f"choose from {', '.join(sorted(known))}")
+        raise ConfigError(where, f"unknown key '{min(unknown)}'", one_of(min(unknown), sorted(known)))
 
 
 def _text(where: str, found: Mapping[str, Any], key: str) -> str:

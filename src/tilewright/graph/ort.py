@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.files import printable
+from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
 
 #: The domain of onnxruntime's own operators.

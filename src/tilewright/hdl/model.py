@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, MachineError
+from tilewright.errors import ConfigError, MachineError, one_of
 from tilewright.hdl.build import Wire, library, verilog_library
 
 #: A number of events that is never reached.
@@ -109,7 +109,7 @@ class Model:
 
     def _port(self, name: str) -> Array:
         if name not in self.ports:
-            raise ConfigError("RTL model", f"there is no port {name}", f"choose one of {', '.join(self.ports)}")
+            raise ConfigError("RTL model", f"there is no port {name}", one_of(name, self.ports))
         return self.ports[name]
 
     @property

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.files import printable
+from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import MAX_ELEMENTS, Named
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode

@@ -20,8 +20,7 @@ import numpy as np
 import tflite
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.files import printable
+from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import MAX_ELEMENTS, Graph, Named, Node, Quant, Site, Tensor
 from tilewright.graph.rounding import Activation

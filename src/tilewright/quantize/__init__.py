@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, UnsupportedError
+from tilewright.errors import InputError, UnsupportedError, one_of
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def quantize(
     require()
     options = options or Options()
     if options.scheme not in SCHEMES:
-        raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
+        raise InputError("--scheme", f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
         raise InputError("--method and --activations", "are not for the scheme pow2", "leave them out")
     if options.scheme == "tflm" and options.activations != Options.activations:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, HazardError, InputError, ProgramError
+from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, shown
 from tilewright.files import regular
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
@@ -77,11 +77,11 @@ class MachineConfig:
             name, value = key.name, getattr(self, key.name)
             low, high, power = key.metadata.get("range", (None, None, False))
             if low is not None and (type(value) is not int or not low <= value <= high):
-                raise ConfigError(self.where, f"{name} is {value!r}, not an integer in {low}..{high}")
+                raise ConfigError(self.where, f"{name} is {shown(value)}, not an integer in {low}..{high}")
             if power and value & (value - 1):
                 raise ConfigError(self.where, f"{name} is {value}, not a power of two")
             if value not in (words := key.metadata.get("words", (value,))):
-                raise ConfigError(self.where, f"{name} is {value!r}", f"choose one of {', '.join(words)}")
+                raise ConfigError(self.where, f"{name} is {shown(value)}", one_of(value, words))
 
     @classmethod
     def words(cls) -> dict[str, tuple[str, ...]]:
@@ -115,7 +115,7 @@ def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any])
         preset: Any = presets[source]
         return preset if isinstance(preset, Mapping) else asdict(preset)
     if isinstance(source, str) and not source.endswith(".json"):
-        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(presets)}")
+        raise ConfigError("--config", f"there is no preset '{source}'", one_of(source, presets))
     return json_file(source)
 
 
@@ -143,9 +143,9 @@ def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
     known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
+            close = difflib.get_close_matches(str(key)[:SHOWN], known, n=1)
             remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(known)}"
-            raise ConfigError(where, f"unknown key {key}", remedy)
+            raise ConfigError(where, f"unknown key {shown(key)}", remedy)
 
 
 def integer(where: str, key: str, text: str) -> int:
@@ -177,7 +177,7 @@ def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the tar
     known = {model.name: model for model in models}
     name, *changes = text.split(",") if "," in (text := name) else [name]
     if name not in known:
-        raise InputError("--timing", f"{owner} has no timing model '{name}'", f"choose one of {', '.join(known)}")
+        raise InputError("--timing", f"{owner} has no timing model '{name}'", one_of(name, known))
     model, numbers = known[name], dict[str, Number]()
     for change in changes:
         key, _, value = change.partition("=")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, one_of
 from tilewright.targets.given import MachineConfig, number, word
 
 #: Bytes of a line in the L1 caches. Source: VexRiscv.
@@ -61,7 +61,7 @@ class Config(MachineConfig):
             raise ConfigError("CFU config", "extensions and firmware must be text")
         for name in self.extension_names:
             if name not in EXTENSIONS:
-                raise ConfigError("CFU config", f"unknown extension '{name}'", f"choose from {', '.join(EXTENSIONS)}")
+                raise ConfigError("CFU config", f"unknown extension '{name}'", one_of(name, EXTENSIONS))
         if self.extensions and self.array != 16:
             raise ConfigError("CFU config", "extensions need array=16", "leave out the extensions or set array=16")
         if self.l2_bytes < self.l2_line_bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, one_of
 from tilewright.targets.cfu.config import Config
 
 #: Keys of the configuration that the kernels on the array depend on. Kernels of extensions need the published values.
@@ -89,7 +89,7 @@ VARIANTS = {variant.name: variant for variant in _ALL}
 def variant(name: str) -> Variant:
     """Return the firmware variant called `name`. Raises ConfigError, with all names, if there is none."""
     if name not in VARIANTS:
-        raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
+        raise ConfigError("firmware", f"there is no variant '{name}'", one_of(name, VARIANTS))
     return VARIANTS[name]
 
 
