@@ -33,6 +33,12 @@ def check(case: Case, machine: Config, folder: Path) -> Program | None:
     except ConfigError as error:
         assert machine.token_depth < TOKENS and "token_depth" in str(error)
         return None
+    check_program(program, case, machine, folder)
+    return program
+
+
+def check_program(program: Program, case: Case, machine: Config, folder: Path) -> None:
+    """All that a compiled network promises."""
     assert all(step.reason for step in program.steps if isinstance(step, HostStep))
     result = program.run(case.inputs)
     assert result.matches_reference
@@ -50,7 +56,6 @@ def check(case: Case, machine: Config, folder: Path) -> Program | None:
     for name, codes in result.outputs.items():
         np.testing.assert_array_equal(repeated.outputs[name], codes)
     assert repeated.cycles == result.cycles
-    return program
 
 
 def check_time(program: Program, machine: Config) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.conftest import ROOT
 from tests.targets.vta.records import (
     ACC,
     ACC_8BIT,
@@ -31,12 +32,24 @@ from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.meaning import Record
+from tilewright.targets.vta.isa.own import OwnOperation
 
+EXAMPLE = ROOT / "examples" / "own_alu"
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 BASES = {"uop": 0x1000, "inp": 0x2000, "wgt": 0x4000, "acc": 0x6000, "out": 0x8000}
 END = 0xA000
 #: Tiles of each memory in DRAM.
 IN_DRAM = 24
+
+
+#: The operations of the example, and a slow one.
+OWN_ALU = Config.read(str(EXAMPLE / "machine.json"), {}).own_alu
+OWN_ALU += (replace(OWN_ALU[1], name="slow", opcode=7, cycles=5),)
+
+
+def moved(operations: tuple[OwnOperation, ...], opcode: int) -> tuple[OwnOperation, ...]:
+    """The operations with other opcodes, from `opcode` on."""
+    return tuple(replace(operation, opcode=opcode + index) for index, operation in enumerate(operations))
 
 
 def small(batch: int, block: int, **overrides: Any) -> Config:
@@ -63,6 +76,8 @@ MACHINES = {
     "four, one bank": small(0, 2, stages=4, acc_banks=1),
     "four, fused": small(0, 2, stages=4, alu="fused"),
     "four, fused, batch 4": small(2, 2, stages=4, alu="fused", acc_banks=8),
+    "own": small(1, 2, own_alu=OWN_ALU),
+    "four, fused, own": small(0, 2, stages=4, alu="fused", own_alu=moved(OWN_ALU, 8)),
 }
 
 
@@ -179,12 +194,13 @@ def gemm(rng: np.random.Generator, config: Config) -> Record:
 
 
 def alu(rng: np.random.Generator, config: Config) -> Record:
-    op = int(rng.choice([int(op) for op in config.alu_ops if int(op) != MUL]))
+    op = int(rng.choice([code for code in config.opcodes if code != MUL]))
     record = {"opcode": ALU, **loops(rng, min(config.uop.depth, config.alu_uop.depth)), "alu_opcode": op}
-    record["uop_end"] = max(record["uop_end"], record["uop_bgn"] + (op == REQ))
-    for name, depth in (("dst", config.acc.depth), ("src", config.par.depth if op == REQ else config.acc.depth)):
+    is_req = config.has_parameters and op == REQ
+    record["uop_end"] = max(record["uop_end"], record["uop_bgn"] + is_req)
+    for name, depth in (("dst", config.acc.depth), ("src", config.par.depth if is_req else config.acc.depth)):
         record |= {f"{name}_factor_{loop}": factor(rng, depth) for loop in ("out", "in")}
-    if op == REQ:  # wgt fields are below half of par
+    if is_req:  # wgt fields are below half of par
         return record | {"imm": int(rng.integers(0, max(1, config.par.depth // 2 - 2))), "use_imm": 0}
     imm = int(rng.choice([int(rng.integers(-40, 40)), int(rng.integers(-(1 << 15), 1 << 15)), -(1 << 15)]))
     return record | {"use_imm": int(rng.integers(2)), "imm": imm}

@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, one_of, shown
 from tilewright.targets import given
+from tilewright.targets.vta.isa import own
 from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Semantics
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
@@ -22,7 +23,8 @@ from tilewright.targets.vta.isa.fields import (
     IndexBits,
     Memory,
 )
-from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, formats
+from tilewright.targets.vta.isa.own import OWN, OwnOperation
+from tilewright.targets.vta.isa.stream import OPCODE_BITS, PIPELINES, Formats, Pipeline, formats, opcode_bits
 
 
 class Board(NamedTuple):
@@ -144,10 +146,11 @@ class Config:
     acc_read_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
     acc_write_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
     multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
+    own_alu: tuple[OwnOperation, ...] = ()  # ALU operations of the user's own
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
-            raise ConfigError("VTA config", f"unknown TARGET {self.TARGET!r}", f"choose one of {', '.join(BOARDS)}")
+            raise ConfigError("VTA config", f"unknown TARGET {shown(self.TARGET)}", one_of(self.TARGET, BOARDS))
         _check(self)
 
     @classmethod
@@ -159,27 +162,32 @@ class Config:
         """
         if isinstance(source, str) and not source.endswith(".json"):
             if source not in PRESETS:
-                raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
+                raise ConfigError("--config", f"there is no preset '{source}'", one_of(source, PRESETS))
             return PRESETS[source].with_overrides(overrides)
         return (PRESETS["pynq"] if source is None else cls.from_json(source)).with_overrides(overrides)
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
         """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
-        where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
+        where, data, folder = "VTA config", source, None
+        if not isinstance(source, Mapping):  # only a file of the user's may name code that is not known yet
+            where, data, folder = str(source), given.json_file(source), Path(source).parent
+        assert isinstance(data, Mapping)
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
             raise ConfigError(where, f"keys {', '.join(missing)} are missing", "start from a preset and override keys")
-        config = cls(**{key: value for key, value in data.items() if key not in DERIVED})
+        values = {key: value for key, value in data.items() if key not in DERIVED}
+        config = cls(**values | {"own_alu": own.read(data.get("own_alu", ()), folder)})
         for key, value in data.items():
             if key in DERIVED and value != (follows := DERIVED[key](config)):
-                raise ConfigError(where, f"{key} is {value}, but the other keys make it {follows}", f"leave {key} out")
+                raise ConfigError(where, f"{key} is {shown(value)}, but the other keys make it {follows}", f"leave {key} out")
         return config
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
         """Return a copy with some keys replaced; values may be text, as `--set key=value` gives them."""
         given.refuse_unknown("VTA config", type(self), overrides)
-        return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
+        values = {key: _number(key, value) for key, value in overrides.items()}
+        return replace(self, **values | ({"own_alu": own.read(values["own_alu"], None)} if "own_alu" in values else {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration by key: all of upstream's keys, and our own keys that differ from their defaults.
@@ -187,14 +195,29 @@ class Config:
         A key that is added to this class with a default therefore leaves the digests of existing machines unchanged.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.own_alu:
+            values["own_alu"] = [operation.to_data() for operation in self.own_alu]
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
 
     @cached_property
     def plain(self) -> Config:
         """The machine of which programs and their cycles are the same; keys that change neither have one value."""
         return replace(
-            self, TARGET="pynq", HW_VER="0.0.2", LOG_BUS_WIDTH=self.bus_bits.bit_length() - 1, multipliers="single"
+            self,
+            TARGET="pynq",
+            HW_VER="0.0.2",
+            LOG_BUS_WIDTH=self.bus_bits.bit_length() - 1,
+            multipliers="single",
+            own_alu=own.without_lanes(self.own_alu),
         )
+
+    def difference(self, other: Config) -> str:
+        """Return which key makes programs of another machine differ, and its values; "" if they are the same."""
+        mine, theirs = self.plain.to_dict(), other.plain.to_dict()
+        for key in {**mine, **theirs}:
+            if mine.get(key) != theirs.get(key):
+                return f"{key} is {mine.get(key)} in the program, {theirs.get(key)} in the file"
+        return ""
 
     def digest(self) -> str:
         return given.digest(self.to_dict())
@@ -242,7 +265,7 @@ class Config:
     @cached_property
     def formats(self) -> Formats:
         """The bit layouts of this machine's instructions and micro-ops."""
-        return formats(self.index_bits, max(self.alu_ops).bit_length())
+        return formats(self.index_bits, max(OPCODE_BITS, max(self.opcodes).bit_length()))
 
     @cached_property
     def uop(self) -> Sram:
@@ -298,6 +321,21 @@ class Config:
     @property
     def alu_ops(self) -> tuple[AluOp, ...]:
         return ALUS[self.alu]
+
+    @cached_property
+    def opcodes(self) -> dict[int, str]:
+        """The name, in lower case, of each opcode of the ALU."""
+        own = {operation.opcode: operation.name for operation in self.own_alu}
+        return {int(op): op.name.lower() for op in self.alu_ops} | own
+
+    @cached_property
+    def own_numbers(self) -> dict[int, int]:
+        """The number (OWN and up) that decoded programs have in the place of each opcode of an own operation."""
+        return {operation.opcode: OWN + index for index, operation in enumerate(self.own_alu)}
+
+    def name_of(self, number: int) -> str:
+        """Return the name of an ALU operation in a decoded program."""
+        return self.own_alu[number - OWN].name if number >= OWN else AluOp(number).name.lower()
 
     @property
     def rescales(self) -> bool:
@@ -365,16 +403,16 @@ def _check(c: Config) -> None:
         raise ConfigError("VTA config", reason, remedy)
 
     if not isinstance(c.HW_VER, str):
-        refuse(f"HW_VER is {c.HW_VER!r}, not text")
+        refuse(f"HW_VER is {shown(c.HW_VER)}, not text")
     for key, known in {"semantics": SEMANTICS, "multipliers": MULTIPLIERS, "alu": ALUS}.items():
         if (value := getattr(c, key)) not in tuple(known):
-            refuse(f"{key} is {value!r}", f"choose one of {', '.join(known)}")
+            refuse(f"{key} is {shown(value)}", one_of(value, known))
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
         if value is None and key in ("LOG_BUS_WIDTH", *CORE_KEYS):
             continue
         if type(value) is not int or not low <= value <= high:
-            refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+            refuse(f"{key} is {shown(value)}, not an integer in {low}..{high} ({reason})")
         if key in CORE_KEYS and value & (value - 1):
             refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
@@ -400,11 +438,14 @@ def _check(c: Config) -> None:
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
-    """Check the rules of our own extensions (four stages, rescaling ALUs). `refuse(reason, remedy)` raises."""
-    if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
+    """Check the rules of extensions (four stages, rescaling ALUs, own operations). `refuse(reason, remedy)` raises."""
+    if (c.stages, c.alu, c.own_alu) != (3, "upstream", ()) and c.semantics != "hls":
         refuse(f"semantics {c.semantics} supports three stages and the upstream ALU only", "set semantics to hls")
-    if c.alu != "upstream" and c.acc.width != 32:
-        refuse(f"alu {c.alu} computes in 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+    if (c.alu != "upstream" or c.own_alu) and c.acc.width != 32:
+        name = "own_alu" if c.own_alu else f"alu {c.alu}"
+        refuse(f"{name} computes in 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+    if c.own_alu:
+        own.check(c.own_alu, {int(op): f"{op.name} of alu={c.alu}" for op in c.alu_ops}, opcode_bits(c.index_bits))
     if c.has_parameters and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
         limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (micro-ops index them with their src and wgt fields)"
         refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
@@ -421,7 +462,7 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
 def _restrictions(c: Config) -> Iterator[Restriction]:
     """Yield each reason why hls, chisel or opencl (upstream's implementations) cannot run `c`; see docs/vta.md."""
     bits = c.index_bits
-    if (c.stages, c.alu) != (3, "upstream"):
+    if (c.stages, c.alu, c.own_alu) != (3, "upstream", ()):
         yield Restriction("all", "upstream has three stages and an ALU of five operations")
     if bits.acc > bits.inp:
         yield Restriction("hls", "reads a micro-op's src with inp's index bits, too few here: acc is deeper than inp")

@@ -17,6 +17,7 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR_TILES, REQUANTISE
 from tilewright.targets.vta.timing.model import stores
@@ -56,8 +57,17 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
         (Bursts(transfers), Bursts(np.array([[0, count * INSN_BYTES]], np.int64))),
         count,
         trace.cycles if trace else 0,
-        {"leakage, clock and control": "the instructions do not determine them"},
+        {"leakage, clock and control": "the instructions do not determine them", **_unknown(program)},
     )
+
+
+def _unknown(program: Elaborated) -> dict[str, str]:
+    """Return, for each own operation that is executed and whose arithmetic is not known, the reason."""
+    own, used = program.config.own_alu, program.kernels.own
+    unknown = {own[index].name: own[index].is_code and not own[index].kinds for index in np.unique(used[used >= 0])}
+    return {
+        f"ALU operation {name}": "its meaning is code, without `energy`" for name, is_so in unknown.items() if is_so
+    }
 
 
 class _Executed:
@@ -95,11 +105,13 @@ class _Executed:
         config, kernels = self.config, self.program.kernels
         bits, values = 32 if config.rules.wide_alu else config.acc.width, config.batch * config.block
         found = []
-        for op in config.alu_ops:
+        known = [(int(op), _parts(op, config)) for op in config.alu_ops]
+        known += [(OWN + index, operation.kinds) for index, operation in enumerate(config.own_alu)]
+        for op, kinds in known:
             count = self._of(~kernels.is_gemm & (kernels.column("code") == op))
             if count:
-                parts = tuple(Part(kind, bits) for kind in _parts(op, config))
-                found.append(Work(f"{op.name.lower()} {bits}", count * values, parts))
+                parts = tuple(Part(kind, bits) for kind in kinds)
+                found.append(Work(f"{config.name_of(op)} {bits}", count * values, parts))
         return tuple(found)
 
     def accesses(self) -> list[Access]:

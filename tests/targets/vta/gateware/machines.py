@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.targets.vta.streams import Case, small
+from tests.targets.vta.streams import OWN_ALU, Case, moved, small
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
@@ -28,6 +28,10 @@ MACHINES: dict[str, Config] = {
     "four, float": small(
         0, 2, stages=4, alu="float", acc_banks=16, LOG_BUS_WIDTH=9, dram_latency=3, queue_depth=2, token_depth=2
     ),
+    # Three latencies of the ALU in one core: 0, 2 and that of MULH.
+    "own": small(0, 2, own_alu=OWN_ALU, alu_lanes=2),
+    "fused, own": small(0, 2, alu="fused", own_alu=moved(OWN_ALU, 8)),
+    "four, own": small(1, 2, stages=4, own_alu=OWN_ALU),
     "1x4x4, two products a block": small(0, 2, multipliers="packed"),
     "2x4x4, products in logic": small(1, 2, multipliers="logic"),
 }

@@ -21,6 +21,9 @@ from tilewright.targets.vta.passes import run_passes
 pytestmark = pytest.mark.gxx
 
 
+SLOW = ("rounding", "four", "fused, own", "four, own")
+
+
 def directed(seed: int, config: Config) -> Case:
     """Load all of acc, run ALU instructions, store all of acc as one byte plane after the other."""
     rng = np.random.default_rng(seed)
@@ -47,7 +50,7 @@ def directed(seed: int, config: Config) -> Case:
 
 
 @pytest.mark.parametrize(
-    "name", ["1x4x4", "four, fused", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rounding", "four"))]
+    "name", ["1x4x4", "four, fused", "own", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_all_bits_of_alu_results(name: str) -> None:
     config = MACHINES[name]

@@ -46,7 +46,7 @@ def compare(seed: int, config: Config) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["1x4x4", "four, fused"])
+@pytest.mark.parametrize("name", ["1x4x4", "four, fused", "own"])
 def test_50_random_programs(name: str) -> None:
     assert sum(compare(seed, MACHINES[name]) for seed in range(50)) > 20
 

@@ -77,6 +77,8 @@ def _among_measured(config: Config) -> bool:
         return own.inp.width, own.wgt.width, own.acc.width, own.semantics
 
     most = np.max([terms(point.config) for point in points()], axis=0)
+    if config.own_alu:  # lanes of the user's own
+        return False
     return bool((terms(config) <= most).all()) and any(kind(point.config) == kind(config) for point in points())
 
 

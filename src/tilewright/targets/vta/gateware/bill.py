@@ -38,6 +38,8 @@ def require(config: Config) -> None:
     if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
         reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
+    for operation in config.own_alu:
+        operation.require_lane()
 
 
 def bill(config: Config) -> dict[str, int]:

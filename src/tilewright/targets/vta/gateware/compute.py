@@ -157,7 +157,7 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (MULH, RSHR, REQ: `Core.drained`)."""
+        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (with extra latency: `Core.drained`)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core
@@ -179,19 +179,23 @@ class Compute(wiring.Component):
             m.d.comb += nest.factors.eq(is_req)
             with m.If(is_req):
                 m.d.comb += [nest.out.wgt.eq(alu["imm"]), nest.cycles.eq(own.requantise - 1)]
+        for operation in config.own_alu:
+            slow = [max(operation.cycles, each) - 1 for each in (own.alu_immediate, own.alu)]
+            with m.If(is_alu & (alu["alu_opcode"] == operation.opcode)):
+                m.d.comb += nest.cycles.eq(Mux(alu["use_imm"], *slow))
         m.d.comb += [
             sequencer.go.eq(core.go),
             sequencer.start.eq(dispatch.start & (is_alu | (gemm["opcode"] == Opcode.GEMM))),
         ]
         now, work = fields(dispatch.current, config.formats.alu), core.work
-        computes, rescales, drains = now["opcode"] == Opcode.ALU, Signal(), Signal()
+        computes, late, drains = now["opcode"] == Opcode.ALU, Signal(), Signal()
         m.d.comb += [
             core.index.eq(sequencer.index),
             core.offset.eq(sequencer.offset),
             work.reads.eq(sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ)),
             work.writes.eq(sequencer.last),
             work.factor.eq(sequencer.factor),
-            work.ends.eq(sequencer.ends & rescales),
+            work.ends.eq(sequencer.ends & late),
             work.is_alu.eq(computes),
             work.reset.eq(now["reset_reg"]),
             work.use_imm.eq(now["use_imm"]),
@@ -205,13 +209,16 @@ class Compute(wiring.Component):
                         m.d.comb += work.op.eq(OPERATIONS[code])
                     elif code in RESCALES and core.extended:
                         rescale = Mux(computes, RESCALES[code], Rescale.NONE)
-                        m.d.comb += [rescales.eq(computes), work.rescale.eq(rescale)]
+                        m.d.comb += [late.eq(computes), work.rescale.eq(rescale)]
+            for index, operation in enumerate(config.own_alu if core.alu else (), 1):
+                with m.Case(operation.opcode):
+                    m.d.comb += [late.eq(computes & (operation.latency > 0)), work.own.eq(Mux(computes, index, 0))]
         with m.If(work.ends):
             m.d.sync += drains.eq(1)
         with m.Elif(core.drained):
             m.d.sync += drains.eq(0)
         over = sequencer.ends | ~sequencer.valid
-        return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
+        return Mux(late, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
         """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal: all data has been written."""

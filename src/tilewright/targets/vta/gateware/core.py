@@ -4,17 +4,18 @@ Pipeline stages, in cycles from the issue of a micro-op: 0 fetches it, 1 compute
 multiplies, 4 adds and reads acc, 5 writes acc and out. Without GEMM, acc is read in stage 2 and written in stage 3. acc
 forwards writes to reads, so a micro-op can read the result of the micro-op before it.
 
-MULH, RSHR and REQ write EXTENDED cycles later. A micro-op that reads a tile with such a write pending stalls before
-acc, and so do all micro-ops after it.
+MULH, RSHR and REQ write EXTENDED cycles later, own operations as many as their latency. A micro-op that reads a tile
+with such a write pending stalls before acc, and so do all micro-ops after it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,33 +23,45 @@ from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.gateware.lanes import add_lanes
 from tilewright.targets.vta.gateware.units import OPERANDS, fields, offsets, tiles
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
-from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED
+from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED, drained
 
 #: The opcodes that the ALU's lanes execute. All others leave acc unchanged (MUL, as in upstream's HLS design).
 OPERATIONS = {op: Operation.__members__[op.name] for op in AluOp if op.name in Operation.__members__}
 RESCALES = {op: Rescale.__members__[op.name] for op in RESCALING}
 
-#: The control signals of a micro-op in the pipeline. `reads`: acc[src] is the second operand. `writes`: it writes acc
-#: and out. `factor`: it reads a tile of factors and writes nothing. `ends`: it is the last of a `rescale` instruction.
-WORK = data.StructLayout(
-    {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
-    | {"rescale": Rescale, "factor": range(FACTOR_TILES + 1), "ends": 1}
-)
+
+def work_of(config: Config) -> data.StructLayout:
+    """Return the control signals of a micro-op in the pipeline.
+
+    `reads`: acc[src] is the second operand. `writes`: it writes acc and out. `factor`: it reads a tile of factors and
+    writes nothing. `ends`: it is the last of an instruction with extra latency. `own`: the number of its operation
+    among own operations, from 1 on; 0 if it is none.
+    """
+    return data.StructLayout(
+        {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
+        | {"rescale": Rescale, "factor": range(FACTOR_TILES + 1), "ends": 1}
+        | ({"own": range(len(config.own_alu) + 1)} if config.own_alu else {})
+    )
 
 
 class Core(wiring.Component):
     """The compute core. It starts micro-op `index`, with `offset` added to its tile indices, if `work` and `go` allow.
 
-    `work` has the micro-op's control signals (WORK). `drained`: the last micro-op of a MULH, RSHR or REQ is so close to
-    its write that the next instruction may be issued.
+    `work` has the micro-op's control signals (work_of). `drained`: the last micro-op of an instruction with extra
+    latency is so close to its write that the next instruction may be issued.
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
         self.config, self.gemm, self.alu = config, gemm, alu
         self.extended = alu and config.rescales
+        own = {number: operation.latency for number, operation in enumerate(config.own_alu, 1)}
+        #: The extra latency of the ALU's results: by the number of an own operation, or 0 for MULH, RSHR and REQ.
+        self.latency = ({0: EXTENDED} if self.extended else {}) | (own if alu else {})
+        self.longest = max(self.latency.values(), default=0)
         acc, out = tiles(config.acc, config), tiles(config.out, config)
         reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
         reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
@@ -58,7 +71,7 @@ class Core(wiring.Component):
         self.writes = {"acc_write": acc} | ({"out_write": out} if alu else {})
         super().__init__(
             {
-                "work": In(WORK),
+                "work": In(work_of(config)),
                 "go": Out(1, init=1),
                 "drained": Out(1),
                 "index": In(config.index_bits.uop),
@@ -73,8 +86,8 @@ class Core(wiring.Component):
         write = CORE if self.gemm else ALU_CORE
         read = write - 1
         go, work = Signal(), [self.work]
-        for stage in range(1, (read + EXTENDED if self.extended else read) + 2):
-            work.append(Signal(WORK, name=f"work{stage}"))
+        for stage in range(1, write + self.longest + 1):
+            work.append(Signal(work_of(config), name=f"work{stage}"))
             if stage > write:
                 m.d.sync += work[stage].eq(work[stage - 1])
             elif stage == write:
@@ -111,12 +124,14 @@ class Core(wiring.Component):
         m.d.comb += [
             result.eq(self._result(m, now, sums, operand)),
             self.acc_write.index.eq(written),
-            self.acc_write.en.eq(now.writes & (now.rescale == Rescale.NONE)),
+            self.acc_write.en.eq(
+                now.writes & ~self._among(now, [kind for kind, latency in self.latency.items() if latency])
+            ),
             self.acc_write.data.eq(Mux(clear, 0, result)),
             self.go.eq(go),
         ]
         # Last, because it overrides the assignments above.
-        m.d.comb += go.eq(self._rescale(m, work, write, at, written, operand, result) if self.extended else 1)
+        m.d.comb += go.eq(self._extended(m, work, write, at, written, operand, result) if self.latency else 1)
         if self.alu and config.has_parameters:
             is_factor = work[read].factor != 0
             m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
@@ -168,11 +183,52 @@ class Core(wiring.Component):
         sums: Value = mac.sums
         return sums
 
-    def _rescale(
+    def _among(self, work: Any, kinds: Iterable[int]) -> Value:
+        """Return a signal: the operation of a micro-op is one of `kinds`, keys of `latency`."""
+        found = [work.own == kind if kind else work.rescale != Rescale.NONE for kind in kinds]
+        return reduce(or_, found, Const(0))
+
+    def _extended(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR and REQ, which write tile `written` late. Return a signal: tile `at` has no write pending."""
-        config, now, last = self.config, work[write], work[-1]
+        """Add MULH, RSHR, REQ and own operations; those with extra latency write tile `written` late.
+
+        Return a signal: tile `at` has no write pending.
+        """
+        config, now, made = self.config, work[write], dict[int, Value]()
+        if self.extended:
+            made[0] = self._rescaled(m, now, operand)
+        for number, operation in enumerate(config.own_alu, 1):
+            imm = now.imm.as_signed()
+            immediate = Cat(imm, imm[-1].replicate(config.acc.width - len(imm)))
+            second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
+            made[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
+        pending: list[Value] = []
+        for late in range(self.longest + 1):
+            each = work[write + late]
+            for kind, value in made.items():
+                if self.latency[kind] == late:
+                    with m.If(each.writes & self._among(each, [kind])):
+                        m.d.comb += [
+                            result.eq(value),
+                            self.acc_write.index.eq(written),
+                            self.acc_write.en.eq(1),
+                            self.acc_write.data.eq(value),
+                        ]
+            later = [kind for kind, latency in self.latency.items() if latency > late]
+            pending.append(each.writes & self._among(each, later) & (written == at))
+            written = _held(m, written, 1)
+        by_drain: dict[int, list[int]] = {}
+        for kind, latency in self.latency.items():
+            by_drain.setdefault(drained(config, latency), []).append(kind)
+        ends = (work[cycles].ends & self._among(work[cycles], kinds) for cycles, kinds in by_drain.items())
+        m.d.comb += self.drained.eq(reduce(or_, ends, Const(0)))
+        reads = work[write - 1].reads | work[write - 1].writes
+        return ~(reads & reduce(or_, pending))
+
+    def _rescaled(self, m: Module, now: Any, operand: Value) -> Value:
+        """Add MULH, RSHR and REQ, and return their results, EXTENDED cycles after their operands."""
+        config = self.config
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
         immediate = Signal(32)
@@ -186,25 +242,9 @@ class Core(wiring.Component):
                 with m.If(now.factor == number):
                     m.d.sync += kept.eq(self.par.data)
                 m.d.comb += getattr(rescaler, name).eq(kept)
-        m.d.comb += [
-            rescaler.op.eq(now.rescale),
-            rescaler.first.eq(self.acc.data),
-            rescaler.second.eq(second),
-            self.drained.eq(work[EXTENDED].ends),
-        ]
-        pending: list[Value] = []
-        for each in work[write:-1]:
-            pending.append(each.writes & (each.rescale != Rescale.NONE) & (written == at))
-            written = _held(m, written, 1)
-        with m.If(last.writes & (last.rescale != Rescale.NONE)):
-            m.d.comb += [
-                result.eq(rescaler.result),
-                self.acc_write.index.eq(written),
-                self.acc_write.en.eq(1),
-                self.acc_write.data.eq(rescaler.result),
-            ]
-        reads = work[write - 1].reads | work[write - 1].writes
-        return ~(reads & reduce(or_, pending))
+        m.d.comb += [rescaler.op.eq(now.rescale), rescaler.first.eq(self.acc.data), rescaler.second.eq(second)]
+        rescaled: Value = rescaler.result
+        return rescaled
 
 
 def _any(work: Any) -> Value:

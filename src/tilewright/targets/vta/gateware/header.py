@@ -88,8 +88,9 @@ def text(config: Config) -> str:
         "VTA_STAGES": config.stages,
     }
     ratios = {f"{chip.name.upper()}_MAT_AXI_RATIO": 8 * chip.tile_bytes // config.bus_bits for chip in tiles}
-    kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
-    codes = {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
+    codes = {f"VTA_OPCODE_{code.name}": int(code) for code in Opcode}
+    codes |= {f"VTA_ALU_OPCODE_{name.upper()}": code for code, name in config.opcodes.items()}
+    codes |= {f"VTA_MEM_ID_{code.name}": int(code) for code in config.memories}
     groups = [
         Group("vta_config.json, as the -D flags of vta_config.py", _keys(config), given=True),
         Group("the board, from TARGET (pkg_config.py)", board, given=True),

@@ -24,6 +24,7 @@ from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.compute import Compute
 from tilewright.targets.vta.gateware.fetch import Fetch
 from tilewright.targets.vta.gateware.header import MAP
+from tilewright.targets.vta.gateware.lanes import require_lanes
 from tilewright.targets.vta.gateware.moving import Load, Store
 from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
@@ -41,6 +42,7 @@ class Vta(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         bill.require(config)
+        require_lanes(config.own_alu)
         self.config = config
         super().__init__(
             {

@@ -68,6 +68,7 @@ SEMANTICS = {
 class AluOp(IntEnum):
     """The operations of the tensor ALU. SHR, a right shift, shifts left if its amount is negative.
 
+    own.py has operations of the user's own.
     Our extensions: MULH, the high 32 bits of twice the product, rounded; RSHR, a right shift rounded half away from
     zero; REQ, a whole requantisation.
     """
@@ -103,7 +104,7 @@ class Form(NamedTuple):
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
 
 
-def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
+def operate(op: int, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
     """Return the result of any ALU operation but REQ on accumulators; it wraps. An immediate `second` is a scalar.
 
     `out` may be `first`, to compute in place; some operations return a new array nevertheless.

@@ -18,7 +18,7 @@ from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Fields, Link, Stream, Uops, encode_uops, groups
+from tilewright.targets.vta.isa.stream import Fields, Link, Stream, Uops, decode, encode_uops, groups
 
 #: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}
@@ -51,6 +51,16 @@ class InstructionBuffer:
         self.rows: list[list[int]] = []  # opcode, token bits, then the fields of the format
         self.units: list[int] = []
         self._pending: list[list[int]] = [[] for _ in self.pipeline.units]  # columns of the pop bits, by unit
+
+    @classmethod
+    def of(cls, code: Raw, config: Config) -> InstructionBuffer:
+        """Return encoded instructions, uint8 [n, 16]. Raises ProgramError if one is not known on the machine."""
+        made, stream = cls(config), decode(code, config)
+        made.rows, made.units = [[] for _ in code], config.pipeline.units_of(stream).tolist()
+        for _, layout, mine in groups(stream.opcode, config):
+            for row, values in zip(mine.tolist(), layout.values(code[mine]).T.tolist(), strict=True):
+                made.rows[row] = values
+        return made
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,10 +98,16 @@ class InstructionBuffer:
         REQ instead reads the memory par; each outer iteration adds `outer.wgt` to the index of its factors. The bit
         `reset` has no effect.
         """
+        field = outer.wgt if op == AluOp.REQ else imm or 0
+        return self.operate(op, uops, outer, inner, imm is not None, field, reset)
+
+    def operate(
+        self, opcode: int, uops: range, outer: Loop, inner: Loop, use_imm: bool, imm: int, reset: bool = False
+    ) -> int:
+        """Add an ALU instruction of any opcode, with the fields `use_imm` and `imm`."""
         factors = (outer.dst, inner.dst, outer.src, inner.src)
         loops = (uops.start, uops.stop, outer.extent, inner.extent)
-        operand = (op, int(imm is not None), outer.wgt if op == AluOp.REQ else imm or 0)
-        return self._add([Opcode.ALU, 0, 0, 0, 0, int(reset), *loops, *factors, *operand])
+        return self._add([Opcode.ALU, 0, 0, 0, 0, int(reset), *loops, *factors, opcode, int(use_imm), imm])
 
     def finish(self) -> int:
         return self._add([Opcode.FINISH, 0, 0, 0, 0])

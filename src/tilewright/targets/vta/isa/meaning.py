@@ -152,20 +152,26 @@ class Interpreter:
 
     def _alu(self, record: Record) -> None:
         """Execute `acc[dst] = op(acc[dst], second)` for each micro-op; `second` is acc[src] or the immediate."""
-        op, immediate = AluOp(record.get("alu_opcode", 0)), record.get("imm", 0) if record.get("use_imm") else None
+        opcode, field = record.get("alu_opcode", 0), record.get("imm", 0)
+        own = next((item for item in self.config.own_alu if item.opcode == opcode), None)
+        op, immediate = None if own else AluOp(opcode), field if record.get("use_imm") else None
         memory = Memory.ALU_UOP if self.four else Memory.UOP
         width, rules = self.config.acc.width, self.rules
         first = int(self.cache[memory][record.get("uop_bgn", 0), 2])
         for d, s, _, o in self._micro_ops(record, memory):
             if op == AluOp.REQ:
                 self.reads.add(("acc", d))
-                self._write(d, self._requantised(d, s, first + record.get("imm", 0) * o), to_out=True)
+                self._write(d, self._requantised(d, s, first + field * o), to_out=True)
                 continue
             left = s if immediate is not None and rules.immediate_reads_src else d
             self.reads |= {("acc", left)} if immediate is not None else {("acc", left), ("acc", s)}
             right = np.full_like(self.acc[d], immediate) if immediate is not None else self.acc[s]
+            if own or op is None:
+                assert own is not None
+                self._write(d, own.on(self.acc[left], right, field).astype(np.int64), to_out=True)
+                continue
             pairs = zip(self.acc[left].reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
-            form = Form(rules, 32 if rules.wide_alu else width, immediate is not None, record.get("imm", 0) < 0)
+            form = Form(rules, 32 if rules.wide_alu else width, immediate is not None, field < 0)
             made = [evaluate(op, a, b, form) for a, b in pairs]
             value = np.array(made, np.int64).astype(f"int{width}").astype(np.int64)
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)

@@ -7,7 +7,7 @@ GEMM core, as the hardware guide proposes ("Pipeline Expandability").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array, among
-from tilewright.errors import ProgramError
+from tilewright.errors import ConfigError, ProgramError
 from tilewright.program.instruction import Column, Field, Layout, Raw
 from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch
@@ -87,8 +87,12 @@ def _factors(memory: str, width: int) -> tuple[Field, ...]:
     )
 
 
+#: Bits of upstream's ALU opcode.
+OPCODE_BITS = 3
+
+
 @lru_cache
-def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
+def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
     """Return the bit layouts for these widths (in bits) of tile indices and of the ALU opcode.
 
     Raises ConfigError if a layout does not fit its words.
@@ -112,6 +116,18 @@ def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
         plain=Layout("instruction", COMMON, 64, 2),
         uop=Layout("micro-op", uop, 32, 1),
     )
+
+
+@lru_cache
+def opcode_bits(bits: IndexBits) -> int:
+    """Return the most bits, up to 8, that the ALU opcode can have beside tile indices of these widths; at least 3."""
+    for operation_bits in range(8, OPCODE_BITS, -1):
+        try:
+            formats(bits, operation_bits)
+        except ConfigError:
+            continue
+        return operation_bits
+    return OPCODE_BITS
 
 
 class Fields(dict[str, Column]):
@@ -152,6 +168,7 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     """Decode `insns` (uint8 [n, 16], little-endian). Raises ProgramError if the array has another shape.
 
     If `strict`, also raises ProgramError, naming the instruction, for an unknown opcode, memory id or ALU opcode.
+    The opcodes of own operations become their numbers (Config.own_numbers), so that none is taken for one of AluOp.
     """
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
@@ -163,9 +180,13 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"])
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
-        _refuse_unknown(stream.opcode, stream.opcode >= 0, tuple(Opcode), "opcode")
-        _refuse_unknown(stream.mem.memory_type, mem, config.memories, "memory id")
-        _refuse_unknown(stream.alu.alu_opcode, stream.opcode == Opcode.ALU, config.alu_ops, "ALU opcode")
+        _refuse_unknown(stream.opcode, stream.opcode >= 0, _named(Opcode), "opcode")
+        _refuse_unknown(stream.mem.memory_type, mem, _named(config.memories), "memory id")
+        _refuse_unknown(stream.alu.alu_opcode, stream.opcode == Opcode.ALU, config.opcodes, "ALU opcode")
+    if config.own_alu:
+        encoded = stream.alu.alu_opcode.copy()
+        for opcode, number in config.own_numbers.items():
+            stream.alu.alu_opcode[encoded == opcode] = number
     return stream
 
 
@@ -207,11 +228,15 @@ def groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]
         yield form, layout, np.flatnonzero(mine)
 
 
-def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], what: str) -> None:
-    bad = mine & ~among(column, known)
+def _named(codes: Iterable[IntEnum]) -> dict[int, str]:
+    return {int(code): code.name.lower() for code in codes}
+
+
+def _refuse_unknown(column: Column, mine: Array, known: Mapping[int, str], what: str) -> None:
+    bad = mine & ~among(column, known.keys())
     if bad.any():
         row = int(np.argmax(bad))
-        names = ", ".join(f"{member.name} {member.value}" for member in known)
+        names = ", ".join(f"{name.upper()} {code}" for code, name in known.items())
         raise ProgramError(f"instruction {row}", f"unknown {what} {column[row]}", f"this machine has {names}")
 
 

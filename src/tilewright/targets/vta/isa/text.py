@@ -15,9 +15,9 @@
     dst=0 src=0 wgt=0
 
 program/listing.py defines the syntax of segments, program/instruction.py the syntax of code lines. A token names the
-unit at the other end of its queue (`prev` or `next` if there is no queue). Unknown opcodes and memory ids are written
-`op5`, `mem6`. Micro-ops are the bytes of the const segment `uop`, at address 0 unless the launch declares it. Lines
-before the first `.launch` form a launch named `asm`.
+unit at the other end of its queue (`prev` or `next` if there is no queue). Own ALU operations (Config.own_alu) have
+their names; unknown opcodes and memory ids are written `op5`, `mem6`. Micro-ops are the bytes of the const segment
+`uop`, at address 0 unless the launch declares it. Lines before the first `.launch` form a launch named `asm`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from tilewright.targets.vta.isa.stream import (
     COMMON_NAMES,
     POP_BITS,
     PUSH_BITS,
-    Formats,
     Pipeline,
     encode,
     groups,
@@ -47,7 +46,6 @@ from tilewright.targets.vta.isa.stream import (
 
 #: The fields written as plain words after the mnemonic, by format.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}
-NAMES = {"memory_type": Names.of(Memory, "mem"), "alu_opcode": Names.of(AluOp, "op")}
 #: Fields omitted if 0, to keep common instructions short.
 USUALLY_ZERO = ("reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
@@ -65,7 +63,7 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 def instructions(insns: Raw, config: Config) -> list[str]:
     """Return one line of text for each instruction in `insns`, uint8 [n, 16]."""
-    known, lines = _notation(config.formats, config.pipeline), [""] * len(insns)
+    known, lines = _notation(config), [""] * len(insns)
     for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
         for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
             lines[row] = line
@@ -86,14 +84,19 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
 
 
 @lru_cache
-def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
+def _notation(config: Config) -> Notation:
     """Return the Notation (the text syntax) of a machine's instructions."""
-    forms = {}
+    forms, formats, pipeline = {}, config.formats, config.pipeline
+    operations = {int(op): op.name.lower() for op in AluOp} | {own.opcode: own.name for own in config.own_alu}
+    names = {
+        "memory_type": Names.of(Memory, "mem"),
+        "alu_opcode": Names(tuple(operations.get(code, f"op{code}") for code in range(max(operations) + 1)), "op"),
+    }
     for code in range(COMMON[0].high + 1):
         form = FORMAT_OF.get(code, "plain")
         layout, plain = formats.by_name[form], PLAIN.get(form, ())
         operands = tuple(name for name in layout.by_name if name not in (*COMMON_NAMES, *plain))
-        forms[code] = Form(layout, (*operands, RESERVED), plain, USUALLY_ZERO, NAMES)
+        forms[code] = Form(layout, (*operands, RESERVED), plain, USUALLY_ZERO, names)
     tokens = [_tokens(pipeline, unit) for unit in range(len(pipeline.units))]
 
     def flags(values: Mapping[str, int]) -> Mapping[str, str]:
@@ -120,7 +123,7 @@ def _uop_form(layout: Layout) -> Form:
 def _grammar(config: Config) -> Grammar:
     directives = {
         **image_directives(REGIONS),
-        ".insn": Directive(code=_notation(config.formats, config.pipeline).read),
+        ".insn": Directive(code=_notation(config).read),
         ".uop": Directive(code=_uop_form(config.formats.uop).read),
     }
     return Grammar(directives, opening=".insn", unnamed="asm")

@@ -17,7 +17,6 @@ from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, GemmKernel, Kernels
@@ -142,7 +141,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
         if fills:
             move = next(fills_of)
             try:
-                _fill(caches[Memory(move.memory)], config, dram, move, row)
+                fill(caches[Memory(move.memory)], config, dram, move, row)
             except MachineError as error:  # the cache stays unchanged
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
         elif index < 0:
@@ -165,12 +164,11 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
-    has_imm = (alu.use_imm == 1) | (alu.alu_opcode == AluOp.REQ)
-    columns = epoch, ~gemm, *loops, code, alu.use_imm, np.where(has_imm, alu.imm, 0), alu.imm < 0
+    columns = epoch, ~gemm, *loops, code, alu.use_imm, alu.imm
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
+def fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
     """Execute a LOAD of micro-ops: write the decoded micro-ops to `cache`, and zeros for padding.
 
     Micro-ops past the end of the cache are dropped here; sim.hazards reports them as OUT_OF_RANGE.
@@ -212,5 +210,5 @@ def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
     shape = f"{uops}x{int(part.iter_out[step])}x{int(part.iter_in[step])} micro-ops"
     if opcode == Opcode.GEMM:
         return f"gemm {'reset ' if part.reset_reg[step] else ''}{shape}"
-    name = AluOp(int(stream.alu.alu_opcode[step])).name.lower()
+    name = config.name_of(int(stream.alu.alu_opcode[step]))
     return f"alu {name}{f' {int(stream.alu.imm[step])}' if stream.alu.use_imm[step] else ''} {shape}"

@@ -17,6 +17,7 @@ from tilewright.errors import MachineError
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp, Semantics
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, in_a_row, shifted
 
 #: Indices into the spaces of VTA's step tables. BANK: the banks of acc, each used by one unit at a time.
@@ -170,12 +171,12 @@ class AluKernel(_Placed):
 
     is_alu = True
     loop: Loop
-    op: AluOp
+    op: int  # of AluOp, or the number of an own operation (Config.own_numbers)
     imm: int | None
     pattern: Pattern
     origin: Origin = (0, 0, 0)
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
-    negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
+    field: int = 0  # the immediate field, used as an operand or not (Semantics.shift, own operations)
     factors: Array | None = None
 
     @property
@@ -209,8 +210,8 @@ Kernel = GemmKernel | AluKernel
 #: The loop fields of GEMM and ALU instructions; 0 if the format has no such field.
 LOOP_FIELDS: tuple[str, ...] = ("uop_bgn", "uop_end", "iter_out", "iter_in")
 LOOP_FIELDS += tuple(f"{name}_factor_{loop}" for name in ("dst", "src", "wgt") for loop in ("out", "in"))
-#: The fields that identify a kernel. `code`: reset bit of a GEMM, operation of an ALU; `imm` is 0 if unused.
-FIELDS = ("is_alu", *LOOP_FIELDS, "code", "use_imm", "imm", "negative_imm")
+#: The fields that identify a kernel. `code`: reset bit of a GEMM, operation of an ALU.
+FIELDS = ("is_alu", *LOOP_FIELDS, "code", "use_imm", "imm")
 #: The columns of FIELDS with iterations and factors.
 LOOPS = slice(3, 11)
 #: The most micro-ops of one instruction, loops included. More are refused, as expanding them could exhaust memory.
@@ -274,6 +275,12 @@ class Kernels:
         return self.is_gemm & ~self.resets
 
     @cached_property
+    def own(self) -> Array:
+        """The index in Config.own_alu of the operation of each kernel, or -1 if it is none of these: int64 [k]."""
+        code = self.column("code")
+        return np.where(code >= OWN, code - OWN, -1)
+
+    @cached_property
     def form(self) -> Array:
         """The form of each kernel (GEMM, ALU, ALU_IMMEDIATE or REQUANTISE): int64 [k]."""
         alu = np.where(self.column("code") == AluOp.REQ, REQUANTISE, ALU + self.column("use_imm"))
@@ -330,7 +337,7 @@ class Kernels:
 
     def _make(self, index: int) -> Kernel:
         fields, listed = self.fields[index], self.lists[index]
-        is_alu, bgn, end, iter_out, iter_in, *factors, code, use_imm, imm, negative = fields.tolist()
+        is_alu, bgn, end, iter_out, iter_in, *factors, code, use_imm, imm = fields.tolist()
         dst_factors, src_factors, wgt_factors = zip(factors[::2], factors[1::2], strict=True)
         loop = Loop(bgn, end, iter_out, iter_in, dst_factors, src_factors, wgt_factors)
         lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
@@ -350,6 +357,6 @@ class Kernels:
         else:
             first_is_src = bool(use_imm) and self._rules.immediate_reads_src
             operand = imm if use_imm else None
-            kernel = AluKernel(loop, AluOp(code), operand, pattern, (dst, src, wgt), first_is_src, bool(negative))
+            kernel = AluKernel(loop, code, operand, pattern, (dst, src, wgt), first_is_src, imm)
         self._made[index] = kernel
         return kernel

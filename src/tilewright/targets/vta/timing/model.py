@@ -145,9 +145,16 @@ def compute(program: Elaborated, timing: Timing) -> Array:
     once = np.full(len(kernels), timing.once(None, 0))
     requantises = kernels.form == REQUANTISE
     once[requantises] = [timing.once(AluOp.REQ, outer) for outer in kernels.column("iter_out")[requantises].tolist()]
-    busy = kernels.micro_ops * np.array(timing.intervals(program.config))[kernels.form] + once
+    busy = kernels.micro_ops * _intervals(program, timing) + once
     steps: Array = np.append(busy, 0)[program.kernel]
     return steps
+
+
+def _intervals(program: Elaborated, timing: Timing) -> Array:
+    """Return the cycles from one micro-op to the next of each kernel, int64 [k]."""
+    kernels, config = program.kernels, program.config
+    least = np.array([*(operation.cycles for operation in config.own_alu), 1])
+    return np.maximum(np.array(timing.intervals(config))[kernels.form], least[kernels.own])
 
 
 def stores(program: Elaborated) -> Array:
@@ -239,15 +246,25 @@ def _channel(config: Config) -> Channel:
 
 def _core(program: Elaborated, timing: Timing) -> Array:
     """Return the cycles until each GEMM and ALU instruction frees its unit, int64 [n]; 0 if it runs no micro-op."""
-    own, kernels = timing.intervals(program.config), program.kernels
-    late = [0] * (len(kernels) + 1)
-    rescales = (kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)
-    for index in np.flatnonzero(rescales & program.config.rescales).tolist():
-        item = kernels[index]
+    config, kernels = program.config, program.kernels
+    latency = np.array([*(operation.latency for operation in config.own_alu), 0])[kernels.own]
+    latency[(kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)] = EXTENDED
+    late = np.append(np.zeros_like(latency), 0)
+    intervals = _intervals(program, timing)
+    for index in np.flatnonzero(latency).tolist():
+        item, extra = kernels[index], int(latency[index])
         assert isinstance(item, AluKernel)
-        late[index] = EXTENDED + _waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
-    busy = compute(program, timing) + np.array(late, np.int64)[program.kernel]
+        late[index] = drained(config, extra) + _waits(item, int(intervals[index]), extra + 1)
+    busy = compute(program, timing) + late[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
+
+
+def drained(config: Config, latency: int) -> int:
+    """Return the cycles from the issue of an instruction's last micro-op until the next is issued, if there is latency.
+
+    The last micro-op may wait for a tile until it reads acc, so the unit is not free before.
+    """
+    return max(latency, CORE if config.pipeline.alu == config.pipeline.gemm else ALU_CORE)
 
 
 def batch_of(config: Config) -> int:

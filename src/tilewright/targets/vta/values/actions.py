@@ -19,10 +19,11 @@ from tilewright.array import Array, among, ascending
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, AluKernel, GemmKernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move
-from tilewright.targets.vta.values import loop
+from tilewright.targets.vta.values import loop, tables
 
 #: Cost of the loop: nanoseconds per multiply-accumulate, with `loop.product` or without, and per value that is moved or
 #: that the ALU changes.
@@ -197,18 +198,18 @@ class Stretch:
         column["width"] = column["left"] + column["columns"] + column["right"]
         span = (column["rows"] - 1) * column["stride"] + column["row_bytes"]
         end = column["address"] + np.where(moved.transfers[numbers], span, 0)
-        steps = loop.Steps(**{name: np.ascontiguousarray(column[name]) for name in loop.Steps._fields})
+        steps = tables.Steps(**{name: np.ascontiguousarray(column[name]) for name in tables.Steps._fields})
         return Table(steps, column["address"], end, kernels, tiles)
 
 
 class Table(NamedTuple):
     """The tables for `loop.run`; `address` and `end` (int64 [n]) bound the DRAM bytes that each step moves."""
 
-    steps: loop.Steps
+    steps: tables.Steps
     address: Array
     end: Array
-    kernels: loop.Kernels
-    tiles: loop.Tiles
+    kernels: tables.Kernels
+    tiles: tables.Tiles
 
 
 def plan(
@@ -246,7 +247,9 @@ def _short(program: Elaborated, samples: int) -> Array:
     mac_ns = LANES_NS if in_lanes else MAC_NS
     ns = np.where(kernels.is_gemm, mac_ns * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     ran = np.append(kernels.micro_ops * samples * ns, 0)[program.kernel]
-    known = np.append(kernels.is_gemm | among(kernels.column("code"), UPSTREAM), False)[program.kernel]
+    expressed = np.array([*(operation.expression is not None for operation in config.own_alu), False])[kernels.own]
+    known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM) | expressed
+    known = np.append(known, False)[program.kernel]
     known |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
     if in_lanes:  # the loop multiplies as fast as BLAS
         return known
@@ -254,7 +257,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
 
 
-def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
+def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.Kernels, tables.Tiles]:
     """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles.
 
     `used` int64 [k] are the numbers of the kernels in the tables.
@@ -262,7 +265,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop
     rules, column = config.rules, {name: kernels.column(name)[used] for name in FIELDS}
     is_gemm, op = column["is_alu"] == 0, column["code"]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
-    kinds = np.where(is_gemm, np.where(op == 1, reset, loop.ADD), loop.ALU)
+    kinds = np.where(is_gemm, np.where(op == 1, reset, loop.ADD), np.where(op >= OWN, loop.OWN_ALU, loop.ALU))
     if not rules.multiplies:
         op = np.where(op == AluOp.MUL, loop.NONE, op)
     lists = [np.zeros((0, 3), np.int64), *(kernels.lists[index] for index in used.tolist())]
@@ -274,7 +277,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop
     }
     first_is_src = column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE)
     reads_source = ~is_gemm & ((column["use_imm"] == 0) | (first_is_src == 1))
-    table = loop.Kernels(
+    table = tables.Kernels(
         start=stop - kernels.listed[used],
         stop=stop,
         outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
@@ -285,7 +288,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, loop
         has_imm=column["use_imm"],
         imm=column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),
         first_is_src=first_is_src,
-        table=column["negative_imm"],
+        table=(column["imm"] < 0).astype(np.int64),
     )
-    tiles = loop.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))
-    return kinds, loop.Kernels(*map(np.ascontiguousarray, table)), tiles
+    tiles = tables.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))
+    return kinds, tables.Kernels(*map(np.ascontiguousarray, table)), tiles

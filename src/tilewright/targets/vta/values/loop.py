@@ -15,65 +15,21 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
+from tilewright.targets.vta.values.tables import Kernels, Own, Steps, Tiles
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
-LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
+LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
 #: Operations of the ALU. SHIFT takes signed amounts from a table; NONE leaves acc unchanged.
 MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
 NONE = -1
+#: The first own operation (isa/own.py, OWN), and the steps of expressions in the order of isa.expression.Do. They are
+#: numbers here, because files of compiled loops are checked against this file only; a test compares them.
+FIRST_OWN = 16
+DST, SRC, IMM, CONSTANT, PLUS, MINUS, TIMES, AND, OR, XOR, LEFT, RIGHT, LEAST, MOST = range(14)
+LESS, EQUAL, ABS, WRAP, WHERE = range(14, 19)
 #: The memory that a LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
-
-
-class Steps(NamedTuple):
-    """The steps of a stretch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
-
-    kind: Array
-    kernel: Array
-    to: Array
-    base: Array
-    top: Array
-    left: Array
-    height: Array
-    width: Array
-    rows: Array
-    columns: Array
-    stride: Array
-    bits: Array  # of a value in DRAM
-
-
-class Kernels(NamedTuple):
-    """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
-
-    The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so
-    on. `adjacent`: the tiles of the inner loop follow each other. The columns from `op` on are for the ALU only.
-    """
-
-    start: Array
-    stop: Array
-    outer: Array
-    inner: Array
-    dst_outer: Array
-    dst_inner: Array
-    src_outer: Array
-    src_inner: Array
-    wgt_outer: Array
-    wgt_inner: Array
-    adjacent: Array
-    op: Array
-    has_imm: Array
-    imm: Array
-    first_is_src: Array
-    table: Array  # the row of `shifts` that SHIFT uses
-
-
-class Tiles(NamedTuple):
-    """The tile numbers of each micro-op before loops, int64 [t] each."""
-
-    dst: Array
-    src: Array
-    wgt: Array
 
 
 class Chips(NamedTuple):
@@ -119,7 +75,7 @@ def in_lanes(config: Config) -> bool:
 
 
 @compiled
-def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape) -> None:
+def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
     """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
         kind, kernel = steps.kind[step], steps.kernel[step]
@@ -129,6 +85,8 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
             store(steps, chips, shape, step)
         elif kind == ADD:
             multiply(kernels, tiles, chips, shape, kernel)
+        elif kind == OWN_ALU:
+            change_own(kernels, tiles, own, chips, shape, kernel)
         else:
             change(kernels, tiles, shifts, chips, shape, kernel, kind)
 
@@ -363,6 +321,101 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
     if kind != RESET:
         keep(chips, shape, dst, count)
     chips.acc[dst * size : (dst + count) * size] = 0
+
+
+@called
+def change_own(kernels: Kernels, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
+    """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
+    count = kernels.inner[kernel] if kernels.adjacent[kernel] else 1
+    for outer in range(kernels.outer[kernel]):
+        for inner in range(1 if kernels.adjacent[kernel] else kernels.inner[kernel]):
+            for uop in range(kernels.start[kernel], kernels.stop[kernel]):
+                dst = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel] + tiles.dst[uop]
+                src = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel] + tiles.src[uop]
+                chips.mirrors[dst : dst + count] = True
+                # Tiles together, unless one of them reads the result of another.
+                several = max(1, own.stack.shape[1] // (shape.batch * shape.block))
+                several = 1 if 0 < dst - src < count and not kernels.has_imm[kernel] else several
+                for tile in range(0, count, several):
+                    many = min(several, count - tile)
+                    compute_own(own, kernels, chips.acc, shape, kernel, dst + tile, src + tile, many)
+
+
+@called
+def compute_own(
+    own: Own, kernels: Kernels, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
+) -> None:
+    """Combine `count` accumulator tiles with others by an own operation: each step of its expression on all values."""
+    size, imm, number = shape.batch * shape.block, kernels.imm[kernel], kernels.op[kernel] - FIRST_OWN
+    dst, src, size = dst * size, src * size, count * size
+    depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
+    for step in range(own.start[number], own.stop[number]):
+        do, value = own.do[step], own.value[step]
+        if do <= CONSTANT:
+            top = own.stack[depth]
+            depth += 1
+            if do == DST or (do == SRC and not kernels.has_imm[kernel]):
+                first = dst if do == DST else src
+                for j in range(size):
+                    top[j] = acc[first + j]
+            else:
+                for j in range(size):
+                    top[j] = value if do == CONSTANT else imm
+            continue
+        if do not in (ABS, WRAP):
+            depth -= 1
+        if do == WHERE:
+            depth -= 1
+        a, b = own.stack[depth - 1], own.stack[depth]
+        if do == PLUS:
+            for j in range(size):
+                a[j] += b[j]
+        elif do == MINUS:
+            for j in range(size):
+                a[j] -= b[j]
+        elif do == TIMES:
+            for j in range(size):
+                a[j] *= b[j]
+        elif do == AND:
+            for j in range(size):
+                a[j] &= b[j]
+        elif do == OR:
+            for j in range(size):
+                a[j] |= b[j]
+        elif do == XOR:
+            for j in range(size):
+                a[j] ^= b[j]
+        elif do == LEFT:
+            for j in range(size):
+                a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
+        elif do == RIGHT:
+            for j in range(size):
+                a[j] = a[j] >> (b[j] if b[j] >> 6 == 0 else 63)
+        elif do == LEAST:
+            for j in range(size):
+                a[j] = min(a[j], b[j])
+        elif do == MOST:
+            for j in range(size):
+                a[j] = max(a[j], b[j])
+        elif do == LESS:
+            for j in range(size):
+                a[j] = a[j] < b[j]
+        elif do == EQUAL:
+            for j in range(size):
+                a[j] = a[j] == b[j]
+        elif do == ABS:
+            for j in range(size):
+                a[j] = a[j] if a[j] >= 0 else -a[j]
+        elif do == WRAP:
+            for j in range(size):
+                a[j] = a[j] << (64 - value) >> (64 - value)
+        else:
+            c = own.stack[depth + 1]
+            for j in range(size):
+                a[j] = b[j] if a[j] != 0 else c[j]
+    result = own.stack[0]
+    for j in range(size):
+        acc[dst + j] = result[j]
 
 
 @part

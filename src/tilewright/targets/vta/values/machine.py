@@ -7,6 +7,7 @@ Instructions follow the config's semantics. A GEMM instruction is a gather and a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import alu
 from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel
 from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
-from tilewright.targets.vta.values import loop
+from tilewright.targets.vta.values import loop, tables
 from tilewright.targets.vta.values.actions import ARRAYS_US, Action, Stretch
 from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
@@ -51,6 +53,18 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ; rare
 
+    def copy(self, dram: Dram) -> Machine:
+        """Return a copy of the on-chip memories, with `dram` in the place of this machine's DRAM."""
+        made = copy(self)
+        for name in ("inp", "wgt", "acc", "out", "par", "_mirrors"):
+            setattr(made, name, getattr(self, name).copy())
+        made.dram = dram
+        return made
+
+    def stored_tiles(self) -> Array:
+        """Return the values that STORE would read from all tiles, in the type of acc: (S, depth, batch, block_out)."""
+        return np.where(self._mirrors[:, None, None], self.acc, self.out) if self._differs else self.acc
+
     def run(self, plan: Sequence[Action | Stretch]) -> None:
         """Execute the actions and stretches of `plan` in order."""
         for part in plan:
@@ -74,7 +88,7 @@ class Machine:
 
     def _stretch(self, stretch: Stretch) -> None:
         """Execute a stretch in one compiled loop, sample by sample."""
-        table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
+        table, steps, shifts, own_steps = stretch.table, stretch.table.steps, self._shifts(), tables.Own.of(self.config)
         stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
@@ -91,7 +105,7 @@ class Machine:
             at = places[:, 0] + sample * places[:, 1]
             biased = inp.view(np.uint8) ^ BIAS if loop.narrow(self.config) else inp
             held = loop.Chips(memory, at, biased, weights, acc, out, self._mirrors)
-            loop.run(steps, table.kernels, table.tiles, shifts, held, loop.Shape.of(self.config))
+            loop.run(steps, table.kernels, table.tiles, shifts, own_steps, held, loop.Shape.of(self.config))
             if biased is not inp:
                 inp.view(np.uint8)[:] = biased ^ BIAS
         self._differs = not self._mirrors.all()
@@ -171,7 +185,8 @@ class Machine:
         self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
-        form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.negative_field)
+        form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.field < 0)
+        own = self.config.own_alu[kernel.op - OWN] if kernel.op >= OWN else None
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
             second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
@@ -179,6 +194,9 @@ class Machine:
                 first, second = first.astype(np.int32, copy=False), second.astype(np.int32, copy=False)
             else:
                 second = second.astype(self.acc.dtype, copy=False)
+            if own:
+                self.acc[:, dst] = own.on(first, second, kernel.field)
+                continue
             in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
             result = alu.operate(kernel.op, first, second, form, first if in_place else None)
             if result is not first:

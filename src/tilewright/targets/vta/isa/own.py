@@ -1,0 +1,265 @@
+"""ALU operations of the user's own: their definition (configuration key `own_alu`), and the code that they name.
+
+The meaning of an operation is an expression (expression.py), or a Python function. A lane, which computes it in
+gateware, is an Amaranth component. Code is named as `FILE.py:NAME` in a machine's file, or made known by `code`; the
+configuration then has the name and a digest of the source, `FILE.py:NAME#DIGEST`. A configuration that comes out of a
+program file has the same text, and never leads to an import: its code must have been made known in this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError, MachineError, shown
+from tilewright.files import regular
+from tilewright.sim.events import KINDS
+from tilewright.targets import given
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
+
+#: The number of the first own operation in decoded programs; opcodes of AluOp that the machine lacks may be its codes.
+OWN = 16
+#: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
+MAX_OPCODE, MAX_CYCLES, MAX_LATENCY, MAX_OPERATIONS = 255, 1024, 64, 16
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
+_CODE = re.compile(r"(?P<file>[^#:]+):(?P<name>[A-Za-z_]\w*)(#(?P<digest>[0-9a-f]{16}))?", re.ASCII)
+#: Code that the user has named, by its text in configurations: a function or class, or the file that defines it.
+_KNOWN: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class OwnOperation:
+    """An ALU operation of the user's own. Raises ConfigError if a value is illegal.
+
+    `meaning` is the result, as an expression or the name of a function of some of the arguments dst, src (int64 arrays
+    of one shape) and imm (an integer); the accumulator gets its low 32 bits. `src` is the second operand of any ALU
+    instruction, acc[src] or the immediate; `imm` is the immediate field in both cases. `cycles` is the least number of
+    cycles from one micro-op to the next. `latency` is the number of cycles from a lane's operands to its result (0:
+    the same cycle; MULH, RSHR and REQ have 5). `energy` is the arithmetic of one value, of the kinds of sim.events; an
+    expression has its own by default.
+    """
+
+    name: str
+    opcode: int
+    meaning: str
+    cycles: int = 1
+    latency: int = 0
+    lane: str = ""
+    energy: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            remedy = "use a to z, 0 to 9 and _, at most 32 of them, and begin with a letter"
+            raise ConfigError("own_alu", f"the name of an operation is {shown(self.name)}", remedy)
+        if self.name.upper() in AluOp.__members__ or re.fullmatch(r"op\d+", self.name):
+            raise ConfigError(self.where, "the name is that of a built-in operation", "choose another name")
+        ranges = {"opcode": (0, MAX_OPCODE), "cycles": (1, MAX_CYCLES), "latency": (0, MAX_LATENCY)}
+        for key, (low, high) in ranges.items():
+            value = getattr(self, key)
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigError(self.where, f"{key} is {shown(value)}, not an integer in {low}..{high}")
+        for key in ("meaning", "lane"):
+            if not isinstance(getattr(self, key), str):
+                raise ConfigError(self.where, f"{key} is {shown(getattr(self, key))}, not text")
+        kinds = self.energy if isinstance(self.energy, tuple) else ()
+        if kinds != self.energy or not all(kind in KINDS for kind in kinds):
+            raise ConfigError(self.where, f"energy is {shown(self.energy)}", f"give a list of {', '.join(KINDS)}")
+        for text in (self.meaning if self.is_code else "", self.lane):
+            match = _CODE.fullmatch(text)
+            if text and not (match and match["digest"]):
+                remedy = "name it as FILE.py:NAME in a machine's file (-c), or make it known by own.code(..)"
+                raise ConfigError(self.where, f"'{text}' does not name known code", remedy)
+        _ = self.expression
+
+    @property
+    def where(self) -> str:
+        """The beginning of messages about this operation."""
+        return f"own_alu, operation '{self.name}'"
+
+    @property
+    def is_code(self) -> bool:
+        """Whether the meaning is a function."""
+        return ":" in self.meaning
+
+    @property
+    def expression(self) -> Expression | None:
+        """The meaning, or None if it is a function."""
+        return None if self.is_code else parse(self.meaning, self.where)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The arithmetic of one value, as sim.events.KINDS names it."""
+        return self.energy or (self.expression.kinds if self.expression else ())
+
+    def uses(self, operand: str) -> bool:
+        """Return whether the meaning uses an operand. Raises ConfigError if it is a function that is not known."""
+        return self.expression.uses(operand) if self.expression else operand in self._arguments(self._function())
+
+    def on(self, dst: Array, src: Array, imm: int) -> Array:
+        """Return the results, int32 and of the shape of `dst`, for operands int32 (`src` may be a scalar).
+
+        Raises ConfigError if the meaning is a function that is not known, MachineError if the function fails.
+        """
+        if self.expression:
+            return self.expression.on(dst, src, imm).astype(np.int32)
+        function = self._function()
+        given = {"dst": dst.astype(np.int64), "src": np.broadcast_to(src, dst.shape).astype(np.int64), "imm": imm}
+        try:
+            result = np.asarray(function(**{name: given[name] for name in self._arguments(function)}))
+            if result.dtype.kind not in "iub":
+                raise TypeError(f"it returns {result.dtype}, not integers")
+            return np.broadcast_to(result, dst.shape).astype(np.int32)
+        except Exception as error:  # whatever the user's function raises
+            raise MachineError(self.where, f"{self.meaning} failed: {type(error).__name__}: {error}") from error
+
+    def require_lane(self) -> None:
+        """Check that the operation has a lane. Raises ConfigError if it has none."""
+        if not self.lane:
+            remedy = 'give it one in the machine\'s file: "lane": "FILE.py:CLASS"'
+            raise ConfigError(self.where, "has no lane, so the machine cannot be built as gateware", remedy)
+
+    def component(self) -> Any:
+        """Return a new lane. Raises ConfigError if there is none, or if it is not known."""
+        self.require_lane()
+        try:
+            return known(self.lane, self.where)()
+        except TypeError as error:
+            raise ConfigError(self.where, f"{self.lane} cannot be made: {error}", "take no arguments") from None
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the definition as JSON values, without those at their defaults."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        found = {name: value for name, (value, default) in values.items() if value != default}
+        return found | ({"energy": list(self.energy)} if self.energy else {})
+
+    def _function(self) -> Callable[..., Any]:
+        function: Callable[..., Any] = known(self.meaning, self.where)
+        return function
+
+    def _arguments(self, function: Callable[..., Any]) -> tuple[str, ...]:
+        names = tuple(inspect.signature(function).parameters)
+        if not set(names) <= set(OPERANDS):
+            reason = f"{self.meaning} has the arguments {', '.join(names)}"
+            raise ConfigError(self.where, reason, f"name them after operands: {', '.join(OPERANDS)}")
+        return names
+
+
+def read(data: Any, folder: Path | None) -> tuple[OwnOperation, ...]:
+    """Return the operations in JSON values, a list of objects. `folder` has the files that a machine's file names.
+
+    Without a folder (in a program), code must be named with its digest. Raises ConfigError if a value is illegal.
+    """
+    if isinstance(data, str):
+        raise ConfigError("own_alu", "is a list of operations", "write it in a machine's file, and give that with -c")
+    if not isinstance(data, list | tuple) or len(data) > MAX_OPERATIONS:
+        raise ConfigError("own_alu", f"is not a list of at most {MAX_OPERATIONS} operations")
+    return tuple(item if isinstance(item, OwnOperation) else _operation(item, folder) for item in data)
+
+
+def _operation(data: Any, folder: Path | None) -> OwnOperation:
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            "own_alu", f"has {shown(data)}, not an object", 'write {"name": .., "opcode": .., "meaning": ..}'
+        )
+    where = f"own_alu, operation {shown(data.get('name'))}"
+    given.refuse_unknown(where, OwnOperation, data)
+    if missing := [key for key in ("name", "opcode", "meaning") if key not in data]:
+        raise ConfigError(where, f"has no {missing[0]}", "give name, opcode and meaning")
+    values = dict(data)
+    if isinstance(values.get("energy"), list):
+        values["energy"] = tuple(values["energy"])
+    for key in ("meaning", "lane"):
+        if folder and isinstance(text := values.get(key), str) and (match := _CODE.fullmatch(text)):
+            values[key] = _known_file(folder / match["file"], match["file"], match["name"])
+    return OwnOperation(**values)
+
+
+def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bits: int) -> None:
+    """Check names and opcodes; `built_in` names the operations of other opcodes, `bits` is the opcode's width.
+
+    Raises ConfigError for two that are equal, or for an opcode that does not fit.
+    """
+    taken = dict(built_in)
+    for operation in operations:
+        free = [str(number) for number in range(1 << bits) if number not in taken][:8]
+        remedy = f"free opcodes are {', '.join(free)}" if free else ""
+        remedy = remedy or f"its field has {bits} bits, and more if LOG_ACC_BUFF_SIZE is smaller"
+        if operation.opcode in taken:
+            reason = f"opcode {operation.opcode} is that of {taken[operation.opcode]}"
+            raise ConfigError(operation.where, reason, remedy)
+        if operation.opcode >> bits:
+            reason = f"opcode {operation.opcode} does not fit: with these memories the field has {bits} bits"
+            raise ConfigError(operation.where, reason, remedy)
+        if operation.name in taken.values():
+            raise ConfigError(operation.where, "two operations have this name", "choose another name")
+        taken[operation.opcode] = operation.name
+
+
+def code(item: Callable[..., Any]) -> str:
+    """Make a function or class of the user's known, and return the text that names it in an OwnOperation.
+
+    Raises ConfigError if its source is not in a file.
+    """
+    try:
+        source = inspect.getsource(item)
+    except (OSError, TypeError):
+        raise ConfigError("own_alu", f"the source of {item!r} is in no file", "define it in a Python file") from None
+    return _add(f"{item.__module__}:{item.__name__}", source.encode(), item)
+
+
+def known(text: str, where: str) -> Any:
+    """Return the code that a configuration names; its file is run on first use.
+
+    Raises ConfigError, beginning with `where`, if it was not made known in this process, or if its file fails.
+    """
+    if text not in _KNOWN:
+        name, _, _ = text.partition("#")
+        reason = f"is defined by code, {name}, which a program file does not carry"
+        if any(other.partition("#")[0] == name for other in _KNOWN):
+            reason = f"was defined by another version of {name}"
+        raise ConfigError(where, reason, "give the machine's file with -c FILE.json")
+    if isinstance(item := _KNOWN[text], Path):
+        name = text.partition("#")[0].rpartition(":")[2]
+        _KNOWN[text] = item = _imported(item, name, where)
+    return item
+
+
+def _known_file(path: Path, file: str, name: str) -> str:
+    return _add(f"{file}:{name}", regular(path, ConfigError).read_bytes(), path.resolve())
+
+
+def _add(name: str, source: bytes, item: Any) -> str:
+    text = f"{name}#{hashlib.sha256(source).hexdigest()[:16]}"
+    _KNOWN.setdefault(text, item)
+    return text
+
+
+def _imported(path: Path, name: str, where: str) -> Any:
+    """Run a Python file of the user's, and return its function or class `name`."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(where, f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        raise ConfigError(where, f"{path} failed: {type(error).__name__}: {error}") from error
+    if not callable(found := getattr(module, name, None)):
+        raise ConfigError(where, f"{path} has no function or class {name}")
+    return found
+
+
+def without_lanes(operations: tuple[OwnOperation, ...]) -> tuple[OwnOperation, ...]:
+    """Return the operations without their lanes, which change neither programs nor their cycles."""
+    return tuple(replace(operation, lane="") for operation in operations)

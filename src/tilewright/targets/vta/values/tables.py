@@ -1,0 +1,88 @@
+"""The tables that the compiled loop (loop.py) runs from: steps, kernels, micro-ops, expressions of own operations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.expression import MAX_DEPTH
+
+#: Values on which a step of an expression runs at once, or those of one tile if it has more.
+TOGETHER = 256
+
+
+class Steps(NamedTuple):
+    """The steps of a stretch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
+
+    kind: Array
+    kernel: Array
+    to: Array
+    base: Array
+    top: Array
+    left: Array
+    height: Array
+    width: Array
+    rows: Array
+    columns: Array
+    stride: Array
+    bits: Array  # of a value in DRAM
+
+
+class Kernels(NamedTuple):
+    """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
+
+    The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so
+    on. `adjacent`: the tiles of the inner loop follow each other. The columns from `op` on are for the ALU only.
+    """
+
+    start: Array
+    stop: Array
+    outer: Array
+    inner: Array
+    dst_outer: Array
+    dst_inner: Array
+    src_outer: Array
+    src_inner: Array
+    wgt_outer: Array
+    wgt_inner: Array
+    adjacent: Array
+    op: Array
+    has_imm: Array
+    imm: Array
+    first_is_src: Array
+    table: Array  # the row of `shifts` that SHIFT uses
+
+
+class Tiles(NamedTuple):
+    """The tile numbers of each micro-op before loops, int64 [t] each."""
+
+    dst: Array
+    src: Array
+    wgt: Array
+
+
+class Own(NamedTuple):
+    """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1.
+
+    `stack` int64 [MAX_DEPTH, n] has the values while tiles are computed, n of them at once (a whole number of tiles).
+    """
+
+    start: Array
+    stop: Array
+    do: Array
+    value: Array
+    stack: Array
+
+    @classmethod
+    def of(cls, config: Config) -> Own:
+        """Return the expressions of a machine. An operation that is a function has no steps."""
+        each = [operation.expression.steps if operation.expression else () for operation in config.own_alu]
+        stop = np.cumsum([len(steps) for steps in each], dtype=np.int64)
+        steps = np.array([step for steps in each for step in steps], np.int64).reshape(-1, 2)
+        tile = config.batch * config.block
+        stack = np.zeros((MAX_DEPTH, tile * max(1, TOGETHER // tile) if each else 1), np.int64)
+        start = stop - np.array([len(steps) for steps in each], np.int64)
+        return cls(start, stop, np.ascontiguousarray(steps[:, 0]), np.ascontiguousarray(steps[:, 1]), stack)
