@@ -8,6 +8,7 @@ result = program.run(inputs)              # result.outputs, .cycles, .layers, .f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,22 +39,36 @@ def compile(
     rounding: str | None = None,
     cache: bool | str | Path = False,
     timing: str | None = None,
+    schedule: object = None,
+    search: bool = False,
 ) -> Program:
     """Compile a network for a target. `config` is a preset's name, a JSON file, or the content of such a file.
 
     `rounding` names a rounding mode [default: the model's own]. `timing` names the timing model that the compiler plans
     for [default: the target's first]. `cache` reuses programs compiled before: True keeps them in the user's cache
     folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright); a path names another folder.
+
+    `schedule` gives plans of layers, on targets that take them (vta): a file that `explain --save-schedule` wrote, its
+    JSON values, or a `tilewright.targets.vta.schedule.Schedule`. With `search`, it is only where the search starts.
+    Raises InputError if the schedule is of another network or machine, or breaks a rule.
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
     model_of_time = run.timing_model(machine, timing)
-    if cache is False:
+    planner = targets.takes_schedules(machine) if schedule is not None or search else None
+    wanted = planner.schedule(schedule) if planner else None
+
+    def make() -> Program:
+        if planner and wanted:
+            return planner.compile_scheduled(graph, chosen, mode, model_of_time, wanted, search)
         return machine.compile(graph, chosen, mode, model_of_time)
+
+    if cache is False:
+        return make()
     from tilewright.files import user_folder
     from tilewright.program.cache import Cache
 
     kept, sources = Cache(user_folder() if cache is True else Path(cache)), targets.folder(machine)
-    made_from = (machine.name, chosen.digest(), mode, model_of_time)
-    return kept.program(graph, *made_from, sources, lambda: machine.compile(graph, chosen, mode, model_of_time))
+    planned = json.dumps([wanted.to_json(), search]) if wanted else ""
+    return kept.program(graph, machine.name, chosen.digest(), mode, model_of_time, sources, make, planned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,17 @@ def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware:
 
         assert program.graph is not None
         machine, cache = (program.target, program.config, overrides), not (compilation.no_cache or firmware)
-        return compile_model(program.graph, *machine, program.rounding, cache=cache, timing=simulation.timing)
+        planned = compilation.planned()
+        same = planned and {key: value for key, value in planned.to_json().items() if key != "config"}
+        return compile_model(
+            program.graph,
+            *machine,
+            program.rounding,
+            cache=cache,
+            timing=simulation.timing,
+            schedule=same,
+            search=compilation.search,
+        )
 
     with options.with_firmware(target, firmware), options.replaced(target, own):
         return simulation.run(program, compilation.model, verify, recompile, project)
@@ -81,26 +92,48 @@ def compile_(
 @options.compilation
 @options.firmware
 @options.timing
+@options.new_file("--save-schedule", metavar="FILE.json", about="Write the plans of all layers, for --schedule (vta).")
 @options.as_json
-def explain(compilation: Compilation, firmware: str | None, timing: str | None, as_json: bool) -> None:
+def explain(
+    compilation: Compilation, firmware: str | None, timing: str | None, save_schedule: Path | None, as_json: bool
+) -> None:
     """Show which layer runs where and why, and each compile stage.
 
     Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
+    With --schedule, each layer's cycles stand beside those of the compiler's own search.
     """
     from tilewright import targets
+    from tilewright.cli import schedules
+    from tilewright.files import replacing
     from tilewright.report import explain as report
     from tilewright.run import timing_model
+    from tilewright.targets.base import TakesSchedules
 
     machine = targets.get(compilation.target)
+    planner = targets.takes_schedules(machine, "--save-schedule") if save_schedule else None
     chosen = timing_model(machine, timing)
     with options.with_firmware(compilation.target, firmware):
         program = _compiled(compilation, timing, firmware)
     text = machine.explain(program, timing)
+    if planner and save_schedule:
+        with replacing(save_schedule) as file:
+            file.write(planner.schedule_of(program).text().encode())
+    beside = None
+    if wanted := compilation.planned():
+        searched = _compiled(replace(compilation, schedule=None, search=False), timing, firmware)
+        beside = schedules.beside(program, searched, wanted, chosen)
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
-        click.echo(json.dumps({**program.outline(), "timing": chosen, "analysis": layers, "text": text}))
+        said = {**program.outline(), "timing": chosen, "analysis": layers, "text": text}
+        if isinstance(machine, TakesSchedules):
+            said["schedule"] = machine.schedule_of(program).to_json()
+        if beside:
+            said["comparison"] = beside.to_json()
+        click.echo(json.dumps(said))
     else:
         report.show(program, text)
+        if beside:
+            schedules.show(beside)
 
 
 _reals = options.numbers(float, "a number, or one number per channel separated by commas")
@@ -194,7 +227,15 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
     from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides
-    program = compile_model(asked.model, *target, asked.rounding, cache=not (asked.no_cache or firmware), timing=timing)
+    program = compile_model(
+        asked.model,
+        *target,
+        asked.rounding,
+        cache=not (asked.no_cache or firmware),
+        timing=timing,
+        schedule=asked.planned(),
+        search=asked.search,
+    )
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import reduce, wraps
@@ -18,7 +19,8 @@ from tilewright.errors import HazardError, InputError
 if TYPE_CHECKING:
     from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
-    from tilewright.targets.base import Loaded, TakesFirmware
+    from tilewright.sim.findings import Finding
+    from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -233,6 +235,21 @@ class Compilation:
     overrides: dict[str, str]
     rounding: str | None
     no_cache: bool
+    schedule: str | None
+    search: bool
+
+    def planned(self) -> UserSchedule | None:
+        """Return the user's schedule, if there is one.
+
+        Raises InputError if the target takes none, if it has another form, or if a search starts from none.
+        """
+        if self.schedule is None and self.search:
+            raise InputError("--search", "starts from a schedule", "add --schedule FILE.json")
+        if self.schedule is None:
+            return None
+        from tilewright import targets
+
+        return targets.takes_schedules(targets.get(self.target), "--schedule").schedule(self.schedule)
 
 
 compilation = bundle(
@@ -247,6 +264,12 @@ compilation = bundle(
         envvar="TILEWRIGHT_NO_CACHE",
         help="Always compile; do not use the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
     ),
+    click.option(
+        "--schedule",
+        metavar="FILE.json",
+        help="Tile sizes, loop order and slots of layers, as `explain --save-schedule` writes them (vta).",
+    ),
+    click.option("--search", is_flag=True, help="Search for plans that take fewer cycles than --schedule."),
 )
 
 
@@ -287,6 +310,8 @@ class Simulation:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
                 click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
+            else:
+                show_where(program, path, error.findings)
             raise
 
     def _run(
@@ -358,7 +383,20 @@ class Simulation:
             click.echo(json.dumps(summary.to_json()))
         else:
             render.show(summary)
+            show_where(program, path, result.findings)
         return 0 if summary.passed else 1
+
+
+def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None:
+    """Print the command that shows the first finding about an instruction of a program file in the debugger, if any."""
+    from tilewright import targets
+    from tilewright.targets.base import Walks
+
+    named = next((finding for finding in findings if finding.steps), None)
+    if named is None or not path.endswith(".twp") or not isinstance(targets.get(program.target), Walks):
+        return
+    launch = f" --launch {shlex.quote(named.launch)}" if named.launch and len(program.launches) > 1 else ""
+    click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch} --at {named.steps[0]}")
 
 
 def samples_of(program: Program, source: str | None) -> Samples | None:

@@ -1,8 +1,8 @@
 """Compiled programs kept on disk: a second compile of the same network for the same machine only reads a file.
 
 A program's key is a hash of everything it is made from: the graph with its constants, target, configuration, rounding
-mode, timing model, NumPy's version, and every file of Tilewright and of the target's own package. If the folder or a
-file in it is unusable, the program is compiled.
+mode, timing model, the user's schedule, NumPy's version, and every file of Tilewright and of the target's own package.
+If the folder or a file in it is unusable, the program is compiled.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ class Cache:
         timing: str | None,
         package: Path,
         make: Callable[[], Program],
+        schedule: str = "",
     ) -> Program:
         """Return the kept program of a graph; if there is none, compile it by `make` and keep it.
 
-        `digest` is the hash of the configuration; `package` is the folder of the target's sources.
+        `digest` is the hash of the configuration, `schedule` the user's schedule as text ("": none), `package` the
+        folder of the target's sources.
         """
         try:
-            key = _key(
-                graph, target, digest, rounding, timing or "", np.__version__, sources(PACKAGE), sources(package)
-            )
+            made_from = target, digest, rounding, timing or "", schedule, np.__version__
+            key = _key(graph, *made_from, sources(PACKAGE), sources(package))
         except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
             return make()
         path = self.folder / f"{key}.twp"

@@ -49,7 +49,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     recall._REMEMBERED.clear()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(networks(), machines())
 def test_a_random_network_is_compiled_to_the_same_bytes(case: Case, config: Config) -> None:
     try:

@@ -19,21 +19,21 @@ from tilewright.targets.vta.config import Config
 
 
 def arranged(
-    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool
+    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Draft]:
-    """Return the stages of a chain with their final plans, and the draft to emit; for `replan` see `tuned`.
+    """Return the stages of a chain with their final plans, and the draft to emit.
 
     Raises HazardError if a full token queue causes a deadlock.
     """
     new: list[Timed] = []
 
     def make() -> dict[str, Any]:
-        new.append(tuned(stages, names, config, timing, replan))
+        new.append(tuned(stages, names, config, timing))
         return _noted(new[0])
 
     layers = tuple(stage.plan.layer for stage in stages)
-    others = tuple((stage.plan.cut, stage.reads, stage.residual) for stage in stages)
-    known = recalled("order", (*layers, others, names, config, timing, replan), make)
+    others = tuple((stage.plan.cut, *stage[1:]) for stage in stages)
+    known = recalled("order", (*layers, others, names, config, timing), make)
     if new:
         best = new[0]
         return best.stages, best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)

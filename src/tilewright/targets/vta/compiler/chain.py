@@ -14,12 +14,14 @@ from tilewright.program.program import HostStep
 from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.joint import joint, lower_all
 from tilewright.targets.vta.compiler.layer import Layer, columns_of
+from tilewright.targets.vta.compiler.legal import plan_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.residual import with_residual
 from tilewright.targets.vta.compiler.scores import score
 from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.schedule import Schedule
 
 
 class Layout(NamedTuple):
@@ -38,13 +40,15 @@ class Layout(NamedTuple):
 class Member:
     """One or more nodes that the machine runs as one layer (see joint.py); only the last one's result reaches DRAM.
 
-    `reads`: for each operand (see `operands`), which members (indices) write it; () if the host does.
+    `reads`: for each operand (see `operands`), which members (indices) write it; () if the host does. `given`: whether
+    the plan is the user's, and must stay.
     """
 
     sites: tuple[Site, ...]
     lowered: Lowered
     plan: Plan
     reads: tuple[tuple[int, ...], ...]
+    given: bool = False
 
     @property
     def site(self) -> Site:
@@ -87,11 +91,11 @@ class Chain:
     made: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
     segments: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, batch: int) -> None:
+    def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, batch: int, given: bool = False) -> None:
         named = operands(sites, lowered.layer, batch)
         reads = tuple(self.made[name][0] if name in self.made else () for name, _ in named)
         own = (len(self.members),)
-        member = Member(sites, lowered, plan, reads)
+        member = Member(sites, lowered, plan, reads, given)
         self.members.append(member)
         self.nodes.append(member)
         self.nodes += [Part(site, own[0], site is sites[-1]) for site in sites[1:]]
@@ -106,7 +110,7 @@ class Chain:
         """
         found = Chain()
         for member in sorted(self.members, key=lambda member: _work_per_byte(member.lowered.layer)):
-            found.add(member.sites, member.lowered, member.plan, batch)
+            found.add(member.sites, member.lowered, member.plan, batch, member.given)
         return found
 
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
@@ -215,7 +219,7 @@ def placed(
     if isinstance(lowered, str):
         return lowered
     config, timing = context.config, context.timing
-    plans = [(form, found) for form in (lowered, *lowered.others) if (found := best(form.layer, config, timing))]
+    plans = _plans(sites, (lowered, *lowered.others), context)
     if plans:
         return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
     if lowered.layer.codes:  # its parameters do not fit: the host requantises
@@ -226,6 +230,21 @@ def placed(
     return f"not even its smallest tile fits the buffers ({depths} tiles)"
 
 
+def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context) -> list[tuple[Lowered, Plan]]:
+    """Return the plan of each form of a layer that fits the buffers, or only the one that the user gives.
+
+    Raises InputError if the user's plan breaks a rule.
+    """
+    config, timing = context.config, context.timing
+    given = context.given.get(sites[0].node.name)
+    found: list[tuple[Lowered, Plan]] = []
+    if given and any(least(form.layer, config, timing) < float("inf") for form in forms):
+        found.append(plan_of(given, tuple(site.node.name for site in sites), forms, config, context.source))
+    if not found or context.starts:
+        found += [(form, plan) for form in forms if (plan := best(form.layer, config, timing))]
+    return found
+
+
 def chains_layers(config: Config, rounding: Rounding) -> bool:
     """Return whether layers share launches; else the host requantises almost every layer.
 
@@ -234,15 +253,21 @@ def chains_layers(config: Config, rounding: Rounding) -> bool:
     return config.rescales or rounding.elementwise == "pow2"
 
 
-def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
+def chains(
+    graph: Graph, config: Config, rounding: Rounding, timing: str, schedule: Schedule, starts: bool
+) -> Iterator[Chain | HostStep]:
     """Yield the graph's nodes: chains of nodes that the machine runs, and a host step for each other node.
 
-    They are in the graph's order, but for members of several nodes, which stand where their last node does.
+    They are in the graph's order, but for members of several nodes, which stand where their last node does. Layers in
+    the schedule get its plans, or with `starts` the faster of its plan and the search's.
+    Raises InputError if one of the plans breaks a rule.
     """
     chained = chains_layers(config, rounding)
     known = None if chained else ranges(graph, rounding)
-    context, chain = Context(config, rounding, timing, known=known), Chain()
-    shared = joint(graph, lambda sites: _faster(sites, context))
+    plain, chain = Context(config, rounding, timing, known=known), Chain()
+    shared = joint(graph, lambda sites: _faster(sites, plain))
+    given = {layer.layer: layer for layer in schedule.layers}
+    context = plain._replace(given=given, starts=starts, source=schedule.source)
     for site in graph.sites():
         sites = shared.get(site.node.name, (site,))
         if site.node.name != sites[-1].node.name:
@@ -258,7 +283,7 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
         if isinstance(found, str):
             yield HostStep(site.node.name, found)
         else:
-            chain.add(sites, *found, batch=config.batch)
+            chain.add(sites, *found, batch=config.batch, given=sites[0].node.name in given and not starts)
     if chain.members:
         yield chain if chained else chain.stores_first(config.batch)
 

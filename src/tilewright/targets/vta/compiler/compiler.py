@@ -5,7 +5,7 @@ A launch keeps its tensors in DRAM segments. The launch's `meta` tells the host 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.arrange import arranged
 from tilewright.targets.vta.compiler.chain import Chain, Member, Part, View, chains, operands, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
+from tilewright.targets.vta.compiler.legal import noted
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import CARRIED, COMPUTED, READ, TABLES
 from tilewright.targets.vta.compiler.plan import Plan, carried
@@ -28,11 +29,14 @@ from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
 
 TARGET = "vta"
 #: Smallest token_depth: a compiled program keeps up to this many tokens in one queue.
 TOKENS = 2
+#: Why the host runs a node that needs no instructions in one launch with its neighbours.
+MOVES = "moves data only; the layers beside it have launches of their own (small token_depth, or `alone` in a schedule)"
 #: Token queues of this depth never filled in thousands of random networks; with shorter ones each launch is checked.
 AMPLE = 64
 
@@ -43,19 +47,28 @@ def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
     return found if isinstance(found, str) else found[1]
 
 
-def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
+def compile_graph(
+    graph: Graph,
+    config: Config,
+    rounding: str,
+    timing: str = DEFAULT,
+    schedule: Schedule = NONE,
+    starts: bool = False,
+) -> Program:
     """Compile a network, with plans chosen under a timing model; launches and host steps are in the order of the nodes.
 
-    Raises ConfigError if the config's token queues (token_depth) are too short.
+    Layers in the schedule get its plans; with `starts`, the search starts from them (scheduled.py has the whole rules).
+    Raises ConfigError if the config's token queues (token_depth) are too short, InputError if a plan breaks a rule.
     """
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     mode, plain = rounding_mode(rounding), config.plain
     steps: list[Launch | HostStep] = []
+    alone = {layer.layer for layer in schedule.layers if layer.alone}
     with uncollected():
-        for step in chains(graph, plain, mode, timing):
-            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, plain, timing)
+        for step in chains(graph, plain, mode, timing, schedule, starts):
+            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, plain, timing, alone)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
@@ -68,25 +81,31 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
     if isinstance(found, str):
         raise ProgramError(f"op '{site.node.name}'", found)
     chain = Chain()
-    chain.add((site,), found[0], chosen, config.batch)
-    return _launch_of(chain, {site.output.name}, config, DEFAULT, replan=False)
+    chain.add((site,), found[0], chosen, config.batch, given=True)
+    return _launch_of(chain, {site.output.name}, config, DEFAULT)
 
 
-def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[Launch | HostStep]:
-    """Compile a chain to one launch. If the token queues are too short for it, compile one launch per member."""
-    launch = _launch(chain, graph, config, timing)
-    if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
-        return [launch]
+def _launches(
+    chain: Chain, graph: Graph, config: Config, timing: str, apart: Collection[str]
+) -> list[Launch | HostStep]:
+    """Compile a chain to one launch, or to one per member if the token queues are too short for one.
+
+    `apart`: layers, by first node, whose chain is compiled to one launch per member in any case.
+    """
+    if len(chain.members) == 1 or not any(member.site.node.name in apart for member in chain.members):
+        launch = _launch(chain, graph, config, timing)
+        if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
+            return [launch]
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
         if isinstance(node, View):
-            alone.append(HostStep(node.site.node.name, "moves data only; token_depth is too small for one launch"))
+            alone.append(HostStep(node.site.node.name, MOVES))
             continue
         if isinstance(node, Part):
             continue  # it is in its member's launch
         single = Chain()
-        single.add(node.sites, node.lowered, node.plan, config.batch)
-        alone.append(_launch(single, graph, config, timing))
+        single.add(node.sites, node.lowered, node.plan, config.batch, node.given)
+        alone.append(_launch(single, graph, config, timing, alone=True))
     return alone
 
 
@@ -98,19 +117,22 @@ def _ends(launch: Launch, config: Config) -> bool:
     return not any(finding.kind == DEADLOCK for finding in known.findings)
 
 
-def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
-    """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM."""
+def _launch(chain: Chain, graph: Graph, config: Config, timing: str, alone: bool = False) -> Launch:
+    """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM.
+
+    `alone`: whether it is a layer of a longer chain.
+    """
     own = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
-    return _launch_of(chain, wanted, config, timing)
+    return _launch_of(chain, wanted, config, timing, alone)
 
 
-def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, replan: bool = True) -> Launch:
+def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, alone: bool = False) -> Launch:
     members = chain.members
     places = _places(chain)
     names = [_names(index, member, members, places) for index, member in enumerate(members)]
     stages = tuple(map(_stage, members))
-    stages, code = _code(stages, tuple(names), config, timing, replan)
+    stages, code = _code(stages, tuple(names), config, timing)
     members = chain.replan([stage.plan for stage in stages])
     kinds = _kinds(chain, names, places, wanted)
     addresses = code.segments.addresses
@@ -122,6 +144,10 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": listed,
         "layers": _layers(chain, names, places, wanted, config),
+        "schedule": [
+            noted(member.plan, member.lowered.form, tuple(site.node.name for site in member.sites), alone).to_json()
+            for member in members
+        ],
     }
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     positions = [position for position, node in enumerate(chain.nodes) if isinstance(node, Member)]
@@ -151,19 +177,19 @@ def _stage(member: Member) -> Stage:
     """Return a member's plan, and the members that write its inputs and its residual."""
     inputs = member.lowered.layer.operands
     residual = (*member.reads[inputs:], ())[0]
-    return Stage(member.plan, tuple(filter(None, member.reads[:inputs])), residual)
+    return Stage(member.plan, tuple(filter(None, member.reads[:inputs])), residual, member.given)
 
 
 @lru_cache(maxsize=256)
 def _code(
-    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool
+    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Code]:
     """Return the stages (layers of a chain) with their final plans, and the chain's code; equal chains share both.
 
     Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
-        stages, made = arranged(stages, names, config, timing, replan)
+        stages, made = arranged(stages, names, config, timing)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
         walk = walked(stages, config, timing)
         return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler.layer import Layer, Link
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.schedule import LayerSchedule
 
 CODE_DTYPES = ("int8", "uint8")
 CODE_MIN, CODE_MAX = -128, 127
@@ -87,6 +89,11 @@ class Lowered:
     turned: bool = False
     others: tuple[Lowered, ...] = ()
 
+    @property
+    def form(self) -> str:
+        """The name of the form in a schedule (schedule.FORMS); the forms of a node have different names."""
+        return "strips" if self.strip else "rows" if self.turned else "plain"
+
 
 class Bounds(NamedTuple):
     """The lowest and the highest code that each channel of a tensor can have, int64 [channels]."""
@@ -106,7 +113,9 @@ class Context(NamedTuple):
 
     `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col,
     because another layer on the machine writes the input. `codes`: whether the machine requantises sums where it can.
-    `known`: proven ranges of tensors (see constant.ranges) if the host requantises all sums, else None.
+    `known`: proven ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`: the
+    user's schedules of layers, by the name of their first node; `starts`: whether the search only starts from them;
+    `source`: the file that they are from, for errors.
     """
 
     config: Config
@@ -115,6 +124,9 @@ class Context(NamedTuple):
     single: bool = False
     codes: bool = True
     known: Mapping[str, Bounds] | None = None
+    given: Mapping[str, LayerSchedule] = MappingProxyType({})
+    starts: bool = False
+    source: str = "schedule"
 
 
 def windowed(

@@ -148,7 +148,7 @@ def unpack(
             size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
             data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
             known = launch.arrays
-            acc = _gathered(site, form, data, known.get(f"{CARRIED}.{index}"), known.get(f"{COMPUTED}.{index}"))
+            acc = gathered(site, form, data, known.get(f"{CARRIED}.{index}"), known.get(f"{COMPUTED}.{index}"))
             if form["codes"]:
                 found[site.output.name] = given_back(acc.astype(np.int8), site.output)
             elif isinstance(site.node.op, MatMul):
@@ -164,7 +164,7 @@ def unpack(
     return found
 
 
-def _gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | None, computed: Array | None) -> Array:
+def gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | None, computed: Array | None) -> Array:
     """Return the accumulators (S, *out_shape), joined from the byte planes of a result (lowest byte first).
 
     `carried` int32 [tiles]: for each tile, the one whose top byte plane to subtract (-1: none); None if for no tile.
@@ -223,12 +223,16 @@ def _finished(
         if correction is None or rows is None or columns is None:
             raise ProgramError(f"op '{site.node.name}'", "correction tables are missing", "compile the network again")
         if correction.any():
-            one_class = correction.shape[:2] == (1, 1)
-            acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
+            acc = acc - correction_at(correction, rows, columns)
         return op.finish(site, acc, rounding_mode(rounding), residual)
     if not isinstance(op, AveragePool2D):
         raise ProgramError(f"op '{site.node.name}'", f"the host cannot finish a {op.kind}", "compile the network again")
     return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]
+
+
+def correction_at(correction: Array, rows: Array, columns: Array) -> Array:
+    """Return what zero points add to the sums: int32, which broadcasts to (S, *out_shape). See TABLES."""
+    return correction[0, 0] if correction.shape[:2] == (1, 1) else correction[rows[:, None], columns]
 
 
 def _product_rows(site: Site, held: Array, block: int) -> Array:

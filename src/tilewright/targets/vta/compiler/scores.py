@@ -224,10 +224,8 @@ def _fields(step: Step) -> tuple[int, ...]:
             int(step.op or 0),
             int(step.imm is not None),
             0,
-            0,
         )
     loops = (outer.extent, inner.extent, outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)
     imm = step.factor if step.op == AluOp.REQ else step.imm
     code = int(step.reset) if step.op is None else int(step.op)
-    operand = (int(step.imm is not None), imm or 0, int((imm or 0) < 0))
-    return (int(step.op is not None), 0, len(step.kernel.dst), *loops, code, *operand)
+    return (int(step.op is not None), 0, len(step.kernel.dst), *loops, code, int(step.imm is not None), imm or 0)

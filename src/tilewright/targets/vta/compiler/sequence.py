@@ -48,12 +48,14 @@ IDLE = 256
 class Stage(NamedTuple):
     """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
 
-    `residual`: the same for the residual; () if the host writes it, or there is none.
+    `residual`: the same for the residual; () if the host writes it, or there is none. `given`: whether the plan is the
+    user's, and must stay.
     """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
     residual: tuple[int, ...] = ()
+    given: bool = False
 
 
 class Load(NamedTuple):

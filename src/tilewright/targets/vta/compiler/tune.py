@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import HazardError
 from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft, Names, draft
@@ -80,15 +81,15 @@ class Timed(NamedTuple):
         return found
 
 
-def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool) -> Timed:
-    """Return the chain with the fastest order of loads that was found; `replan`: the layers' plans may be replaced.
+def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str) -> Timed:
+    """Return the chain with the fastest order of loads that was found; plans that are not given may be replaced.
 
     Raises HazardError if a full token queue causes a deadlock.
     """
     chain = _Chain(names, config, timing)
     first = chain.timed(stages)
     best = chain.ordered(first)
-    if replan and first.walk.steps <= LONG and (other := chain.planned(first)) is not first:
+    if first.walk.steps <= LONG and (other := chain.planned(first)) is not first:
         best = min(best, chain.ordered(other), key=lambda known: known.cycles)
     return chain.swapped(best)
 
@@ -114,10 +115,17 @@ class _Chain:
             return found
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
+    def _tried(self, known: Timed, walk: Walk, loads: list[Load]) -> Timed:
+        """Return a chain with its loads in another order; unchanged if a full token queue would cause a deadlock."""
+        try:
+            return self._timed(known.stages, walk, loads)
+        except HazardError:
+            return known
+
     def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
         """Return the chain with loads moved ahead, and its new trace; for `first` and `reads` see _loads_ahead."""
         walk, made = _by_time(known.walk, known.draft, known.trace)
-        return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
+        return self._tried(known, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
     def ordered(self, best: Timed) -> Timed:
         """Return the chain with the best order of loads found. Each try moves loads ahead by the best trace so far."""
@@ -138,7 +146,7 @@ class _Chain:
                 if (ahead, of) in tried:
                     continue
                 tried.add((ahead, of))
-                other = self._timed(best.stages, best.walk, loads)
+                other = self._tried(best, best.walk, loads)
                 left -= len(other.draft.item)
                 if other.cycles < best.cycles:
                     best = other
@@ -149,15 +157,16 @@ class _Chain:
     def planned(self, best: Timed) -> Timed:
         """Return the fastest chain found with other plans for the layers that wait the most.
 
-        Equal layers get the same plan.
+        Equal layers get the same plan. Given plans stay.
         """
-        left, seen, idle = EFFORT, set[Layer](), 0
+        left, idle = EFFORT, 0
+        open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.given}
         while left > 0:
-            waits = {layer: cycles for layer, cycles in best.waits().items() if layer not in seen}
+            waits = {layer: cycles for layer, cycles in best.waits().items() if layer in open_}
             layer = max(waits, key=waits.__getitem__, default=None)
             if layer is None or waits[layer] < WORTH * best.cycles:
                 break
-            seen.add(layer)
+            open_.remove(layer)
             before = best.cycles
             plans = ranked(layer, self.config, self.timing)
             if (
@@ -170,13 +179,16 @@ class _Chain:
             for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))
-                    if stage.plan.layer.canonical == layer
+                    if not stage.given and stage.plan.layer.canonical == layer
                     else stage
                     for stage in best.stages
                 )
                 if stages == best.stages:
                     continue
-                other = self.timed(stages)
+                try:
+                    other = self.timed(stages)
+                except HazardError:  # deadlock on a full token queue
+                    continue
                 left -= 2 * len(other.draft.item)
                 best = min(best, other, key=lambda known: known.cycles)
             idle = idle + 1 if best.cycles > before * (1 - GAIN) else 0

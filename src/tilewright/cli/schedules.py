@@ -1,0 +1,83 @@
+"""The cycles of a network compiled with a user's schedule, beside those of the compiler's search, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import targets
+from tilewright.program.program import Program
+from tilewright.report.render import console, table
+from tilewright.run import layer_cycles, timed
+from tilewright.targets.base import UserSchedule
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer's cycles with its plan, and with the plan that the search finds (None: another launch runs it).
+
+    `plan` is "given" if the program has the plan of the schedule, "searched" if not, "" if the layer has no plan.
+    """
+
+    layer: str
+    plan: str
+    cycles: int
+    searched: int | None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The layers of a program, with the cycles of the whole program and of the searched one."""
+
+    rows: tuple[Row, ...]
+    cycles: int
+    searched: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"layers": [vars(row) for row in self.rows], "cycles": self.cycles, "searched": self.searched}
+
+
+def beside(program: Program, searched: Program, wanted: UserSchedule, timing: str | None) -> Beside:
+    """Compare a program, compiled with the schedule `wanted`, with the program that the search finds.
+
+    Raises MachineError if a launch cannot run to its end.
+    """
+    final = _plans(targets.takes_schedules(targets.get(program.target)).schedule_of(program))
+    given = _plans(wanted)
+    own, other = (_cycles(each, timing) for each in (program, searched))
+    rows = []
+    for name, cycles in own[0].items():
+        same = name in given and given[name] == final.get(name)
+        plan = "given" if same else "searched" if name in final else ""
+        rows.append(Row(name, plan, cycles, other[0].get(name)))
+    return Beside(tuple(rows), own[1], other[1])
+
+
+def show(found: Beside) -> None:
+    """Print a table of the layers, and a line with the cycles of both programs."""
+    to = console()
+    to.print("\n== schedule ==", style="bold")
+    made = table(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
+    for row in found.rows:
+        more = "" if row.searched is None else f"{row.cycles - row.searched:+,}"
+        made.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
+    made.add_row("total", "", f"{found.cycles:,}", f"{found.searched:,}", f"{found.cycles - found.searched:+,}")
+    to.print(made)
+
+
+def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
+    """Return the plan of each layer of a schedule by name, without what says nothing of the layer's own work."""
+    only = ("nodes", "of", "alone")
+    layers = schedule.to_json()["layers"]
+    return {each["layer"]: {key: value for key, value in each.items() if key not in only} for each in layers}
+
+
+def _cycles(program: Program, timing: str | None) -> tuple[dict[str, int], int]:
+    """Return the cycles of each layer by name, and of all launches."""
+    layers: dict[str, int] = {}
+    total = 0
+    for launch, found in timed(program, timing):
+        layers |= layer_cycles(launch, found)
+        total += found.trace.cycles if found.trace else 0
+    return layers, total

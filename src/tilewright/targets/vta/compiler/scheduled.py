@@ -1,0 +1,125 @@
+"""Compile a network with a schedule of the user's: with its plans, or with a search that starts from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from math import inf
+from typing import Any
+
+from tilewright.errors import ConfigError, InputError, shown
+from tilewright.graph.ir import Graph
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule
+from tilewright.targets.vta.schedule_file import close_to, read
+
+#: The remedy of a schedule that was made for another machine, or for other arithmetic.
+ANOTHER = "`explain` writes a schedule for this one"
+
+
+def compile_scheduled(
+    graph: Graph, config: Config, rounding: str, timing: str, schedule: Schedule, search: bool
+) -> Program:
+    """Compile a network with the plans in a schedule; the compiler searches those of other layers.
+
+    With `search`, the schedule is where the search starts. Three programs are made: one with the schedule's plans, one
+    by a search that begins with them, one by a search alone. Each launch is the fastest of the three, under the timing
+    model. So the program takes no more cycles than the schedule, and no more than the search alone.
+
+    The same schedule, machine and timing model give the same program: the order of instructions is not in a schedule,
+    but found in the same way. Raises InputError if the schedule is of another network or machine, or if a plan breaks a
+    rule; ConfigError if token_depth is too small.
+    """
+    _check(schedule, graph, config, rounding)
+    given = compile_graph(graph, config, rounding, timing, schedule)
+    _check_used(schedule, given)
+    if not search:
+        return given
+    started = compile_graph(graph, config, rounding, timing, schedule, starts=True)
+    return _fastest((given, started, compile_graph(graph, config, rounding, timing)), config, timing)
+
+
+def schedule_of(program: Program) -> Schedule:
+    """Return the schedule of all layers of a compiled program. Raises InputError if the program was damaged."""
+    layers = [layer for launch in program.launches for layer in launch.meta.get("schedule", ())]
+    head = {"version": VERSION, "target": TARGET, "model": program.graph.name if program.graph else ""}
+    return read({**head, "rounding": program.rounding, "config": dict(program.config), "layers": layers})
+
+
+def _check(schedule: Schedule, graph: Graph, config: Config, rounding: str) -> None:
+    """Check the head of a schedule, and that its layers are nodes of the network. Raises InputError if not."""
+    if schedule.rounding not in ("", rounding):
+        reason = f"was made for rounding {shown(schedule.rounding)}, not {rounding}"
+        raise InputError(schedule.source, reason, f"{ANOTHER}, or remove `rounding` from the file")
+    if schedule.config is not None:
+        _check_machine(schedule.source, schedule.config, config)
+    known = {node.name for node in graph.nodes}
+    for layer in schedule.layers:
+        if layer.layer not in known:
+            made = f" (made for {shown(schedule.model)})" if schedule.model not in ("", graph.name) else ""
+            reason = f"the network {shown(graph.name)} has no layer {shown(layer.layer)}{made}"
+            raise InputError(schedule.source, reason, close_to(layer.layer, known))
+
+
+def _check_machine(where: str, keys: Mapping[str, Any], config: Config) -> None:
+    """Check that a schedule was made for a machine that runs the same programs in as many cycles."""
+    try:
+        own = Config.from_json(keys)
+    except ConfigError as error:
+        raise InputError(where, f"config: {error.reason}", error.remedy) from None
+    for key in fields(config):
+        made, here = (getattr(machine.plain, key.name) for machine in (own, config))
+        if made != here:
+            reason = f"was made for a machine with {key.name} {made}; this machine has {here}"
+            raise InputError(where, reason, f"{ANOTHER}; to try its plans here, remove `config` from the file")
+
+
+def _check_used(schedule: Schedule, program: Program) -> None:
+    """Check that each layer of a schedule is the first node of a layer that VTA runs. Raises InputError if not."""
+    used = {layer.layer: layer.nodes for layer in schedule_of(program).layers}
+    for layer in schedule.layers:
+        name = layer.layer
+        if name in used:
+            continue
+        where = f"{schedule.source}, layer {shown(name)}"
+        for step in program.steps:
+            if isinstance(step, HostStep) and step.node == name:
+                raise InputError(where, f"the host runs it: {step.reason}", "remove it from the schedule")
+        first = next((first for first, nodes in used.items() if name in nodes), None)
+        if first:
+            raise InputError(where, f"it is computed together with {first}", f"schedule the layer {first}")
+        raise InputError(where, "it is a view of data in DRAM, without instructions", "remove it from the schedule")
+
+
+def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Program:
+    """Return a program of the fastest launches of several programs of a network; the first of equally fast ones.
+
+    Programs with different launches are compared as a whole.
+    """
+    if len({tuple(map(_nodes, program.steps)) for program in programs}) > 1:
+        return min(programs, key=lambda program: _cycles(program.steps, config, timing))
+    alike = zip(*(program.steps for program in programs), strict=True)
+    return replace(
+        programs[0], steps=tuple(min(steps, key=lambda step: _cycles((step,), config, timing)) for steps in alike)
+    )
+
+
+def _nodes(step: Launch | HostStep) -> tuple[str, ...]:
+    return step.nodes if isinstance(step, Launch) else ("host", step.node)
+
+
+def _cycles(steps: tuple[Launch | HostStep, ...], config: Config, timing: str) -> float:
+    """Return the cycles of all launches among some steps; infinite if one cannot run to its end."""
+    total = 0.0
+    for launch in steps:
+        if isinstance(launch, Launch):
+            image = image_of(launch)
+            options = RunOptions(timing=timing, check=False, values=False)
+            trace = prepare(image.insns, config, image.dram({}, 1), image.bases, options).trace
+            total += trace.cycles if trace else inf
+    return total

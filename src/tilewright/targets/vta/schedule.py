@@ -1,0 +1,117 @@
+"""A schedule of the user's: tile sizes, loop order and slots of layers, as frozen dataclasses.
+
+schedule_file.py reads it from a file or from JSON values; compiler/legal.py checks that a layer's plan is possible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: The version of the form, and the only target whose schedules this is.
+VERSION, TARGET = 1, "vta"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sizes of a group of output tiles that are summed together, or of a whole layer.
+
+    A group is `rows` x `columns` pixels of `output_tiles` channel tiles. It is summed `input_tiles` input channel tiles
+    at a time. A channel tile has as many channels as the machine's block (16 by default). Columns count pixels that lie
+    side by side in one tile as one.
+    """
+
+    rows: int
+    columns: int
+    output_tiles: int
+    input_tiles: int
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The number of equal parts of inp, wgt and acc: loads, sums and stores of as many groups or chunks overlap."""
+
+    inp: int = 1
+    wgt: int = 1
+    acc: int = 1
+
+
+@dataclass(frozen=True)
+class Halvings:
+    """How often the first and the last group are halved, so that sums start earlier and stores end sooner."""
+
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class LayerSchedule:
+    """The schedule of the layer whose first (or only) node is `layer`.
+
+    `outer_loop`: "space" if all output channels of an image tile come before the next image tile, else "channels".
+    `nodes`: all nodes that the layer computes, `of`: its whole size; both are compared with the network if they are
+    given. `form`: "plain", or another layout of the layer in tiles, if it has one: "strips" of an image row, or image
+    "rows" in the place of channels. `alone`: whether the layers of its launch get a launch each.
+    """
+
+    layer: str
+    tile: Tile
+    outer_loop: str = "space"
+    slots: Slots = Slots()
+    halvings: Halvings = Halvings()
+    form: str = "plain"
+    nodes: tuple[str, ...] = ()
+    of: Tile | None = None
+    alone: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the layer as JSON values; `form`, `nodes` and `alone` only where they are not the usual ones."""
+        made: dict[str, Any] = {"layer": self.layer}
+        if self.nodes not in ((), (self.layer,)):
+            made["nodes"] = list(self.nodes)
+        if self.form != "plain":
+            made["form"] = self.form
+        if self.alone:
+            made["alone"] = self.alone
+        if self.of is not None:
+            made["of"] = asdict(self.of)
+        made |= {"tile": asdict(self.tile), "outer_loop": self.outer_loop}
+        return made | {"slots": asdict(self.slots), "halvings": asdict(self.halvings)}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Schedules of some or all layers of a network; the compiler searches the plans of the others.
+
+    `config`, `rounding`: if given, the machine (its keys, as in a configuration file) and the rounding mode for which
+    the schedule was made; it is refused for others. `model`: the network's name. `source`: the file's name, for errors.
+    """
+
+    layers: tuple[LayerSchedule, ...]
+    config: Mapping[str, Any] | None = None
+    model: str = ""
+    rounding: str = ""
+    source: str = "schedule"
+
+    def to_json(self) -> dict[str, Any]:
+        head = {"version": VERSION, "target": TARGET, "model": self.model, "rounding": self.rounding}
+        machine = {} if self.config is None else {"config": dict(self.config)}
+        layers = [layer.to_json() for layer in self.layers]
+        return {key: value for key, value in head.items() if value != ""} | machine | {"layers": layers}
+
+    def text(self) -> str:
+        """Return the schedule as the text of a file, with a line for each key of a layer."""
+        data = self.to_json()
+        layers = (",\n     ".join(_pairs(layer)) for layer in data.pop("layers"))
+        listed = ",\n".join(f"    {{{layer}}}" for layer in layers)
+        return ",\n".join(["{\n  " + ",\n  ".join(_pairs(data)), f'  "layers": [\n{listed}\n  ]\n}}\n'])
+
+
+#: The schedule of a user who has none.
+NONE = Schedule(())
+
+
+def _pairs(data: Mapping[str, Any]) -> list[str]:
+    return [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
