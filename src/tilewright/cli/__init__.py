@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from tilewright import __version__
-from tilewright.cli import explore, machines, native, networks, programs, runs
+from tilewright.cli import debug, explore, machines, native, networks, programs, runs
 from tilewright.errors import HazardError, TilewrightError
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
@@ -53,7 +53,7 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for module in (machines, networks, programs, runs, explore, native):
+for module in (machines, networks, programs, debug, runs, explore, native):
     for command in module.COMMANDS:
         cli.add_command(command)
 

@@ -41,8 +41,9 @@ def exec_(
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
 
-    With a program, --set changes keys of its machine that only change time; for any other key, compile it again. FOLDER
-    holds a program that another compiler wrote, for `vta` that of onera/standalone-vta.
+    With a program, --set changes keys of its machine that only change time; for any other key, compile it again. -c
+    gives the machine's file, for code that the file names (ALU operations of your own, in `vta`). FOLDER holds a
+    program that another compiler wrote, for `vta` that of onera/standalone-vta.
 
     \f
     Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
@@ -54,7 +55,7 @@ def exec_(
         own_cfu = {"--cfu": own.files, "--initial-states": own.states}
         _refuse(code | own_cfu, "is for ELF files only, not for folders")
         return _exec_folder(path, target, config, overrides, simulation)
-    for_elf = {"--target": target, "--config": config, **code}
+    for_elf = {"--target": target, **code}
     run = simulation
     for_program = {
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
@@ -62,7 +63,7 @@ def exec_(
     }
     if not _is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
-        program = load(path)
+        program = load(path, config)
         with options.replaced(program.target, own):
             return run.run(on_machine(program, overrides) if overrides else program, path)
     _refuse(for_program, "is for program files only, not for ELF files")
@@ -121,6 +122,7 @@ def check(path: str, as_json: bool) -> int:
         click.echo(json.dumps(told))
     else:
         show_findings(found)
+        options.show_where(program, path, found)
     return 1 if found else 0
 
 
@@ -172,13 +174,16 @@ def asm(
 @click.command()
 @click.argument("path", metavar="FILE.twp")
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples; only the first is run [random codes].")
+@click.option("-c", "--config", metavar="FILE.json", help="The machine's file, if it names lanes of your own.")
 @click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
 @options.new_file(
     "--wave", metavar="FILE.vcd", about="Write a waveform around the first difference (by cxxrtl, for any ENGINE)."
 )
 @click.option("--whole", is_flag=True, help="Show that whole launch, or the first launch if none differs.")
 @options.as_json
-def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool) -> int:
+def cosim(
+    path: str, source: str | None, config: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool
+) -> int:
     """Run a program on the compiled gateware and compare cycles and the data of every STORE with the simulator.
 
     Status 1 if there is a difference; the first one is named by instruction, cycle and signal.
@@ -189,7 +194,7 @@ def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: 
     from tilewright.conform import Wave
     from tilewright.conform import cosim as compare
 
-    program = load(path)
+    program = load(path, config)
     samples = options.samples_of(program, source)
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
@@ -245,11 +250,16 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
             raise InputError(name, reason)
 
 
-def load(path: str) -> Program:
-    """Load a program. Raises ProgramError, naming the file, if it is malformed or its machine does not exist."""
+def load(path: str, config: str | None = None) -> Program:
+    """Load a program, with the code that its machine's file `config` names.
+
+    Raises ProgramError, naming the file, if it is malformed or its machine does not exist, and if `config` is another
+    machine; InputError if machines of its target name no code.
+    """
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode
     from tilewright.program import file
+    from tilewright.targets.base import NamesCode
 
     program = file.load(path)
     try:
@@ -257,7 +267,13 @@ def load(path: str) -> Program:
         rounding_mode(program.rounding)
     except TilewrightError as error:
         raise ProgramError(f"{path}: {error.where}", error.reason, "compile it again") from None
-    return program
+    if config is None:
+        return program
+    machine = targets.get(program.target)
+    if not isinstance(machine, NamesCode):
+        remedy = f"leave it out: machines of {program.target} name no code"
+        raise InputError("--config", "is not needed: a program file names its own machine", remedy)
+    return machine.with_code(program, machine.config(config, {}))
 
 
 COMMANDS: tuple[click.Command, ...] = (exec_, check, disasm, asm, cosim)

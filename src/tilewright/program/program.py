@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -12,6 +13,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
+    from tilewright.debug.session import Session
     from tilewright.report.result import RunResult
 
 T = TypeVar("T")
@@ -113,6 +115,16 @@ class Program:
         """
         run = RUNNER[0]
         return run(self, inputs, timing=timing, check=check, compare=compare, order=order, seed=seed, progress=progress)
+
+    def debug(
+        self, inputs: Array | Mapping[str, Array] | None = None, *, order: str = "stream", timing: str | None = None
+    ) -> Session:
+        """Open a debugging session with the first of the samples `inputs` (None for a program without a network).
+
+        `order` is the order in which instructions run: "stream" or "time". Raises the errors of `debug.session`.
+        """
+        session: Session = import_module("tilewright.debug.session").Session(self, inputs, order, timing)
+        return session
 
     def outline(self) -> dict[str, Any]:
         """Return where each step runs, with the reason for each host step, as JSON values."""

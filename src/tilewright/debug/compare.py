@@ -1,0 +1,113 @@
+"""Where a program first differs from the reference: the layer, the element, its bytes in DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph import reference
+from tilewright.graph.ir import Graph
+from tilewright.graph.ops import MatMul
+from tilewright.graph.ops.linear import Linear
+from tilewright.program.program import Program
+from tilewright.sim.walk import Placed, State, Walk
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """The first tensor that differs from the reference, in the order of the network.
+
+    `index` is its first wrong element, whose value is `got` instead of `expected`: its code, or its sum with `is_sum`.
+    `count` of `size` elements are wrong. `wrong` bool [*shape, planes] marks wrong bytes in DRAM: of each wrong
+    element, the lowest wrong byte. `known` marks the bytes that are known to be right.
+    """
+
+    launch: str
+    layer: str
+    tensor: str
+    index: tuple[int, ...]
+    got: int
+    expected: int
+    count: int
+    size: int
+    is_sum: bool
+    placed: Placed
+    wrong: Array
+    known: Array
+
+    def groups(self, granule: int) -> tuple[list[Array], list[Array]]:
+        """Return groups of elements of the space DRAM, first those with wrong bytes, then those with right ones only.
+
+        A group is one granule: the bytes of a tile are computed together.
+        """
+        at = self.placed.byte // granule
+        held = self.placed.byte >= 0
+        bad = np.unique(at[self.wrong & held])
+        good = np.setdiff1d(np.unique(at[self.known & held]), bad)
+        return [np.array([one]) for one in bad.tolist()], [np.array([one]) for one in good.tolist()]
+
+
+def golden(program: Program, graph: Graph, samples: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the reference's value of every tensor that a node computes, and the samples, (1, *shape) each."""
+    values = dict(samples)
+    for node in graph.nodes:
+        values.update(reference.run_node(graph, node.name, values, program.rounding))
+    return values
+
+
+def differences(walk: Walk, state: State, graph: Graph, expected: Mapping[str, Array]) -> Iterator[Difference]:
+    """Yield a Difference for each tensor of a launch that differs from the reference, in the order of its layers.
+
+    `state` is the end of the launch.
+    """
+    for name in walk.tensors:
+        placed = walk.placed(name)
+        if not placed.node or name not in expected:
+            continue
+        sums = _sums(walk, state, graph, placed, expected)
+        own, right = (sums[0], sums[1]) if sums else (walk.value(state, name), expected[name][0])
+        differ = own != right
+        if differ.any():
+            first = tuple(int(part[0]) for part in np.nonzero(differ))
+            wrong, known = sums[2:] if sums else (differ[..., None], ~differ[..., None])
+            shape = placed.byte.shape
+            yield Difference(
+                launch=walk.name,
+                layer=placed.node,
+                tensor=name,
+                index=first,
+                got=int(own[first]),
+                expected=int(right[first]),
+                count=int(differ.sum()),
+                size=differ.size,
+                is_sum=sums is not None,
+                placed=placed,
+                wrong=np.broadcast_to(wrong, shape),
+                known=np.broadcast_to(known, shape),
+            )
+
+
+def _sums(
+    walk: Walk, state: State, graph: Graph, placed: Placed, expected: Mapping[str, Array]
+) -> tuple[Array, Array, Array, Array] | None:
+    """Return a layer's sums in DRAM, those of the reference, the lowest wrong bytes and the right ones; None: no sums.
+
+    The reference's sums get the offsets that the machine's sums have because it ignores zero points.
+    """
+    node = graph.node(placed.node)
+    held = None if placed.is_code else walk.sums(state, placed.name)
+    if held is None or not isinstance(node.op, Linear) or isinstance(node.op, MatMul):
+        return None
+    site = graph.site(node)
+    x, w = (reference.value_of(graph, expected, name) for name in node.inputs[:2])
+    assert x is not None and w is not None
+    own, offset = held
+    right = node.op.accumulate(site, x, w[0]).reshape(own.shape).astype(np.int64) + offset
+    shifts = 8 * np.arange(placed.byte.shape[-1])
+    right = np.where(placed.byte[..., 0] >= 0, right, own)  # channels that the machine does not compute
+    differ = (own[..., None] >> shifts & 0xFF) != (right[..., None] >> shifts & 0xFF)
+    lowest = differ & (np.cumsum(differ, axis=-1) == 1)
+    return own, right, lowest, ~differ & (np.cumsum(differ, axis=-1) == 0)

@@ -1,0 +1,134 @@
+"""The launches of a program in a session: the values before each of them, and its states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.debug.compare import golden
+from tilewright.debug.history import History
+from tilewright.errors import InputError, MachineError
+from tilewright.graph import reference
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.order import sequence_by_time
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.walk import Walk
+from tilewright.targets.base import Walks
+
+#: The orders of execution that a session offers.
+ORDERS = ("stream", "time")
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A launch that is open in a session: its walk, its states, and the position after the last one that can run.
+
+    `position_of` int64 [n] is the position of each instruction in the order of execution (-1: it never runs).
+    """
+
+    index: int
+    walk: Walk
+    history: History
+    last: int
+    position_of: Array
+
+    @property
+    def stuck(self) -> str:
+        """The reason why not all instructions can run; "" if they can."""
+        if self.last < len(self.history.sequence):
+            return self.walk.refused[int(self.history.sequence[self.last])]
+        if self.last < len(self.walk.table):
+            found = self.walk.order.findings
+            return f"the launch deadlocks: {found[0].message}" if found else "the launch deadlocks"
+        return ""
+
+
+class Launches:
+    """The launches of a program, opened on demand with one sample; `values` are the network's inputs, (1, *shape)."""
+
+    def __init__(self, program: Program, values: Mapping[str, Array], order: str, timing: str | None) -> None:
+        """Prepare a program. Raises InputError if its target cannot be walked, or for an unknown order."""
+        self.program, self._order, self._timing = program, order, timing
+        machine = targets.get(program.target)
+        if not isinstance(machine, Walks):
+            raise InputError("debug", f"{program.target} cannot run instruction by instruction", "choose -t vta")
+        if order not in ORDERS:
+            raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
+        if not program.launches:
+            raise InputError(
+                "debug", "the program has no launch: the host runs every layer", "see `tilewright explain`"
+            )
+        self._machine: Walks = machine
+        self.names = tuple(launch.name for launch in program.launches)
+        self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
+
+    def number(self, name: str) -> int:
+        """Return the index of the launch with a number or a name. Raises InputError if there is none."""
+        if name in self.names:
+            return self.names.index(name)
+        if name.isdecimal() and len(name) < 9 and int(name) < len(self.names):
+            return int(name)
+        some = ", ".join(self.names[:8])
+        raise InputError(f"launch '{name}'", "there is none", f"0..{len(self.names) - 1}, or a name: {some}")
+
+    def of_layer(self, name: str) -> int:
+        """Return the index of the launch that computes a layer. Raises InputError if there is none."""
+        for index, launch in enumerate(self.program.launches):
+            if name in (launch.nodes or (launch.name,)):
+                return index
+        for step in self.program.steps:
+            if isinstance(step, HostStep) and step.node == name:
+                raise InputError(f"layer '{name}'", f"runs on the host: {step.reason}", "choose a layer of the machine")
+        nodes = [node for launch in self.program.launches for node in launch.nodes or (launch.name,)]
+        raise InputError(f"layer '{name}'", "there is none", f"there are {', '.join(nodes[:8])}")
+
+    def open(self, index: int) -> Opened:
+        """Return a launch at its first instruction. Raises MachineError if a launch before it cannot run to its end."""
+        launch, values = self.program.launches[index], self._values(index)
+        walk = self._machine.walk(self.program, launch, values, self._timing)
+        sequence = walk.order.sequence
+        if self._order == "time":
+            if walk.trace is None:
+                raise MachineError(f"launch '{launch.name}'", "has no times: it cannot run to its end", "order stream")
+            sequence = sequence_by_time(walk.order, walk.trace.start)
+        position_of = np.full(len(walk.table), -1, np.int64)
+        position_of[sequence] = np.arange(len(sequence))
+        bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
+        return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
+
+    @cached_property
+    def golden(self) -> dict[str, Array]:
+        """The reference's value of every tensor of the network, (1, *shape). Raises InputError without a network."""
+        if self.program.graph is None:
+            raise InputError("differs", "this program has no network", "there is no reference to compare with")
+        return golden(self.program, self.program.graph, self._before[0][1])
+
+    def _values(self, index: int) -> dict[str, Array]:
+        """Return the values of all tensors that are known before a launch."""
+        while len(self._before) <= index:
+            at, values = self._before[-1]
+            at, values = self._host(at, values)
+            launch = self.program.steps[at]
+            assert isinstance(launch, Launch)
+            machine = targets.get(self.program.target)
+            found = machine.launch(self.program, launch, values, RunOptions(check=False))
+            self._before[-1] = at, values
+            self._before.append((at + 1, {**values, **found.values}))
+        at, values = self._host(*self._before[index])
+        self._before[index] = at, values
+        return values
+
+    def _host(self, at: int, values: dict[str, Array]) -> tuple[int, dict[str, Array]]:
+        """Run host steps from step `at` on, up to the next launch."""
+        graph, steps = self.program.graph, self.program.steps
+        values = dict(values)
+        while at < len(steps) and isinstance(step := steps[at], HostStep):
+            assert graph is not None
+            values |= reference.run_node(graph, step.node, values, self.program.rounding)
+            at += 1
+        return at, values

@@ -1,0 +1,159 @@
+"""Places that a user names: tiles of a memory, bytes of DRAM, elements of a tensor.
+
+    acc[37]   acc[0:4, 0, 5]   dram[0x1000:0x1040]   dram.wgt0[16]   t2[3,4,:]   'conv1'[0]
+
+`dram.NAME` is a segment, whose bytes count from its start. `tN` is the tensor with the number N in `tensors`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.sim.walk import Range, State, Walk
+
+FORM = re.compile(r"""\s*(?P<name>dram\.[^\[\]\s]+|[A-Za-z_]\w*|'[^']+'|"[^"]+")\s*(\[(?P<index>[^\[\]]*)\])?\s*""")
+#: The most bytes or elements of one place.
+MOST = 1 << 24
+
+Index = tuple[int | slice, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of a memory, of DRAM or of a tensor. `name` is "dram" for DRAM; `base` is then added to the index."""
+
+    text: str
+    name: str
+    index: Index
+    is_tensor: bool = False
+    base: int = 0
+    size: int = 0  # of DRAM: the bytes from `base` on
+
+
+def place(walk: Walk, text: str) -> Place:
+    """Read a place of a launch. Raises InputError, with what is possible, if there is no such place."""
+    found = FORM.fullmatch(text)
+    if not found:
+        raise InputError(f"place '{text}'", "is not NAME or NAME[INDEX, ...]", "write acc[37], dram[0x100:0x110] or t0")
+    name, given = found["name"].strip("'\""), found["index"]
+    index = _index(text, given) if given is not None else ()
+    if name == "dram" or name.startswith("dram."):
+        part = _segment(walk, text, name.removeprefix("dram").removeprefix("."), index)
+        return _checked(Place(text, "dram", index, False, part.address, part.size), (part.size,))
+    if name in walk.memories:
+        chip = walk.memories[name]
+        return _checked(Place(text, name, index), (chip.depth, *chip.shape))
+    number = re.fullmatch(r"t(\d{1,6})", name)
+    if number and int(number[1]) < len(walk.tensors):
+        name = walk.tensors[int(number[1])]
+    if name in walk.tensors:
+        return _checked(Place(text, name, index, True), walk.placed(name).byte.shape[:-1])
+    known = ", ".join((*walk.memories, "dram", *(f"dram.{part.name}" for part in walk.segments)))
+    raise InputError(f"place '{text}'", f"there is no memory or tensor '{name}'", f"there are {known}; see `tensors`")
+
+
+def _index(text: str, given: str) -> Index:
+    found: list[int | slice] = []
+    for part in given.split(","):
+        ends = part.split(":")
+        try:
+            numbers = [int(end, 0) if end.strip() else None for end in ends]
+        except ValueError:
+            numbers = []
+        if len(numbers) == 2:
+            found.append(slice(*numbers))
+        elif len(numbers) == 1 and numbers[0] is not None:
+            found.append(numbers[0])
+        else:
+            raise InputError(f"place '{text}'", f"'{part.strip()}' is not an index", "write N, A:B or :")
+    return tuple(found)
+
+
+def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
+    for part in walk.segments:
+        if part.name == name:
+            return part
+    names = ", ".join(f"dram.{part.name}" for part in walk.segments)
+    if name:
+        raise InputError(f"place '{text}'", f"there is no DRAM segment '{name}'", f"there are {names}")
+    first = index[0] if index else None
+    low = first.start if isinstance(first, slice) else first
+    for part in walk.segments:
+        if low is not None and part.address <= low < part.address + part.size:
+            return Range("", 0, part.address + part.size, part.kind)
+    raise InputError(f"place '{text}'", "is not inside a segment of DRAM", f"give an address, or one of {names}")
+
+
+def _checked(place: Place, shape: tuple[int, ...]) -> Place:
+    """Check a place's index. Raises InputError if it is outside `shape`."""
+    if len(place.index) > len(shape):
+        raise InputError(f"place '{place.text}'", f"has {len(place.index)} indices; there are {len(shape)} axes")
+    for axis, (index, size) in enumerate(zip(place.index, shape, strict=False)):
+        low, high = (index.start or 0, index.stop) if isinstance(index, slice) else (index, index + 1)
+        high = size if high is None else high
+        if not 0 <= low < high <= size:
+            raise InputError(f"place '{place.text}'", f"index {axis} is outside 0..{size - 1}")
+    return place
+
+
+def values(walk: Walk, state: State, place: Place) -> Array:
+    """Return the values at a place: an array without the axes whose index is one number."""
+    if place.is_tensor:
+        return walk.value(state, place.name)[place.index]
+    if place.name == "dram":
+        low, high = _bytes(place)
+        data = state.dram(low, high - low)
+        return data[0] if place.index and not isinstance(place.index[0], slice) else data
+    return state.memory(place.name)[place.index]
+
+
+def addresses(walk: Walk, place: Place) -> Array:
+    """Return the DRAM addresses of a place's bytes, int64 [n], ascending. There must be a place in DRAM."""
+    if place.name == "dram" and not place.is_tensor:
+        return np.arange(*_bytes(place))
+    byte = walk.placed(place.name).byte[place.index].reshape(-1)
+    return np.unique(byte[byte >= 0])
+
+
+def elements(walk: Walk, place: Place) -> tuple[int, Array]:
+    """Return the space of a place and its elements in the step table, int64 [n]: tiles, or granules of DRAM.
+
+    Raises InputError if the machine does not hold any element of the place.
+    """
+    if place.is_tensor or place.name == "dram":
+        space = next(at for at, each in enumerate(walk.table.spaces) if each.name == "DRAM")
+        found = np.unique(addresses(walk, place) // walk.granule)
+    else:
+        chip = walk.memories[place.name]
+        space, first = chip.space, place.index[0] if place.index else slice(None)
+        found = np.atleast_1d(np.arange(chip.depth)[first])
+    if not found.size or found.size > MOST:
+        raise InputError(
+            f"place '{place.text}'", f"the machine holds {found.size} elements of it", f"1..{MOST} will do"
+        )
+    return space, found
+
+
+def _bytes(place: Place) -> tuple[int, int]:
+    first = place.index[0] if place.index else slice(None)
+    if not isinstance(first, slice):
+        return place.base + first, place.base + first + 1
+    return place.base + (first.start or 0), place.base + (place.size if first.stop is None else first.stop)
+
+
+def shown(walk: Walk, space: int, element: int) -> str:
+    """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
+    name = walk.table.spaces[space].name
+    if name != "DRAM":
+        return f"{name}[{element}]"
+    address = element * walk.granule
+    for part in walk.segments:
+        if part.address <= address < part.address + part.size:
+            at = address - part.address
+            return f"dram.{part.name}[{at}:{min(at + walk.granule, part.size)}]"
+    return f"dram[{address:#x}]"

@@ -1,0 +1,129 @@
+"""The conversation with a session: commands from a script, from a pipe, or typed at a prompt."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tilewright.debug.session import Session
+from tilewright.debug.verbs import BY_NAME, QUIT, obey
+from tilewright.errors import ConfigError, TilewrightError
+from tilewright.files import user_folder
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+
+PROMPT = "(tilewright) "
+#: Commands whose argument is a place, for completion.
+OF_PLACES = ("show", "print", "p", "who", "writers", "changes", "next", "readers", "depends", "until", "since", "watch")
+
+Say = Callable[[str], None]
+
+
+def script(session: Session, lines: Iterable[str], name: str, say: Say, as_json: bool, echo: bool) -> None:
+    """Run commands, one a line; `#` at the start of a word begins a comment.
+
+    `echo` repeats each command before its answer. Raises the error of the first command that fails, with `name` and
+    the number of its line.
+    """
+    for number, line in enumerate(lines, 1):
+        command = line.strip()
+        if not command or command.startswith("#"):
+            continue
+        if command in (QUIT, "exit"):
+            return
+        if echo and not as_json:
+            say(f"{PROMPT}{command}")
+        try:
+            told, value = obey(session, command)
+        except TilewrightError as error:
+            raise type(error)(f"{name}, line {number}: {error.where}", error.reason, error.remedy) from None
+        say(json.dumps({"command": command, "answer": value}) if as_json else told)
+
+
+def converse(session: Session, say: Say) -> None:
+    """Read commands at a prompt with history and completion until `quit`; an empty line repeats the last command.
+
+    Raises ConfigError if prompt_toolkit is not installed.
+    """
+    say(session.head)
+    say(obey(session, "where")[0])
+    last = ""
+    for line in _typed(session):
+        command = line.strip() or last
+        if command in (QUIT, "exit"):
+            return
+        if not command:
+            continue
+        last = command
+        try:
+            say(obey(session, command)[0])
+        except TilewrightError as error:
+            say(str(error))
+        except KeyboardInterrupt:
+            say("interrupted")
+
+
+def _typed(session: Session) -> Iterator[str]:
+    """Yield the lines that the user types. Raises ConfigError if prompt_toolkit is not installed."""
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+        from prompt_toolkit.history import FileHistory
+    except ImportError:
+        remedy = "pip install tilewright[debug], or give commands by --script or a pipe"
+        raise ConfigError("debug", "the prompt needs the package prompt_toolkit", remedy) from None
+    folder = user_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    prompt = PromptSession[str](
+        PROMPT,
+        history=FileHistory(str(folder / "debug_history")),
+        completer=completer(session),
+        auto_suggest=AutoSuggestFromHistory(),
+        complete_while_typing=False,
+    )
+    while True:
+        try:
+            yield prompt.prompt()
+        except KeyboardInterrupt:
+            continue  # as in a shell, Ctrl-C discards the line
+        except EOFError:
+            return
+
+
+def completer(session: Session) -> Completer:
+    """Return a completer of commands, and of the words that may follow them in the open launch."""
+    from prompt_toolkit.completion import DynamicCompleter, NestedCompleter
+
+    def known() -> Completer:
+        words = {name: dict.fromkeys(completions(session, name)) or None for name in (*BY_NAME, "help", QUIT)}
+        return NestedCompleter.from_nested_dict(words)
+
+    return DynamicCompleter(known)
+
+
+def completions(session: Session, command: str) -> list[str]:
+    """Return the words that may follow a command."""
+    walk = session.walk
+    match command:
+        case "layer":
+            return list(walk.layers)
+        case "launch":
+            return list(session.launches)
+        case "token":
+            return [queue.name for queue in walk.table.queues]
+        case "help":
+            return sorted(BY_NAME)
+        case name if name in OF_PLACES:
+            tensors = (f"t{number}" for number in range(len(walk.tensors)))
+            return [*walk.memories, *(f"dram.{part.name}" for part in walk.segments), *tensors]
+    return []
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a script, or of standard input for "-"."""
+    from tilewright.program.file import read_text
+
+    return (sys.stdin.read() if path == "-" else read_text(path)).splitlines()

@@ -1,0 +1,407 @@
+"""A debugging session in Python: the same verbs as the command `tilewright debug`, with arrays and records as answers.
+
+session = program.debug(x)
+session.to(57)                    # before instruction #57
+session.read("acc[37]")           # an array
+session.writer("acc[37]").step    # who wrote it
+session.back()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.debug import when
+from tilewright.debug.compare import Difference, differences
+from tilewright.debug.conditions import Condition
+from tilewright.debug.launches import Launches, Opened
+from tilewright.debug.places import elements, place, shown, values
+from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
+from tilewright.debug.slices import Suspect, suspects, walk_back
+from tilewright.debug.stops import Point, Search
+from tilewright.debug.touches import touching
+from tilewright.errors import InputError, MachineError
+from tilewright.graph import reference
+from tilewright.program.program import Program
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, live
+from tilewright.sim.walk import Placed, Walk
+
+#: The most writes of a place that `changes` returns.
+CHANGES = 64
+
+
+class Session:
+    """A program, one sample, and a moment of the program's execution.
+
+    A moment is before an instruction of a launch. Instructions have the numbers of `disasm`. They run in stream order,
+    as values are computed; with `order` "time", by the cycle in which they start.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Array | Mapping[str, Array] | None = None,
+        order: str = "stream",
+        timing: str | None = None,
+    ) -> None:
+        """Open a program before its first instruction, with the first of the samples `inputs`.
+
+        Raises InputError if the inputs do not fit the network, or if the target has no debugger.
+        """
+        samples: dict[str, Array] = {}
+        if program.graph is not None:
+            if inputs is None:
+                raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
+            samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
+        self.program, self.order = program, order
+        self._launches = Launches(program, samples, order, timing)
+        self._points: dict[int, Point] = {}
+        self._numbered = 0
+        self._opened: Opened = self._launches.open(0)
+        self._found: Difference | None = None
+
+    # Where
+
+    @property
+    def walk(self) -> Walk:
+        """The open launch."""
+        return self._opened.walk
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """The names of the program's launches."""
+        return self._launches.names
+
+    def where(self, because: str = "") -> At:
+        """Return the present moment."""
+        opened, position = self._opened, self._opened.history.position
+        step = self._step
+        trace, walk = self.walk.trace if not opened.stuck else None, self.walk
+        if step is None:
+            cycle = trace.cycles if trace else None
+            return At(walk.name, None, position, len(walk.table), "", "", cycle, "", opened.stuck, because)
+        cycle = int(trace.start[step]) if trace else None
+        unit, layer = walk.table.units[walk.table.unit[step]], walk.layers[walk.layer[step]]
+        stuck = opened.stuck if position == opened.last else ""
+        return At(walk.name, step, position, len(walk.table), layer, unit, cycle, walk.text(step), stuck, because)
+
+    @property
+    def _step(self) -> int | None:
+        """The next instruction in the order of execution; None at the end."""
+        opened = self._opened
+        position, sequence = opened.history.position, opened.history.sequence
+        return int(sequence[position]) if position < len(sequence) else None
+
+    @property
+    def head(self) -> str:
+        """One line about the program and the order of execution."""
+        graph = self.program.graph
+        order = "in stream order" if self.order == "stream" else "in the order of their start cycles"
+        launches = f"{len(self.launches)} launch{'es' * (len(self.launches) > 1)}"
+        return f"{graph.name if graph else 'program'} on {self.program.target}, {launches}; instructions run {order}"
+
+    # Movement
+
+    def step(self, count: int = 1) -> At:
+        """Execute `count` instructions. Raises MachineError if there is one that cannot run."""
+        opened = self._opened
+        if opened.history.position == opened.last and count > 0 and opened.stuck:
+            raise MachineError(f"launch '{self.walk.name}'", f"cannot go on: {opened.stuck}")
+        return self._move(opened.history.position + count)
+
+    def back(self, count: int = 1) -> At:
+        """Go back by `count` instructions."""
+        return self._move(self._opened.history.position - count)
+
+    def to(self, step: int) -> At:
+        """Go to the moment before instruction `step`, or, if it never runs, to where the launch cannot go on.
+
+        Raises InputError if there is no such instruction.
+        """
+        position = int(self._opened.position_of[self._known(step)])
+        return self._move(position if position >= 0 else self._opened.last)
+
+    def start(self) -> At:
+        """Go to the start of the launch."""
+        return self._move(0)
+
+    def end(self) -> At:
+        """Go to the end of the launch, or to the first instruction that cannot run."""
+        return self._move(self._opened.last)
+
+    def cycle(self, cycle: int) -> At:
+        """Go to the first instruction, in the order of execution, that starts in a cycle or later.
+
+        Raises MachineError if the launch has no times.
+        """
+        trace, sequence = self.walk.trace, self._opened.history.sequence
+        if trace is None:
+            raise MachineError(f"launch '{self.walk.name}'", "has no times: it cannot run to its end")
+        later = np.flatnonzero(trace.start[sequence] >= cycle)
+        return self._move(int(later[0]) if later.size else self._opened.last)
+
+    def layer(self, name: str) -> At:
+        """Go to the first instruction of a layer. Raises InputError if there is none."""
+        launch = self._launches.of_layer(name)
+        if launch != self._opened.index:
+            self.launch(str(launch))
+        mine = self.walk.layer[self._opened.history.sequence] == self.walk.layers.index(name)
+        if not mine.any():
+            raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
+        return self._move(int(np.argmax(mine)))
+
+    def launch(self, name: str) -> At:
+        """Go to the start of the launch with a name or number. Raises InputError if there is none."""
+        self._opened = self._launches.open(self._launches.number(name))
+        return self.where()
+
+    def token(self, queue: str, number: int = 0) -> At:
+        """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if there is none."""
+        names = [each.name for each in self.walk.table.queues]
+        if queue not in names:
+            raise InputError(f"queue '{queue}'", "there is none", f"there are {', '.join(names)}")
+        pops = np.flatnonzero(self.walk.table.pops >> names.index(queue) & 1)
+        if not 0 <= number < len(pops):
+            raise InputError(f"token {number}", f"is not one of the {len(pops)} tokens popped from {queue}")
+        return self.to(int(pops[number]))
+
+    def run(self) -> At:
+        """Execute until a break or watch point, or to the end of the launch."""
+        return self._search(forward=True)
+
+    def reverse(self) -> At:
+        """Go back to a break or watch point, or to the start of the launch."""
+        return self._search(forward=False)
+
+    def until(self, where: str, forward: bool = True) -> At:
+        """Go on (or back) to the moment after the next (or previous) write of a place."""
+        point = Point(f"write of {where}", watched=where)
+        at, number = Search(self._opened, {0: point}).next(self._opened.history.position, forward)
+        return self._move(at, "" if number is None else point.text)
+
+    def _move(self, position: int, because: str = "") -> At:
+        opened = self._opened
+        opened.history.move(min(max(position, 0), opened.last))
+        return self.where(because)
+
+    def _search(self, forward: bool) -> At:
+        at, number = Search(self._opened, self._points).next(self._opened.history.position, forward)
+        return self._move(at, "" if number is None else f"{number}: {self._points[number].text}")
+
+    def _known(self, step: int) -> int:
+        """Return a number of an instruction. Raises InputError if there is no such instruction."""
+        count = len(self.walk.table)
+        if not 0 <= step < count:
+            raise InputError(f"instruction #{step}", f"launch '{self.walk.name}' has the instructions 0..{count - 1}")
+        return step
+
+    # Break and watch points
+
+    def break_at(self, where: int | str) -> Stop:
+        """Stop before an instruction, by number, or before each one for which a condition holds."""
+        if isinstance(where, int):
+            return self._add(Point(f"break at #{self._known(where)}", self.walk.name, where))
+        return self._add(Point(f"break when {where}", condition=Condition(where)))
+
+    def watch(self, where: str, condition: str = "") -> Stop:
+        """Stop after each instruction that writes a place, if then a condition holds."""
+        place(self.walk, where)
+        text = f"watch {where}" + (f" if {condition}" if condition else "")
+        return self._add(Point(text, watched=where, condition=Condition(condition) if condition else None))
+
+    def delete(self, number: int) -> None:
+        """Remove a break or watch point. Raises InputError if there is none with this number."""
+        if self._points.pop(number, None) is None:
+            raise InputError(f"break point {number}", "there is none", "see `breaks`")
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """The break and watch points."""
+        return tuple(Stop(number, point.text) for number, point in self._points.items())
+
+    def _add(self, point: Point) -> Stop:
+        self._numbered += 1
+        self._points[self._numbered] = point
+        return Stop(self._numbered, point.text)
+
+    # Looking
+
+    def read(self, where: str) -> Array:
+        """Return the values at a place: tiles of a memory, bytes of DRAM, or codes of a tensor (debug/places.py)."""
+        walk, history = self.walk, self._opened.history
+        return values(walk, history.state, place(walk, where))
+
+    def instruction(self, step: int | None = None) -> Instruction:
+        """Return an instruction (None: the next one) with its footprint and micro-ops."""
+        step, walk = self._named(step), self.walk
+        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
+        trace = walk.trace
+        return Instruction(
+            step,
+            walk.text(step),
+            walk.table.units[walk.table.unit[step]],
+            walk.layers[walk.layer[step]],
+            int(trace.start[step]) if trace else None,
+            int(trace.end[step]) if trace else None,
+            tuple(_touch(walk, row) for row in rows[live(rows)]),
+            tuple(walk.details(step)),
+        )
+
+    def listing(self, first: int, count: int) -> list[Access]:
+        """Return `count` instructions from number `first` on."""
+        last = min(max(first, 0) + count, len(self.walk.table))
+        return [self._access(step) for step in range(max(first, 0), last)]
+
+    def units(self) -> list[Unit]:
+        """Return what each unit does: in the cycle in which the next instruction starts, or without times."""
+        return when.units(self.walk, self._done, self.where().cycle)
+
+    def queues(self) -> list[Queue]:
+        """Return the tokens in each queue, at the same time as `units`."""
+        return when.queues(self.walk, self._done, self.where().cycle)
+
+    @property
+    def _done(self) -> Array:
+        done = np.zeros(len(self.walk.table), np.bool_)
+        done[self._opened.history.sequence[: self._opened.history.position]] = True
+        return done
+
+    def _named(self, step: int | None) -> int:
+        if step is not None:
+            return self._known(step)
+        if self._step is None:
+            raise InputError("instruction", "the launch is at its end", "give a number")
+        return self._step
+
+    # Questions
+
+    def writer(self, where: str) -> Access | None:
+        """Return the last instruction before this moment that wrote any part of a place; None: there is none."""
+        found = self.writers(where)
+        return found[-1] if found else None
+
+    def writers(self, where: str) -> list[Access]:
+        """Return the instructions before this moment that wrote any part of a place, in the order of execution."""
+        return self._accesses(where, WRITE, before=True)
+
+    def changes(self, where: str, count: int = 8) -> list[Change]:
+        """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
+        history, found = self._opened.history, self.writers(where)
+        now, at = history.position, place(self.walk, where)
+        made = [
+            Change(one, values(self.walk, history.move(one.position + 1), at).copy())
+            for one in found[-min(count, CHANGES) :]
+        ]
+        history.move(now)
+        return made
+
+    def reader(self, where: str) -> Access | None:
+        """Return the first instruction from this moment on that reads any part of a place; None: there is none."""
+        found = self.readers(where)
+        return found[0] if found else None
+
+    def readers(self, where: str) -> list[Access]:
+        """Return the instructions from this moment on that read any part of a place, in the order of execution."""
+        return self._accesses(where, READ, before=False)
+
+    def why(self, step: int | None = None) -> list[Wait]:
+        """Return what an instruction (None: the next one) had to wait for; the first decided when it started."""
+        return when.why(self.walk, self._named(step))
+
+    def waiting(self, step: int | None = None) -> list[Wait]:
+        """Return the instructions that wait for an instruction (None: the next one), and since when."""
+        return when.waiting_for(self.walk, self._named(step))
+
+    def depends(self, where: str) -> Depends:
+        """Return what a place was computed from in this launch: instructions, and elements from before the launch."""
+        walk, history = self.walk, self._opened.history
+        seed = elements(walk, place(walk, where))
+        found = walk_back(walk, history.sequence[: history.position], [seed])
+        inputs = []
+        for space, left in enumerate(found.left):
+            for name, low, high, unit in self._ranges(space, len(left)):
+                held = np.flatnonzero(left[low:high])
+                if held.size:
+                    inputs.append((name, int(held[0]) * unit, (int(held[-1]) + 1) * unit, len(held) * unit))
+        return Depends(tuple(np.flatnonzero(found.hit).tolist()), tuple(inputs))
+
+    def differs(self) -> Difference | None:
+        """Go to the end of the first launch whose result differs from the reference, and return the first difference.
+
+        None: every launch gives the reference's values. Raises MachineError if a launch cannot run to its end.
+        """
+        expected, graph = self._launches.golden, self.program.graph
+        assert graph is not None
+        for index in range(len(self.launches)):
+            if index != self._opened.index:
+                self.launch(str(index))
+            self.end()
+            if self._opened.stuck:
+                raise MachineError(f"launch '{self.walk.name}'", f"cannot run to its end: {self._opened.stuck}")
+            found = next(differences(self.walk, self._opened.history.state, graph, expected), None)
+            if found is not None:
+                self._found = found
+                return found
+        self._found = None
+        return None
+
+    def suspects(self) -> list[Suspect]:
+        """Return the instructions that computed the wrong elements which `differs` finds, most suspect first.
+
+        An instruction is suspect if it computed many wrong elements and few right ones. Empty if nothing differs.
+        """
+        if self._found is None or self._found.launch != self.walk.name:
+            self.differs()
+        if self._found is None:
+            return []
+        self.end()
+        space = next(at for at, each in enumerate(self.walk.table.spaces) if each.name == "DRAM")
+        bad, good = ([(space, one) for one in part] for part in self._found.groups(self.walk.granule))
+        found = suspects(self.walk, self._opened.history.sequence[: self._opened.last], bad, good)
+        layer = self.walk.layers.index(self._found.layer)  # the layers before it gave right results
+        return sorted(found, key=lambda one: self.walk.layer[one.step] != layer)
+
+    def tensors(self) -> list[Placed]:
+        """Return the tensors of the launch that lie in DRAM."""
+        return [self.walk.placed(name) for name in self.walk.tensors]
+
+    def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
+        """Return the named parts of a space: name, first element, one past the last, and bytes of an element."""
+        walk = self.walk
+        if walk.table.spaces[space].name != "DRAM":
+            return [(walk.table.spaces[space].name, 0, size, 1)]
+        unit = walk.granule
+        return [
+            (f"dram.{part.name}", part.address // unit, -(-(part.address + part.size) // unit), unit)
+            for part in walk.segments
+        ]
+
+    def _accesses(self, where: str, mode: int, before: bool) -> list[Access]:
+        walk, opened = self.walk, self._opened
+        space, found = elements(walk, place(walk, where))
+        steps = np.flatnonzero(touching(walk.table, space, found, mode))
+        at, now = opened.position_of[steps], opened.history.position
+        mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
+        return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
+
+    def _access(self, step: int) -> Access:
+        walk = self.walk
+        unit, layer = walk.table.units[walk.table.unit[step]], walk.layers[walk.layer[step]]
+        return Access(step, int(self._opened.position_of[step]), unit, layer, walk.text(step))
+
+
+def _touch(walk: Walk, row: Array) -> Touch:
+    """Return a footprint row as text."""
+    space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
+    modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
+    name, unit = walk.table.spaces[space].name, 1
+    if name == "DRAM":
+        unit, named = walk.granule, shown(walk, space, base)
+        name, _, at = named.partition("[")
+        base = int(at.partition(":")[0], 0) // unit if ":" in at else base
+    text = f"{name}[{base * unit}:{(base + length) * unit}]"
+    more = f" and {count - 1} more, {stride * unit} apart" if count > 1 else ""
+    return Touch(modes[int(row[MODE]) & (READ | WRITE)], text + more, length * count * unit)

@@ -1,0 +1,77 @@
+"""Backward slices: which instructions an element was computed by, and from which inputs. Also suspects of a fault.
+
+One walk back follows up to 64 slices at once (see sim.walk.Walk.backward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.walk import Walk, Wanted
+
+#: Slices of one walk back.
+SLICES = 64
+#: Slices of wrong, and of right elements, that `suspects` compares.
+EACH = SLICES // 2
+
+
+class Slice(NamedTuple):
+    """The instructions that computed some elements, uint64 [n] of bits by slice, and the elements wanted at the start.
+
+    `left` has, for each space of the step table, the bits of the elements that the launch did not compute itself.
+    """
+
+    hit: Array
+    left: Wanted
+
+
+class Suspect(NamedTuple):
+    """An instruction, how many of the wrong and of the right places it computed, and its score, 0..1."""
+
+    step: int
+    wrong: int
+    right: int
+    score: float
+
+
+def walk_back(walk: Walk, sequence: Array, seeds: Sequence[tuple[int, Array]]) -> Slice:
+    """Return slice i for the elements `seeds[i]` (space, elements) as they are after the instructions `sequence`."""
+    wanted = [np.zeros(space.size, np.uint64) for space in walk.table.spaces]
+    for bit, (space, elements) in enumerate(seeds):
+        wanted[space][elements] |= np.uint64(1 << bit)
+    hit = np.zeros(len(walk.table), np.uint64)
+    for step in sequence[::-1].tolist():
+        bits = walk.backward(step, wanted)
+        if bits:
+            hit[step] = bits
+    return Slice(hit, wanted)
+
+
+def suspects(
+    walk: Walk, sequence: Array, wrong: Sequence[tuple[int, Array]], right: Sequence[tuple[int, Array]]
+) -> list[Suspect]:
+    """Return the instructions that computed wrong elements, those first that computed few right ones.
+
+    The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Among equal
+    scores, an instruction goes first that computed more of the wrong places.
+    """
+    bad, good = some(wrong), some(right)
+    hit = walk_back(walk, sequence, [*bad, *good]).hit
+    of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
+    of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)
+    steps = np.flatnonzero(of_bad)
+    score = of_bad[steps] / np.sqrt(len(bad) * (of_bad[steps] + of_good[steps]))
+    best = np.lexsort((steps, -of_bad[steps], -score))
+    columns = (part[best].tolist() for part in (steps, of_bad[steps], of_good[steps], score))
+    return [Suspect(*row) for row in zip(*columns, strict=True)]
+
+
+def some(places: Sequence[tuple[int, Array]]) -> list[tuple[int, Array]]:
+    """Return at most EACH of the places, evenly spread."""
+    if len(places) <= EACH:
+        return list(places)
+    return [places[at] for at in np.linspace(0, len(places) - 1, EACH).astype(int).tolist()]

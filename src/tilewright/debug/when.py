@@ -1,0 +1,116 @@
+"""Questions about times: why an instruction started when it did, who waits for whom, what the units do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.debug.records import Queue, Unit, Wait
+from tilewright.sim.steps import NEVER, NO_STEP
+from tilewright.sim.walk import Walk
+
+
+def why(walk: Walk, step: int) -> list[Wait]:
+    """Return what instruction `step` had to wait for before it started, the latest first: unit, tokens, command.
+
+    The first is the one that decided its start.
+    """
+    trace, table = walk.trace, walk.table
+    found: list[tuple[int, Wait]] = []
+    before = previous(walk, step)
+    if before is not None:
+        end = int(trace.until[before]) if trace else None
+        unit = table.units[table.unit[step]]
+        found.append((end or 0, Wait(step, end, None, f"unit {unit} was busy with #{before} until", before)))
+    for queue in table.queues_in(int(table.pops[step])):
+        giver = int(walk.order.giver[step, queue])
+        name = table.queues[queue].name
+        if giver == NEVER:
+            found.append(
+                (1 << 62, Wait(step, None, None, f"no instruction pushes the {name} token that it pops", None))
+            )
+        elif giver != NO_STEP:
+            end = int(trace.end[giver]) if trace else None
+            found.append((end or 0, Wait(step, end, None, f"#{giver} pushed its {name} token at", giver)))
+    if trace and trace.cause_names()[int(trace.cause[step])] == "instruction fetch":
+        at = int(trace.start[step])
+        found.append((at + 1, Wait(step, at, None, "its command was fetched and delivered at", None)))
+    found.sort(key=lambda item: -item[0])
+    return [wait for _, wait in found]
+
+
+def waiting_for(walk: Walk, step: int) -> list[Wait]:
+    """Return the instructions that wait for `step`: for its token, for its unit, or for room in a queue."""
+    trace, table = walk.trace, walk.table
+    found = []
+    takers = np.argwhere(walk.order.giver == step)
+    room = np.argwhere(table.makes_room == step)
+    for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:
+        cause = f"waits for the {table.queues[queue].name} token" if what == "token" else "waits for room in the queue"
+        found.append(_wait(walk, int(waiter), cause, step))
+    mine = np.flatnonzero(table.unit == table.unit[step])
+    after = mine[mine > step]
+    if after.size:
+        found.append(_wait(walk, int(after[0]), f"is next on unit {table.units[table.unit[step]]}", step))
+    if trace is None:
+        return found
+    return sorted(found, key=lambda wait: wait.since or 0)
+
+
+def _wait(walk: Walk, waiter: int, cause: str, step: int) -> Wait:
+    trace = walk.trace
+    if trace is None:
+        return Wait(waiter, None, None, cause, step)
+    idle = int(trace.wait[waiter])
+    return Wait(waiter, int(trace.start[waiter]) - idle, idle, cause, step)
+
+
+def previous(walk: Walk, step: int) -> int | None:
+    """Return the instruction that the unit of `step` executes before it; None if `step` is its first."""
+    mine = np.flatnonzero(walk.table.unit[:step] == walk.table.unit[step])
+    return int(mine[-1]) if mine.size else None
+
+
+def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
+    """Return what each unit does: in a cycle, or, without one, after the instructions `done` (bool [n])."""
+    trace, found = walk.trace, []
+    for unit, name in enumerate(walk.table.units):
+        mine = np.flatnonzero(walk.table.unit == unit)
+        if trace is not None and cycle is not None:
+            begun = mine[trace.start[mine] <= cycle]
+            doing = int(begun[-1]) if begun.size and trace.until[begun[-1]] > cycle else None
+            rest = mine[trace.start[mine] > cycle]
+        else:
+            doing, rest = None, mine[~done[mine]]
+        following = int(rest[0]) if rest.size else None
+        until = int(trace.until[doing]) if trace and doing is not None else None
+        waits = "" if following is None or doing is not None else _waits(walk, following, done, cycle)
+        shown = doing if doing is not None else following
+        found.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
+    return found
+
+
+def _waits(walk: Walk, step: int, done: Array, cycle: int | None) -> str:
+    """Return what the next instruction of an idle unit waits for, in words."""
+    table, trace = walk.table, walk.trace
+    for queue in table.queues_in(int(table.pops[step])):
+        giver, name = int(walk.order.giver[step, queue]), table.queues[queue].name
+        if giver == NEVER:
+            return f"waits for a {name} token that no instruction pushes"
+        over = done[giver] if trace is None or cycle is None else trace.end[giver] <= cycle
+        if giver != NO_STEP and not over:
+            return f"waits for the {name} token of #{giver}"
+    return "" if trace is None or cycle is None else "waits for its command"
+
+
+def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
+    """Return the tokens in each queue: in a cycle, or, without one, after the instructions `done` (bool [n])."""
+    trace, table, found = walk.trace, walk.table, []
+    ended = done if trace is None or cycle is None else trace.end <= cycle
+    begun = done if trace is None or cycle is None else trace.start <= cycle
+    for index, queue in enumerate(table.queues):
+        pushes = np.flatnonzero(table.pushes >> index & 1)
+        popped = int((begun & (table.pops >> index & 1 > 0)).sum())
+        inside = pushes[ended[pushes]][popped:]
+        found.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
+    return found
