@@ -2,8 +2,9 @@
 
     python bench/rtl_vs_machine.py --target cfu [--full] [--json]
 
-Most cases run on small arrays. `--full` adds an array of 32, and ResNet-8 whole if its model is there
-(../shared or $TILEWRIGHT_SHARED): firmware on the simulated CPU, with the gateware behind it.
+Most cases run on small arrays. `--full` adds an array of 32, and ResNet-8 whole on `published` and on every preset with
+extensions, if its model is there (../shared or $TILEWRIGHT_SHARED): firmware on the simulated CPU, with the gateware
+behind it.
 
 rtl:      all commands of a case, as fast as the CFU takes them. The gateware is compiled beforehand.
 machine:  the same commands on the compiled model. It computes a launch when its values are first needed, and no cycle
@@ -44,6 +45,14 @@ MACHINES: tuple[tuple[Config, int], ...] = (
     (Config(array=4, transfer="counter", buffer_rows=64, start="blocking"), 20),
 )
 FULL = ((Config(array=32, buffer_rows=64), 4), (Config(array=32, transfer="addressed", buffer_rows=64), 4))
+#: Presets that run ResNet-8 whole.
+WHOLE = ("published", "im2col", "add", "resident", "pool", "dma", "burst", "overlap", "add4", "stream", "tuned")
+
+
+def machines(full: bool) -> list[Config]:
+    """Return the machines that `measure` compiles."""
+    whole = [Config.read(preset, {}) for preset in WHOLE] if full and RESNET.exists() else []
+    return [*(config for config, _ in MACHINES + FULL * full), *whole]
 
 
 def measure(full: bool) -> dict[str, Any]:
@@ -71,10 +80,12 @@ def measure(full: bool) -> dict[str, Any]:
         **{f"{name}_cycles_per_second": round(cycles / spent) for name, spent in seconds.items()},
     }
     if full and RESNET.exists():
-        network = resnet(RESNET)
-        row["resnet8_cycles"] = network.rtl_cycles
-        row["mismatched_bits"] += 8 * network.mismatched_bytes + bool(network.differences)
-        row["cycle_differences"] += network.cycles != network.rtl_cycles
+        row["resnet8_cycles"] = dict[str, int]()
+        for preset in WHOLE:
+            network = resnet(RESNET, preset)
+            row["resnet8_cycles"][preset] = network.rtl_cycles
+            row["mismatched_bits"] += 8 * network.mismatched_bytes + bool(network.differences)
+            row["cycle_differences"] += network.cycles != network.rtl_cycles
     return row
 
 
@@ -85,9 +96,9 @@ def _seconds(unit: Unit, commands: list[Command]) -> float:
         return process_time() - began
 
 
-def resnet(model: Path) -> CosimCase:
+def resnet(model: Path, preset: str) -> CosimCase:
     """Compare ResNet-8 on one random sample."""
-    program = tw.compile(model, "cfu", rounding="tflm")
+    program = tw.compile(model, "cfu", preset, rounding="tflm")
     assert program.graph is not None
     values = dict(inputs.random(program.graph).values)
     (launch,) = program.launches

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import rtl_cfu, rtl_vta, rtl_zynq
+from tilewright.targets.cfu.gateware import unit
+from tilewright.targets.vta.gateware import cosim as vta
+from tilewright.targets.zynq.gateware import cosim as zynq
 
 #: The targets with gateware.
 TARGETS = ("vta", "cfu", "zynq")
@@ -31,8 +37,14 @@ TARGETS = ("vta", "cfu", "zynq")
 )
 @click.option("--json", "as_json", is_flag=True)
 def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bool, as_json: bool) -> None:
-    rows = []
     chosen = targets or (("vta",) if files else TARGETS)
+    machines: dict[str, tuple[Any, Sequence[Any]]] = {
+        "vta": (vta.compiled, rtl_vta.machines(full, bool(files))),
+        "cfu": (unit.compiled, rtl_cfu.machines(full)),
+        "zynq": (zynq.compiled, rtl_zynq.machines(full)),
+    }
+    compile_all((make, config) for target in chosen for make, configs in [machines[target]] for config in configs)
+    rows = []
     if "vta" in chosen:
         rows.append(rtl_vta.measure(files, rounds, full))
     if "cfu" in chosen:
@@ -50,6 +62,17 @@ def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bo
         ways.pop("rtl_cycles_per_second")
         named = (f"{key.removesuffix('_cycles_per_second')} {value:.1f}" for key, value in ways.items())
         click.echo(f"times rtl: {', '.join(named)}")
+
+
+def compile_all(machines: Iterable[tuple[Any, Any]]) -> None:
+    """Compile the gateware of `machines` (function, configuration) to the cache, as many at once as there are cores."""
+    with ProcessPoolExecutor() as pool:
+        for done in [pool.submit(_compile, *machine) for machine in machines]:
+            done.result()
+
+
+def _compile(make: Any, config: Any) -> None:
+    make(config, "verilator")
 
 
 if __name__ == "__main__":

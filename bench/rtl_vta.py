@@ -60,6 +60,11 @@ TIME_ONLY = RunOptions(timing=MODEL, check=False, values=False)
 WAYS = ("rtl", "machine", "time_only", "first", "first_time_only")
 
 
+def machines(full: bool, given: bool) -> list[Config]:
+    """Return the machines that `measure` compiles, but for those of files (`given`)."""
+    return [] if given else [Config.read(None, {}), *list(MACHINES.values())[: (ALL if full else FEW)[0]]]
+
+
 def launches(program: Program) -> list[tuple[LaunchImage, dict[str, Array]]]:
     """Each launch, with the segments that one random sample gives it."""
     if program.graph is None:

@@ -50,6 +50,8 @@ FAST: dict[str, dict[str, int]] = {
     "pool5": FULL["pool5"],
     "fc3": FULL["fc3"],
 }
+#: The layers of each preset that run with --full.
+PRESETS = {"repaired": FULL, "fast": FAST}
 
 
 class Work(NamedTuple):
@@ -58,6 +60,11 @@ class Work(NamedTuple):
     image: LayerImage
     data: Array
     disturb: int
+
+
+def machines(full: bool) -> list[Config]:
+    """Return the machines that `measure` compiles."""
+    return [*map(machine, MACHINES), *(Config.read(preset, {}) for preset in (PRESETS if full else ()))]
 
 
 def cases(full: bool) -> Iterator[Work]:
@@ -77,7 +84,7 @@ def cases(full: bool) -> Iterator[Work]:
         if image.layer.rule == "pow2":
             image = replace(image, factor=2.0 ** np.round(np.log2(given.factor)))
         yield Work(image, given.data, number)
-    for preset, chosen in (("repaired", FULL), ("fast", FAST)) if full else ():
+    for preset, chosen in PRESETS.items() if full else ():
         for layer, fields in chosen.items():
             given = case(hash_of(layer), Config.read(preset, {}), **fields)
             yield Work(image_of(given), given.data, 0)
@@ -87,7 +94,7 @@ def measure(rounds: int, full: bool) -> dict[str, Any]:
     """Return the row of zynq: totals of all layers, and cycles per second of processor time, the best of the rounds."""
     count = bits = differences = cycles = 0
     seconds = {"rtl": 0.0, "machine": 0.0}
-    presets = [Config.read(preset, {}) for preset in ("repaired", "fast")]
+    presets = [Config.read(preset, {}) for preset in PRESETS]
     for work in cases(full):
         image, layer = work.image, work.image.layer
         cosim.compiled(layer.config, "verilator")
