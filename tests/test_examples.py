@@ -88,6 +88,10 @@ def test_a_host_program_is_exact_on_a_card_and_on_the_chip() -> None:
     assert [line.split(";")[0] for line in lines] == [f"{mode}: exact: True, races: 0" for mode in ("pcie", "soc")]
 
 
+def test_own_alu_operations_are_right() -> None:
+    assert run("examples/own_alu/run.py") == "0 errors in 512 values, 0 hazards, 1231 cycles\n"
+
+
 def test_a_cfu_in_python_is_faster_and_right() -> None:
     plain, custom, ratio = run("examples/own_cfu.py").splitlines()
     assert plain.split()[-1] == custom.split()[-1]

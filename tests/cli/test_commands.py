@@ -52,6 +52,8 @@ def test_bad_usage_or_input_is_one_line_and_status_2(
 def test_an_unknown_target_is_named_with_the_known_ones(capsys: Capture) -> None:
     assert main(["run", MODEL, "-t", "tpu9"]) == 2
     assert "there is no target 'tpu9'; choose one of" in capsys.readouterr().err
+    assert main(["run", MODEL, "-t", "vtb"]) == 2
+    assert "(did you mean vta?)" in capsys.readouterr().err
 
 
 def test_check_lists_findings(use: Use, capsys: Capture, tmp_path: Path) -> None:

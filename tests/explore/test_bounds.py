@@ -32,33 +32,38 @@ pytestmark = pytest.mark.usefixtures("brief_search")
 
 
 def check(study: Study, points: int) -> list[dict[str, float]]:
-    """Measure random machines, check that none is below its bounds, and return measured figures over bounds."""
+    """Check that the base and random machines are not below their bounds; return measured figures over bounds."""
     seed = random.randrange(1 << 32)
-    rng, found = random.Random(seed), list[dict[str, float]]()
+    rng = random.Random(seed)
     base = measured(study.subject, BASE, {})
-    while len(found) < points:
+    found = [over_bounds(study, base, _complete(study, base, base), {}, "the base machine")]
+    while len(found) <= points:
         point = rng.randrange(study.space.size)
         keys = study.space.at(point)
-        config = machine(study.subject, point, keys)
-        if isinstance(config, Trial):
+        if isinstance(machine(study.subject, point, keys), Trial):
             continue
         trial = _complete(study, base, measured(study.subject, point, keys))
-        if not trial.measured:
-            continue
-        known = sizes(study.subject, config)
-        least = bounds.least(study.subject, OBJECTIVES, config, known, base.host)
-        pairs = dict(zip(OBJECTIVES, zip(trial.objectives(OBJECTIVES), least, strict=True), strict=True))
-        for name, (value, bound) in pairs.items():
-            assert value >= bound * (1 - 1e-12), f"seed {seed}, {keys}: {name} is {value}, its bound {bound}"
-        found.append({name: value / bound for name, (value, bound) in pairs.items() if bound})
+        if trial.measured:
+            found.append(over_bounds(study, base, trial, keys, f"seed {seed}, {keys}"))
     return found
+
+
+def over_bounds(study: Study, base: Trial, trial: Trial, keys: Any, where: str) -> dict[str, float]:
+    """Return each measured figure of a machine over its bound, and check that none is below 1."""
+    config = machine(study.subject, trial.point, keys)
+    assert not isinstance(config, Trial)
+    least = bounds.least(study.subject, OBJECTIVES, config, sizes(study.subject, config), base.host)
+    pairs = dict(zip(OBJECTIVES, zip(trial.objectives(OBJECTIVES), least, strict=True), strict=True))
+    for name, (value, bound) in pairs.items():
+        assert value >= bound * (1 - 1e-12), f"{where}: {name} is {value}, its bound {bound}"
+    return {name: value / bound for name, (value, bound) in pairs.items() if bound}
 
 
 def study(model: Any, timing: str | None = None) -> Study:
     return study_of([model], "vta", Space.from_json({"keys": KEYS}), timing=timing)
 
 
-@pytest.mark.parametrize("timing", [None, "hls", "ideal"])
+@pytest.mark.parametrize("timing", [None, *(pytest.param(name, marks=pytest.mark.slow) for name in ("hls", "ideal"))])
 def test_no_machine_is_below_its_bounds(timing: str | None) -> None:
     ratios = check(study(DIGITS, timing), 6)
     assert all(ratio.keys() == {*OBJECTIVES} for ratio in ratios)
@@ -70,7 +75,7 @@ def test_no_machine_is_below_its_bounds(timing: str | None) -> None:
 def test_no_machine_is_below_its_bounds_on_mlperf_tiny(name: str) -> None:
     """Depthwise layers, constant channels, image rows as strips."""
     ratios = check(study(SHARED / "mlperf_tiny" / "models" / f"{name}.tflite"), 3)
-    assert min(ratio["dram_bytes"] for ratio in ratios) < 3
+    assert ratios[0]["dram_bytes"] < 3  # random machines may have buffers so small that they load everything often
 
 
 def test_the_bounds_count_every_product_and_every_code_once() -> None:

@@ -12,9 +12,9 @@ from tests.conftest import ROOT
 from tilewright import targets
 
 #: Rooms of all targets, then rooms inside a target.
-SATELLITES = {"quantize", "hdl", "template", "conform", "contract", "explore"}
+SATELLITES = {"quantize", "hdl", "native", "template", "conform", "contract", "debug", "explore"}
 INSIDE = {
-    "vta": {"runtime", "gateware"},
+    "vta": {"debug", "native", "runtime", "gateware"},
     "bm1684x": {"capi", "host", "native", "runtime", "conformance"},
     "zynq": {"runtime", "gateware"},
     "cfu": {"gateware"},

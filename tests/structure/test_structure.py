@@ -25,19 +25,21 @@ MAY_IMPORT = {
     "hdl": {"sim"},
     "energy": {"sim"},
     "report": {"energy", "graph", "model", "program", "sim"},
-    "targets": {"graph", "schedule", "program", "sim", "report", "hdl"},
+    "native": set[str](),
+    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "native"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
     "contract": {"graph", "program", "report", "sim", "targets", "whatif"},
     "run": {"graph", "program", "report", "sim", "targets"},
     "whatif": {"program", "report", "run", "sim", "targets"},
     "conform": {"graph", "program", "sim", "targets"},
+    "debug": {"graph", "program", "sim", "targets"},
     "explore": {"energy", "graph", "model", "program", "report", "run", "sim", "targets"},
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "given", "rams"}
 #: For the type of a result alone.
-TYPES = {("program", "report")}
+TYPES = {("program", "report"), ("program", "debug")}
 
 
 def room(module: str) -> str:

@@ -12,10 +12,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.errors import InputError
-from tilewright.targets.base import Target
+from tilewright.errors import InputError, one_of
+from tilewright.targets.base import TakesSchedules, Target
 
-__all__ = ["PREFIX", "Target", "folder", "get", "names"]
+__all__ = ["PREFIX", "Target", "folder", "get", "names", "takes_schedules"]
 
 PREFIX = "tilewright_"
 
@@ -37,7 +37,7 @@ def get(name: str) -> Target:
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
     if not places:
-        raise InputError("--target", f"there is no target '{name}'", f"choose one of {', '.join(names())}")
+        raise InputError("--target", f"there is no target '{name}'", one_of(name, names()))
     if len(places) > 1:
         raise InputError("--target", f"'{name}' is ambiguous: {' and '.join(places)}", f"rename {places[1]}")
     package = import_module(places[0])
@@ -45,6 +45,13 @@ def get(name: str) -> Target:
     if target is None or target.name != name:
         reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
         raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
+    return target
+
+
+def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
+    """Return a target that takes schedules of the user's. Raises InputError, which names `where`, if it takes none."""
+    if not isinstance(target, TakesSchedules):
+        raise InputError(where, f"{target.name} takes no schedules of layers", "choose -t vta")
     return target
 
 

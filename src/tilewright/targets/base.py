@@ -18,6 +18,7 @@ from tilewright.report.kernels import OwnKernels
 from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
+from tilewright.sim.walk import Walk
 
 __all__ = ["Config", "ConformCase", "LaunchResult", "Target", "TimingModel"]
 
@@ -209,6 +210,33 @@ class Remembers(Protocol):
         """Keep what is found during a `with` block in a folder; other processes may use it at the same time."""
 
 
+class UserSchedule(Protocol):
+    """How layers of a network are to be compiled: a schedule that a user wrote, or that of a compiled program."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def text(self) -> str: ...
+
+
+@runtime_checkable
+class TakesSchedules(Protocol):
+    """A target whose compiler takes schedules of layers from the user."""
+
+    def schedule(self, source: object) -> UserSchedule:
+        """Read a file, its JSON values, or a schedule in Python. Raises InputError if it has another form."""
+
+    def compile_scheduled(
+        self, graph: Graph, config: Config, rounding: str, timing: str | None, schedule: UserSchedule, search: bool
+    ) -> Program:
+        """Compile a network with a user's schedule; the compiler plans layers that it does not name.
+
+        With `search`, the compiler's search starts from the schedule: the program takes no more cycles.
+        Raises InputError if the schedule is of another network or machine, or breaks a rule.
+        """
+
+    def schedule_of(self, program: Program) -> UserSchedule:
+        """Return the schedule of all layers of a program: compiled with it, the network becomes the same program."""
+
+
 @runtime_checkable
 class Bounded(Protocol):
     """A target that knows what every program of a network does at least, without compiling it."""
@@ -272,7 +300,7 @@ class Executes(Protocol):
 
 @runtime_checkable
 class TakesC(Protocol):
-    """A target whose kernels can be written in C, and launched by hosts in C."""
+    """A target whose kernels can be written in C."""
 
     def firmware(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> str:
         """Compile kernels in C to a firmware, and return the compiler's warnings.
@@ -280,8 +308,13 @@ class TakesC(Protocol):
         `flags` are further arguments of the compiler. Raises InputError if a source does not compile.
         """
 
-    def host_flags(self) -> Mapping[str, Sequence[str]]:
-        """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
+
+@runtime_checkable
+class TakesHosts(Protocol):
+    """A target that hosts in C use through a library."""
+
+    def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
+        """Return the compiler's arguments for a host in C of a machine, by kind: `cflags` and `libs`.
 
         Raises InputError if the library that hosts are linked with cannot be made.
         """
@@ -309,6 +342,29 @@ class Debugs(Protocol):
 
         The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
         Raises InputError if the port cannot be opened.
+        """
+
+
+@runtime_checkable
+class NamesCode(Protocol):
+    """A target whose machine files may name code of the user's. Program files name it too, but never lead to it."""
+
+    def with_code(self, program: Program, config: Config) -> Program:
+        """Return a program with the code that a machine's file names.
+
+        Raises ProgramError if the program was made for another machine.
+        """
+
+
+@runtime_checkable
+class Walks(Protocol):
+    """A target whose launches can be run instruction by instruction, forwards and back (`tilewright debug`)."""
+
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        """Return a launch with its inputs: `values` has one sample, (1, *shape), of each tensor that it reads.
+
+        `timing` names the timing model (None: the first). Raises ProgramError if the launch is malformed. A launch with
+        hazards is no error: it can be walked up to the instruction that cannot run.
         """
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.dram import opened
-from tests.targets.vta.records import ALU, ALU_UOP, GEMM, LOAD, MUL, OUT, REQ, STORE, UOP
+from tests.targets.vta.records import ALU, ALU_UOP, GEMM, LOAD, MUL, OUT, STORE, UOP
 from tests.targets.vta.streams import BASES, MACHINES, Case, dram_of, random_case
 from tilewright import compile as compile_model
 from tilewright.array import Array
@@ -19,7 +19,6 @@ from tilewright.sim.events import Events
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.events import events
-from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.meaning import Interpreter, Record
 from tilewright.targets.vta.isa.stream import encode
@@ -66,20 +65,20 @@ class Tally(Interpreter):
     def _one(self, record: Record) -> None:
         """Count the micro-ops of a GEMM or ALU instruction, one at a time."""
         config, alu = self.config, record["opcode"] == ALU
-        op, memory = AluOp(record.get("alu_opcode", 0)), "alu_uop" if alu and self.four else "uop"
+        op, memory = config.opcodes[record.get("alu_opcode", 0)], "alu_uop" if alu and self.four else "uop"
         values, through = config.batch * config.block, not self.four and self.rules.out_memory
         for _ in range(record.get("iter_out", 0)):
             listed = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
-            if alu and op == REQ and listed and record.get("iter_in", 0):
+            if alu and op == "req" and listed and record.get("iter_in", 0):
                 self.reads_of["par"] += 3
             for _ in range(record.get("iter_in", 0)):
                 for _ in listed:
                     self.reads_of[memory] += 1
                     self.writes_of["acc"] += 1
                     if alu:
-                        self.done[f"{op.name.lower()}"] += values
-                        self.reads_of["acc"] += 1 if op == REQ or record.get("use_imm") else 2
-                        self.reads_of["par"] += op == REQ
+                        self.done[op] += values
+                        self.reads_of["acc"] += 1 if op == "req" or record.get("use_imm") else 2
+                        self.reads_of["par"] += op == "req"
                         self.writes_of["out"] += self.rules.out_memory
                     elif not record.get("reset_reg") or (through and self.rules.reset_writes_out):
                         for name in ("inp", "wgt", "acc"):

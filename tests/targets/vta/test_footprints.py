@@ -40,9 +40,9 @@ def kernel(rng: np.random.Generator) -> tuple[tuple[int, ...], Array]:
     outer = 0 if rng.random() < 0.05 else outer
     loops = bgn, bgn + len(listed), outer, inner, a, b, *factors
     if rng.random() < 0.5:
-        return (0, *loops, int(rng.integers(2)), 0, 0, 0), table
+        return (0, *loops, int(rng.integers(2)), 0, 0), table
     use_imm = int(rng.random() < 0.5)
-    return (1, *loops, AluOp.ADD, use_imm, use_imm * int(rng.integers(9)), 0), table
+    return (1, *loops, AluOp.ADD, use_imm, use_imm * int(rng.integers(9))), table
 
 
 def kernels(pairs: list[tuple[tuple[int, ...], Array]], config: Config) -> Kernels:
@@ -81,7 +81,7 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
 
 def fields_of(loop: Loop) -> tuple[int, ...]:
     """Of a reset GEMM."""
-    return (0, *loop[:4], *loop.dst, *loop.src, *loop.wgt, 1, 0, 0, 0)
+    return (0, *loop[:4], *loop.dst, *loop.src, *loop.wgt, 1, 0, 0)
 
 
 def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:

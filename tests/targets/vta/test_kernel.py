@@ -52,7 +52,7 @@ def test_products_equal_the_micro_op_loop(trial: int) -> None:
 
 
 def alu(op: AluOp, imm: int | None, dst: Array, src: Array) -> AluKernel:
-    return AluKernel(LOOP, op, imm, Pattern(dst, src, src), negative_field=imm is not None and imm < 0)
+    return AluKernel(LOOP, op, imm, Pattern(dst, src, src), field=imm or 0)
 
 
 @pytest.mark.parametrize("op", [AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR])

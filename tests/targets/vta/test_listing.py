@@ -84,7 +84,7 @@ def test_compiled_launches_come_back_exactly() -> None:
     text = TARGET.disassemble(program)
     again = TARGET.assemble(text, PYNQ)
     tables = {"correction.0", "row_class.0", "column_class.0", "carried.0", "read.0", "computed.0"}
-    graph = frozenset({"layers"} | tables)
+    graph = frozenset({"layers", "schedule"} | tables)
     assert len(again.launches) == len(program.launches) == 7
     for one, other in zip(program.launches, again.launches, strict=True):
         assert_same(one, other, graph)

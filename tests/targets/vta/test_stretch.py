@@ -17,7 +17,9 @@ from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim import jit
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.expression import Do
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.own import OWN, OwnOperation
 from tilewright.targets.vta.isa.stream import Record, Uops, decode, encode, encode_uops
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.values import actions as planning
@@ -26,6 +28,12 @@ from tilewright.targets.vta.values.actions import Action, Stretch, actions, plan
 from tilewright.targets.vta.values.machine import Machine
 
 BASE = PRESETS["pynq"]
+#: Every step of expressions.
+OWN_ALU = (
+    OwnOperation("first", 5, "abs(dst - src * 3) >> imm if dst != src else max(src, -7) << (imm + 40)"),
+    OwnOperation("second", 6, "where((dst ^ src) < imm, ~dst | 255, int8(dst) * min(src, imm)) + (src == 1)"),
+    OwnOperation("third", 7, "(dst & int16(src)) << src >> 3"),
+)
 CONFIGS = {
     "pynq": BASE,
     "batch2": replace(BASE, LOG_BATCH=1),
@@ -34,6 +42,7 @@ CONFIGS = {
     "mixed": replace(BASE, LOG_INP_WIDTH=1, LOG_WGT_WIDTH=0, LOG_INP_BUFF_SIZE=13, LOG_WGT_BUFF_SIZE=15),
     "acc16": replace(BASE, LOG_ACC_WIDTH=4, LOG_ACC_BUFF_SIZE=16),
     "acc8": replace(BASE, LOG_ACC_WIDTH=3, LOG_ACC_BUFF_SIZE=15),
+    "own": replace(BASE, LOG_BATCH=1, own_alu=OWN_ALU),
     "wide": replace(BASE, LOG_INP_WIDTH=4, LOG_WGT_WIDTH=4, LOG_INP_BUFF_SIZE=16, LOG_WGT_BUFF_SIZE=19),
 }
 #: Tiles of each memory that programs use: few, so that they meet.
@@ -74,7 +83,7 @@ def transfer(rng: np.random.Generator, config: Config) -> Record:
     return record
 
 
-def compute(rng: np.random.Generator) -> Record:
+def compute(rng: np.random.Generator, config: Config) -> Record:
     """A GEMM or ALU instruction of 0 to 16 micro-ops."""
     begin = int(rng.integers(60))
     loop = {
@@ -92,14 +101,15 @@ def compute(rng: np.random.Generator) -> Record:
             "wgt_factor_in": int(rng.integers(2)),
         }
     imm = int(rng.choice([int(rng.integers(-40, 40)), int(rng.integers(-(2**15), 2**15))]))
-    operation = {"alu_opcode": int(rng.integers(len(BASE.alu_ops))), "use_imm": int(rng.random() < 0.6), "imm": imm}
+    opcode = int(rng.choice(list(config.opcodes)))
+    operation = {"alu_opcode": opcode, "use_imm": int(rng.random() < 0.6), "imm": imm}
     return {"opcode": Opcode.ALU, **loop, **operation}
 
 
 def program(rng: np.random.Generator, config: Config, dram: Dram, length: int = 80) -> Elaborated:
     """Random instructions on 60 micro-ops; no tokens, as values are computed in the order of the stream."""
     uops = {"opcode": Opcode.LOAD, "memory_type": Memory.UOP, "y_size": 1, "x_size": 64, "x_stride": 64}
-    records = [compute(rng) if rng.random() < 0.6 else transfer(rng, config) for _ in range(length)]
+    records = [compute(rng, config) if rng.random() < 0.6 else transfer(rng, config) for _ in range(length)]
     return elaborate(decode(encode([uops, *records], config), config), config, dram, BASES)
 
 
@@ -115,6 +125,14 @@ def check(machine: Machine, expected: Machine, seed: int) -> None:
         np.testing.assert_array_equal(ours, theirs, err_msg=f"{name}, seed {seed}")
 
 
+def test_the_loop_has_the_numbers_of_expressions() -> None:
+    names = "DST SRC IMM CONSTANT PLUS MINUS TIMES AND OR XOR LEFT RIGHT LEAST MOST LESS EQUAL ABS WRAP WHERE"
+    assert [getattr(loop, name) for name in names.split()] == list(Do)
+    assert loop.FIRST_OWN == OWN
+    steps = {do for operation in OWN_ALU for do, _ in (operation.expression.steps if operation.expression else ())}
+    assert steps == set(Do)
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of any length and any instructions, compiled without delay."""
@@ -126,9 +144,13 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("semantics", ["hls", "fsim", "chisel"])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("acc16", "wide"))) for name in CONFIGS]
+    ("name", "semantics"),
+    [
+        pytest.param(name, semantics, marks=[pytest.mark.slow] * (name in ("acc16", "wide")))
+        for name, config in CONFIGS.items()
+        for semantics in (("hls",) if config.own_alu else ("hls", "fsim", "chisel"))
+    ],
 )
 def test_both_forms_agree(name: str, semantics: str) -> None:
     config = replace(CONFIGS[name], semantics=semantics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -13,12 +13,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.sim.events import Events
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
+from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, ConformCase, LaunchResult, OnGateware, TimingModel
 from tilewright.targets.vta.changes import SPACES
@@ -30,6 +32,7 @@ from tilewright.targets.vta.timing.model import ports
 if TYPE_CHECKING:
     from tilewright.program.launch_image import LaunchImage
     from tilewright.targets.vta.passes import Prepared
+    from tilewright.targets.vta.schedule import Schedule
 
 #: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
 BLOCK = 16
@@ -62,7 +65,7 @@ class Vta(given.Machine[Config]):
             "dram_bytes_per_cycle": 2 * machine.bus_bits // 8,  # reads and writes have a data bus each
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
             "units": ", ".join(machine.pipeline.units),
-            "alu": ", ".join(op.name for op in machine.alu_ops),
+            "alu": ", ".join(name.upper() for name in machine.opcodes.values()),
             "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in machine.chips},
             "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
             "ports": {
@@ -75,6 +78,14 @@ class Vta(given.Machine[Config]):
             },
         }
 
+    def with_code(self, program: Program, config: base.Config) -> Program:
+        """Return a program with the code of own ALU operations. Raises ProgramError if its machine is another one."""
+        chosen, own = self.own(config), self.config_of(program)
+        if difference := own.difference(chosen):
+            remedy = "give the file that the program was made with, or make the program again"
+            raise ProgramError("--config", f"is another machine than the program's: {difference}", remedy)
+        return replace(program, config=chosen.to_dict(), digest=chosen.digest())
+
     def header(self, config: base.Config) -> str:
         from tilewright.targets.vta.gateware import header
 
@@ -84,6 +95,29 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
+
+    def schedule(self, source: object) -> Schedule:
+        from tilewright.targets.vta.schedule_file import read
+
+        return read(source)
+
+    def compile_scheduled(
+        self,
+        graph: Graph,
+        config: base.Config,
+        rounding: str,
+        timing: str | None,
+        schedule: base.UserSchedule,
+        search: bool = False,
+    ) -> Program:
+        from tilewright.targets.vta.compiler.scheduled import compile_scheduled
+
+        return compile_scheduled(graph, self.own(config), rounding, timing or DEFAULT, self.schedule(schedule), search)
+
+    def schedule_of(self, program: Program) -> Schedule:
+        from tilewright.targets.vta.compiler.scheduled import schedule_of
+
+        return schedule_of(program)
 
     def load(self, folder: Path, config: base.Config) -> base.Loaded:
         from tilewright.targets.vta.raw import read
@@ -153,6 +187,13 @@ class Vta(given.Machine[Config]):
         with given.named(launch):
             return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
 
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from tilewright.targets.vta.debug.walk import VtaWalk
+
+        image, config, packed = image_of(launch), self.config_of(program), _packed(program, launch, values)
+        with given.named(launch), given.untrusted(launch):
+            return VtaWalk(program, launch, image, config, values, packed, timing or DEFAULT)
+
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from tilewright.targets.vta.changes import changes
 
@@ -207,6 +248,11 @@ class Vta(given.Machine[Config]):
         from tilewright.targets.vta.gateware.area import area
 
         return area(self.own(config))
+
+    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+        from tilewright.targets.vta.native.hostlib import library
+
+        return library(self.own(config)).flags()
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with given.gateware_tools():

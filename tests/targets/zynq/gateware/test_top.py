@@ -43,6 +43,7 @@ def test_what_cannot_be_built_says_so(capsys: Capture, tmp_path: Path) -> None:
     assert not (tmp_path / "rtl").exists()
 
 
+@pytest.mark.slow
 def test_the_preset_fast_is_written(capsys: Capture, tmp_path: Path) -> None:
     assert main(["rtl", "zynq", "-c", "fast", "-o", str(tmp_path)]) == 0
     parts = {path.stem: path.read_text() for path in tmp_path.glob("*.v")}
