@@ -180,7 +180,9 @@ class Config:
         config = cls(**values | {"own_alu": own.read(data.get("own_alu", ()), folder)})
         for key, value in data.items():
             if key in DERIVED and value != (follows := DERIVED[key](config)):
-                raise ConfigError(where, f"{key} is {shown(value)}, but the other keys make it {follows}", f"leave {key} out")
+                raise ConfigError(
+                    where, f"{key} is {shown(value)}, but the other keys make it {follows}", f"leave {key} out"
+                )
         return config
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
