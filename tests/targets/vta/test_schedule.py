@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,7 +298,7 @@ def test_random_damage_is_one_clear_error_or_none(plain: dict[str, Any]) -> None
             if isinstance(where, dict) and rng.random() < 0.3:
                 where["\n" if rng.random() < 0.5 else f"{key}_"] = where.pop(key)
             else:
-                where[key] = JUNK[rng.integers(len(JUNK))]
+                where[key] = deepcopy(JUNK[rng.integers(len(JUNK))])  # or a second change would reach JUNK
         try:
             tw.compile(graph, "vta", schedule=data)
         except InputError as error:
