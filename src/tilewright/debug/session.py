@@ -18,7 +18,7 @@ from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences
 from tilewright.debug.conditions import Condition
 from tilewright.debug.launches import Launches, Opened
-from tilewright.debug.places import elements, place, shown, values
+from tilewright.debug.places import elements, place, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
 from tilewright.debug.stops import Point, Search
@@ -329,9 +329,10 @@ class Session:
         return Depends(tuple(np.flatnonzero(found.hit).tolist()), tuple(inputs))
 
     def differs(self) -> Difference | None:
-        """Go to the end of the first launch whose result differs from the reference, and return the first difference.
+        """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
 
-        None: every launch gives the reference's values. Raises MachineError if a launch cannot run to its end.
+        That is the end of its launch, unless the result's memory is used again before. None: every launch gives the
+        reference's values. Raises MachineError if a launch cannot run to its end.
         """
         expected, graph = self._launches.golden, self.program.graph
         assert graph is not None
@@ -341,10 +342,13 @@ class Session:
             self.end()
             if self._opened.stuck:
                 raise MachineError(f"launch '{self.walk.name}'", f"cannot run to its end: {self._opened.stuck}")
-            found = next(differences(self.walk, self._opened.history.state, graph, expected), None)
+            move = self._opened.history.move
+            found = next(differences(self.walk, graph, expected, self._complete, move), None)
             if found is not None:
                 self._found = found
+                move(found.position)
                 return found
+            self.end()
         self._found = None
         return None
 
@@ -357,32 +361,32 @@ class Session:
             self.differs()
         if self._found is None:
             return []
-        self.end()
-        space = next(at for at, each in enumerate(self.walk.table.spaces) if each.name == "DRAM")
-        bad, good = ([(space, one) for one in part] for part in self._found.groups(self.walk.granule))
-        found = suspects(self.walk, self._opened.history.sequence[: self._opened.last], bad, good)
+        self._move(self._found.position)
+        bad, good = self._found.groups(self.walk)
+        found = suspects(self.walk, self._opened.history.sequence[: self._found.position], bad, good)
         layer = self.walk.layers.index(self._found.layer)  # the layers before it gave right results
         return sorted(found, key=lambda one: self.walk.layer[one.step] != layer)
 
+    def _complete(self, placed: Placed) -> int:
+        """Return the position from which on a tensor has its values."""
+        opened = self._opened
+        return opened.last if placed.last is None else int(opened.position_of[placed.last].max(initial=-1)) + 1
+
     def tensors(self) -> list[Placed]:
-        """Return the tensors of the launch that lie in DRAM."""
+        """Return the tensors of the launch that lie in its memories."""
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
         """Return the named parts of a space: name, first element, one past the last, and bytes of an element."""
-        walk = self.walk
-        if walk.table.spaces[space].name != "DRAM":
+        walk, unit = self.walk, self.walk.granule
+        parts = [part for part in walk.segments if part.space == space]
+        if not parts:
             return [(walk.table.spaces[space].name, 0, size, 1)]
-        unit = walk.granule
-        return [
-            (f"dram.{part.name}", part.address // unit, -(-(part.address + part.size) // unit), unit)
-            for part in walk.segments
-        ]
+        return [(f"dram.{p.name}", (p.address - p.origin) // unit, -(-(p.end - p.origin) // unit), unit) for p in parts]
 
     def _accesses(self, where: str, mode: int, before: bool) -> list[Access]:
         walk, opened = self.walk, self._opened
-        space, found = elements(walk, place(walk, where))
-        steps = np.flatnonzero(touching(walk.table, space, found, mode))
+        steps = np.flatnonzero(touching(walk.table, elements(walk, place(walk, where)), mode))
         at, now = opened.position_of[steps], opened.history.position
         mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
         return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
@@ -398,10 +402,10 @@ def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
     name, unit = walk.table.spaces[space].name, 1
-    if name == "DRAM":
-        unit, named = walk.granule, shown(walk, space, base)
+    if any(part.space == space for part in walk.segments):
+        unit, named = walk.granule, walk.shown(space, base)
         name, _, at = named.partition("[")
-        base = int(at.partition(":")[0], 0) // unit if ":" in at else base
+        base = int(at.partition(":")[0].rstrip("]"), 0) // unit
     text = f"{name}[{base * unit}:{(base + length) * unit}]"
     more = f" and {count - 1} more, {stride * unit} apart" if count > 1 else ""
     return Touch(modes[int(row[MODE]) & (READ | WRITE)], text + more, length * count * unit)

@@ -124,7 +124,12 @@ def to_json(found: Any) -> Any:
         case Change():
             return {**asdict(found.by), "values": found.values.tolist()}
         case Placed():
-            return {"name": found.name, "node": found.node, "shape": list(found.byte.shape[:-1])}
+            return {
+                "name": found.name,
+                "node": found.node,
+                "shape": list(found.byte.shape[:-1]),
+                "layout": found.layout,
+            }
         case Listing():
             return to_json(found.rows)
         case One():
