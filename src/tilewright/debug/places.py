@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk
+from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
 FORM = re.compile(
     r"""\s*(?P<name>dram\.[^\[\]\s]+|#?(?P<step>\d{1,12})\.(?P<operand>\w+)|[A-Za-z_]\w*|'[^']+'|"[^"]+")"""
@@ -81,13 +81,13 @@ def _index(text: str, given: str) -> Index:
     for part in given.split(","):
         ends = part.split(":")
         try:
-            numbers = [int(end, 0) if end.strip() else None for end in ends]
+            edges = [int(end, 0) if end.strip() else None for end in ends]
         except ValueError:
-            numbers = []
-        if len(numbers) == 2:
-            found.append(slice(*numbers))
-        elif len(numbers) == 1 and numbers[0] is not None:
-            found.append(numbers[0])
+            edges = []
+        if len(edges) == 2:
+            found.append(slice(*edges))
+        elif len(edges) == 1 and edges[0] is not None:
+            found.append(edges[0])
         else:
             raise InputError(f"place '{text}'", f"'{part.strip()}' is not an index", "write N, A:B or :")
     return tuple(found)
@@ -123,7 +123,7 @@ def _checked(place: Place, shape: tuple[int, ...]) -> Place:
 def values(walk: Walk, state: State, place: Place) -> Array:
     """Return the values at a place: an array without the axes whose index is one number."""
     if place.operand is not None:
-        return held(walk, state, place.operand.byte, place.operand.dtype)[place.index]
+        return numbers(state, place.operand.byte, place.operand.dtype)[place.index]
     if place.is_tensor:
         return walk.value(state, place.name)[place.index]
     if place.name == "dram":
@@ -131,17 +131,6 @@ def values(walk: Walk, state: State, place: Place) -> Array:
         data = state.dram(low, high - low)
         return data[0] if place.index and not isinstance(place.index[0], slice) else data
     return state.memory(place.name)[place.index]
-
-
-def held(walk: Walk, state: State, byte: Array, dtype: str) -> Array:
-    """Return the numbers whose bytes lie at `byte`, int64 [*shape, bytes of a number]; 0 for those without a place."""
-    known = byte[byte >= 0]
-    if not known.size:
-        return np.zeros(byte.shape[:-1], dtype)
-    low, end = int(known.min()), int(known.max()) + 1
-    data = state.dram(low, end - low)
-    found = np.where(byte >= 0, data[np.maximum(byte - low, 0)], np.uint8(0))
-    return np.ascontiguousarray(found).view(dtype)[..., 0]
 
 
 def addresses(walk: Walk, place: Place) -> Array:

@@ -18,8 +18,8 @@ from tilewright.errors import InputError
 from tilewright.sim.findings import Finding
 from tilewright.sim.walk import Placed
 
-#: The most lines of an answer, and values of a place, that are printed.
-LINES, VALUES = 40, 1024
+#: The most lines of an answer, values of a place, and rows of a footprint that are printed.
+LINES, VALUES, TOUCHES = 40, 1024, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,9 @@ def _listing(listing: Listing) -> list[str]:
 
 def _instruction(found: Instruction) -> list[str]:
     time = f", cycles {found.start}..{found.end}" if found.start is not None else ""
-    touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint]
+    touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint[:TOUCHES]]
+    if len(found.footprint) > TOUCHES:
+        touches.append(f"  ... and {len(found.footprint) - TOUCHES} more ranges")
     return [f"#{found.step} {found.layer}, {found.unit}{time}", f"  {found.text}", *touches, *found.lines]
 
 
@@ -307,9 +309,9 @@ def _placed(placed: Placed) -> str:
     shape, held = placed.byte.shape[:-1], placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
-    return (
-        f"{placed.name} {list(shape)}: {what} in {span}, {f'computed by {placed.node}' if placed.node else 'an input'}"
-    )
+    by = f"computed by {placed.node}" if placed.node else "an input"
+    lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
+    return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
 
 
 def _launches(found: LaunchList) -> list[str]:

@@ -211,6 +211,17 @@ class Walk(Protocol):
         return f"{self.table.spaces[space].name}[{element}]"
 
 
+def numbers(state: State, byte: Array, dtype: str) -> Array:
+    """Return the numbers whose bytes lie at `byte`, int64 [*shape, bytes of a number]; 0 for those without a place."""
+    known = byte[byte >= 0]
+    if not known.size:
+        return np.zeros(byte.shape[:-1], dtype)
+    low, end = int(known.min()), int(known.max()) + 1
+    data = state.dram(low, end - low)
+    found = np.where(byte >= 0, data[np.maximum(byte - low, 0)], np.uint8(0))
+    return np.ascontiguousarray(found).view(dtype)[..., 0]
+
+
 def by_footprint(table: StepTable, step: int, wanted: Wanted) -> int:
     """Go back over one instruction by its footprint (see Walk.backward)."""
     rows = table.footprints.of_step(int(table.footprint[step]))
