@@ -10,6 +10,7 @@ session.back()
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tilewright.array import Array
 from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences
 from tilewright.debug.conditions import Condition
-from tilewright.debug.launches import Launches, Opened
+from tilewright.debug.launches import Alone, Launches, Opened
 from tilewright.debug.places import elements, place, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
@@ -56,11 +57,24 @@ class Session:
             if inputs is None:
                 raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
             samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
-        self.program, self.order = program, order
-        self._launches = Launches(program, samples, order, timing)
+        self._begin(Launches(program, samples, order, timing), order)
+
+    @classmethod
+    def of(cls, walk: Walk, title: str, order: str = "stream") -> Self:
+        """Open one launch that is no part of a program, such as a kernel's. `title` is what it is and what it runs on.
+
+        Raises InputError for an unknown order.
+        """
+        made = cls.__new__(cls)
+        made._begin(Alone(walk, title, order), order)
+        return made
+
+    def _begin(self, launches: Launches | Alone, order: str) -> None:
+        self.order, self.graph = order, launches.graph
+        self._launches = launches
         self._points: dict[int, Point] = {}
         self._numbered = 0
-        self._opened: Opened = self._launches.open(0)
+        self._opened: Opened = launches.open(0)
         self._found: Difference | None = None
 
     # Where
@@ -98,10 +112,9 @@ class Session:
     @property
     def head(self) -> str:
         """One line about the program and the order of execution."""
-        graph = self.program.graph
         order = "in stream order" if self.order == "stream" else "in the order of their start cycles"
         launches = f"{len(self.launches)} launch{'es' * (len(self.launches) > 1)}"
-        return f"{graph.name if graph else 'program'} on {self.program.target}, {launches}; instructions run {order}"
+        return f"{self._launches.title}, {launches}; instructions run {order}"
 
     # Movement
 
@@ -237,8 +250,7 @@ class Session:
     def instruction(self, step: int | None = None) -> Instruction:
         """Return an instruction (None: the next one) with its footprint and micro-ops."""
         step, walk = self._named(step), self.walk
-        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
-        trace = walk.trace
+        rows, trace = walk.table.footprints.of_step(int(walk.table.footprint[step])), walk.trace
         return Instruction(
             step,
             walk.text(step),
@@ -334,7 +346,7 @@ class Session:
         That is the end of its launch, unless the result's memory is used again before. None: every launch gives the
         reference's values. Raises MachineError if a launch cannot run to its end.
         """
-        expected, graph = self._launches.golden, self.program.graph
+        expected, graph = self._launches.golden, self.graph
         assert graph is not None
         for index in range(len(self.launches)):
             if index != self._opened.index:

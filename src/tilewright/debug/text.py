@@ -179,7 +179,7 @@ def _instruction(found: Instruction) -> list[str]:
     time = f", cycles {found.start}..{found.end}" if found.start is not None else ""
     touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint[:TOUCHES]]
     if len(found.footprint) > TOUCHES:
-        touches.append(f"  ... and {len(found.footprint) - TOUCHES} more ranges")
+        touches = [f"  touches {len(found.footprint)} ranges of memory"]
     return [f"#{found.step} {found.layer}, {found.unit}{time}", f"  {found.text}", *touches, *found.lines]
 
 
@@ -283,7 +283,7 @@ def _values(shown: Shown) -> Array:
     found = np.asarray(shown.session.read(shown.where))
     if shown.form != "real":
         return found
-    at, graph = place(shown.session.walk, shown.where), shown.session.program.graph
+    at, graph = place(shown.session.walk, shown.where), shown.session.graph
     if not at.is_tensor or graph is None:
         raise InputError(f"show {shown.where} real", "only tensors have a scale", "show codes or hex")
     tensor = graph.tensors[at.name]
@@ -309,7 +309,7 @@ def _placed(placed: Placed) -> str:
     shape, held = placed.byte.shape[:-1], placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
-    by = f"computed by {placed.node}" if placed.node else "an input"
+    by = f"computed by {placed.node}" if placed.node else "not computed by a layer of this launch"
     lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
     return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
 

@@ -165,12 +165,12 @@ class NetworkWalk(CommandWalk):
         c, h, w = (
             (stored.phases.c, stored.phases.h, stored.phases.w) if stored.phases else (stored.c, stored.h, stored.w)
         )
-        last, layout = None, f"{stored.dtype} ({c}, {h}, {w})" + (", by phase" if stored.phases else "")
+        last, layout = None, f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
         if own.address < DDR_BASE:
             c = Stored.of(graph.tensors[tensor]).c  # further channels repeat these (compiler/gather.py)
             held = sample(stored, own.address - LOCAL_BASE, self.config)[:, :c]
             address, last = held.addresses.reshape(c, h, w), self._complete(index)
-            layout += f", {layout_of(held)}, from {where(held)} on"
+            layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
         else:
             order = np.arange(1, c * h * w + 1).reshape(1, c, h, w)
             laid = stored.phases.spread(order, 0)[0] if stored.phases else order.reshape(-1)
