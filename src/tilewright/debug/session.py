@@ -28,7 +28,7 @@ from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.program.program import Program
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, live
-from tilewright.sim.walk import Placed, Walk
+from tilewright.sim.walk import Elements, Placed, Walk
 
 #: The most writes of a place that `changes` returns.
 CHANGES = 64
@@ -299,6 +299,12 @@ class Session:
         """Return the instructions before this moment that wrote any part of a place, in the order of execution."""
         return self._accesses(where, WRITE, before=True)
 
+    def origin(self, address: int) -> tuple[str, Access | None]:
+        """Return the name of the element at an address, and the last instruction before this moment that wrote it."""
+        (space, found), *_ = places = self.walk.at(np.array([address]))
+        writers = self._touching(places, WRITE, before=True)
+        return self.walk.shown(space, int(found[0])), writers[-1] if writers else None
+
     def changes(self, where: str, count: int = 8) -> list[Change]:
         """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
         history, found = self._opened.history, self.writers(where)
@@ -397,8 +403,11 @@ class Session:
         return [(f"dram.{p.name}", (p.address - p.origin) // unit, -(-(p.end - p.origin) // unit), unit) for p in parts]
 
     def _accesses(self, where: str, mode: int, before: bool) -> list[Access]:
-        walk, opened = self.walk, self._opened
-        steps = np.flatnonzero(touching(walk.table, elements(walk, place(walk, where)), mode))
+        return self._touching(elements(self.walk, place(self.walk, where)), mode, before)
+
+    def _touching(self, found: Sequence[Elements], mode: int, before: bool) -> list[Access]:
+        opened = self._opened
+        steps = np.flatnonzero(touching(self.walk.table, found, mode))
         at, now = opened.position_of[steps], opened.history.position
         mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
         return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]

@@ -248,11 +248,14 @@ def _differs(found: Differs) -> list[str]:
     ]
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
-    writer = found.session.writer(f"dram[{byte:#x}]") if byte >= 0 else None
+    if byte < 0:
+        return [*lines, "  the machine does not hold it"]
+    name, writer = found.session.origin(byte)
+    name = f"dram[{byte:#x}]" if name.startswith("dram.") else name
     if writer is None:
-        return [*lines, f"  no instruction writes its byte at {byte:#x}" if byte >= 0 else "  it is not in DRAM"]
+        return [*lines, f"  no instruction writes {name}"]
     plane = f", byte {wrong[0]} of its sum," if difference.is_sum and wrong.size else ""
-    return [*lines, f"  dram[{byte:#x}]{plane} was written by #{writer.step} {writer.text}"]
+    return [*lines, f"  {name}{plane} was written by #{writer.step} {writer.text}"]
 
 
 def _suspected(found: Suspected) -> list[str]:
