@@ -25,7 +25,7 @@ from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32
 from tilewright.targets.bm1684x.values.memory import Memories
 
-SEEDS = 300
+SEEDS = 5
 KINDS = [*MACHINE_KINDS, "mean", "concat", "quantize"]
 
 
