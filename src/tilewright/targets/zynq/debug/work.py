@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
+from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk, writing_order
 
 
 class Work(NamedTuple):
@@ -75,22 +75,8 @@ def _conv(layer: Layer) -> Work:
         each(np.minimum(last + 2, layer["rows"])),
         each(low),
         each(low + width),
-        _order(np.repeat(np.arange(len(count)), count), channels, of.together),
+        writing_order(layer),
     )
-
-
-def _order(group: Array, channels: int, together: int) -> Array:
-    """Return the index in (positions, channels) of each result; `group` is each position's group of positions."""
-    position = np.arange(len(group))
-    found = []
-    for low in range(0, channels, together):
-        channel = np.arange(low, min(low + together, channels))
-        index = position[None] * channels + channel[:, None]
-        if len(channel) > 1:
-            keys = (np.broadcast_to(part, index.shape).reshape(-1) for part in (position, channel[:, None], group))
-            index = index.reshape(-1)[np.lexsort([*keys])]
-        found.append(index.reshape(-1))
-    return np.concatenate(found)
 
 
 def _fc(layer: Layer) -> Work:
@@ -99,7 +85,7 @@ def _fc(layer: Layer) -> Work:
     high = np.minimum(low + of.k, layer["l"])
     start, end = of.group_span(low)
     none = np.zeros_like(low)
-    return Work(start, end, low, high, none, none, none + 1, low, high, np.arange(layer["l"]))
+    return Work(start, end, low, high, none, none, none + 1, low, high, writing_order(layer))
 
 
 def _pool(layer: Layer) -> Work:
@@ -107,7 +93,6 @@ def _pool(layer: Layer) -> Work:
     rows, cols, channels = layer["rows"] // 2, layer["cols"] // 2, layer["ic"]
     number = np.arange(rows * channels)
     channel, row = np.divmod(number, rows)
-    position = np.arange(rows * cols)
     return Work(
         number * 2 * layer["cols"],
         (number + 1) * 2 * layer["cols"],
@@ -118,5 +103,5 @@ def _pool(layer: Layer) -> Work:
         2 * row + 2,
         channel,
         channel + 1,
-        (position[None] * channels + np.arange(channels)[:, None]).reshape(-1),
+        writing_order(layer),
     )
