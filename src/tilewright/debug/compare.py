@@ -103,6 +103,36 @@ def differences(
             )
 
 
+def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
+    """Return the first segment of DRAM whose first bytes are not those expected; None: all are right."""
+    for part in walk.segments:
+        if part.name not in expected:
+            continue
+        right = expected[part.name][: part.size]
+        own = state.dram(part.address, len(right))
+        differ = own != right
+        if differ.any():
+            first = int(differ.argmax())
+            byte = part.address + np.arange(len(right))[:, None]
+            placed = Placed(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
+            return Difference(
+                launch=walk.name,
+                layer=walk.layers[-1],
+                tensor=placed.name,
+                index=(first,),
+                got=int(own[first]),
+                expected=int(right[first]),
+                count=int(differ.sum()),
+                size=differ.size,
+                position=position,
+                is_sum=False,
+                placed=placed,
+                wrong=differ[:, None],
+                known=~differ[:, None],
+            )
+    return None
+
+
 def _sums(
     walk: Walk, state: State, graph: Graph, placed: Placed, expected: Mapping[str, Array]
 ) -> tuple[Array, Array, Array, Array] | None:

@@ -19,7 +19,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.order import sequence_by_time
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
-from tilewright.targets.base import Walks
+from tilewright.targets.base import Debugs, Walks
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
@@ -87,7 +87,10 @@ class Launches:
         self.program, self._order, self._timing = program, order, timing
         machine = targets.get(program.target)
         if not isinstance(machine, Walks):
-            raise InputError("debug", f"{program.target} cannot run instruction by instruction", "choose -t vta")
+            remedy = "choose another target"
+            if isinstance(machine, Debugs):
+                remedy = f"its processor is debugged by GDB: tilewright exec FILE.elf -t {program.target} --gdb PORT"
+            raise InputError("debug", f"{program.target} has no walk of its instructions", remedy)
         _known_order(order)
         if not program.launches:
             raise InputError(

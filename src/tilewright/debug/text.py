@@ -239,12 +239,13 @@ def _differs(found: Differs) -> list[str]:
     difference, walk = found.difference, found.session.walk
     if difference is None:
         return ["every launch gives the values of the reference"]
-    number = walk.tensors.index(difference.tensor)
+    known = difference.tensor in walk.tensors
+    name = f"t{walk.tensors.index(difference.tensor)}" if known else difference.tensor
     index = ",".join(map(str, difference.index))
-    what = "the sum is" if difference.is_sum else "the code is"
+    what = "the sum is" if difference.is_sum else "the code is" if known else "the byte is"
     lines = [
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
-        f"  first t{number}[{index}]: {what} {difference.got}, not {difference.expected}",
+        f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
     ]
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])

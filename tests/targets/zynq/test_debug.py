@@ -121,7 +121,9 @@ def test_a_state_does_not_depend_on_the_way_to_it(machine: str, name: str) -> No
 
 def test_a_session_by_layer_page_and_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "commands.txt"
-    script.write_text("layer conv2d_1\nlist 0 3\nuntil result[5]\nwho result[5]\ndepends result[5]\nend\nwho t1[0,0,0,1]\n")
+    script.write_text(
+        "layer conv2d_1\nlist 0 3\nuntil result[5]\nwho result[5]\ndepends result[5]\nend\nwho t1[0,0,0,1]\n"
+    )
     model = str(ROOT / "examples" / "digits_vgg" / "digits_vgg.tflite")
     samples = str(ROOT / "examples" / "digits" / "samples.npz")
     status = main(["debug", model, "-t", "zynq", "-i", samples, "--script", str(script)])
