@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     help="Run instructions in stream order, or in the order of the cycles in which they start.",
 )
 @options.timing
+@click.option("--view", is_flag=True, help="Open a view with panes: listing, units, memory (needs Textual).")
 @click.option("--echo", is_flag=True, help="Repeat each command of a script before its answer.")
 @options.as_json
 def debug(
@@ -50,6 +51,7 @@ def debug(
     script: str | None,
     order: str,
     timing: str | None,
+    view: bool,
     echo: bool,
     as_json: bool,
 ) -> int:
@@ -80,6 +82,11 @@ def debug(
         session.launch(launch)
     if at is not None:
         session.to(at)
+    if view:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InputError("--view", "needs a terminal", "leave it out: commands may come from a pipe")
+        prompt.view(session).run()
+        return 0
     if script is None and sys.stdin.isatty():
         prompt.converse(session, click.echo)
         return 0

@@ -32,6 +32,8 @@ from tilewright.sim.walk import Elements, Placed, Walk
 
 #: The most writes of a place that `changes` returns.
 CHANGES = 64
+#: The most tiles, or bytes of DRAM, of the place that `written` names.
+TILES, BYTES = 16, 256
 
 
 class Session:
@@ -110,6 +112,29 @@ class Session:
         opened = self._opened
         position, sequence = opened.history.position, opened.history.sequence
         return int(sequence[position]) if position < len(sequence) else None
+
+    @property
+    def written(self) -> str:
+        """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
+        opened, walk = self._opened, self.walk
+        if not opened.history.position:
+            return ""
+        step = int(opened.history.sequence[opened.history.position - 1])
+        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
+        written = rows[live(rows) & (rows[:, MODE] & WRITE > 0)]
+        results = [name for name, mode in walk.operands(step).items() if mode.written]
+        if results:
+            return f"{step}.{results[0]}"
+        for row in written:
+            space, base, length = (int(row[at]) for at in (SPACE, BASE, LENGTH))
+            for chip in walk.memories.values():
+                if chip.space == space:
+                    return f"{chip.name}[{base}:{base + min(length, TILES)}]"
+            if any(part.space == space for part in walk.segments):
+                name, _, index = walk.shown(space, base).partition("[")
+                low = int(index.partition(":")[0])
+                return f"{name}[{low}:{low + min(length * walk.granule, BYTES)}]"
+        return ""
 
     @property
     def head(self) -> str:

@@ -82,6 +82,7 @@ class Operand:
     byte: Array
     layout: str
     dtype: str
+    written: bool = False
 
 
 class State(Protocol):

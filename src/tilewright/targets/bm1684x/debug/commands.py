@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.sim.steps import READ
+from tilewright.sim.steps import READ, WRITE
 from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, Walk, Wanted
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.debug.slices import backward
@@ -55,8 +55,10 @@ class CommandWalk(Walk):
 
     def operands(self, step: int) -> Mapping[str, Operand]:
         return {
-            name: Operand(bytes_of(place.addresses, place.dtype.bytes), layout_of(place), place.dtype.storage.str)
-            for _, name, place in self.steps[step].command.in_memory
+            name: Operand(
+                bytes_of(place.addresses, place.dtype.bytes), layout_of(place), place.dtype.storage.str, mode == WRITE
+            )
+            for mode, name, place in self.steps[step].command.in_memory
         }
 
     def details(self, step: int) -> Sequence[str]:
