@@ -24,7 +24,10 @@ ARRAYS = {".insn": "insns", ".uop": "dram.uop"}
 
 
 class Fault(NamedTuple):
-    """A fault in line `line` (from 0) of a section of a launch. `guilty`: the instruction that does wrong."""
+    """A fault in line `line` (from 0) of a section of a launch. `guilty`: the instruction that does wrong.
+
+    In the text of a BM1684X, whose two queues are listed one after the other, `line` is the number of a command.
+    """
 
     launch: int
     line: int
@@ -33,6 +36,7 @@ class Fault(NamedTuple):
     guilty: int
     alu: str = "upstream"
     section: str = ".insn"
+    target: str = "vta"
 
 
 FAULTS = {
@@ -63,21 +67,41 @@ FAULTS = {
 }
 
 
-def compiled(alu: str) -> Program:
-    """Compile the network for VTA with one of its ALUs."""
-    return tilewright.compile(MODEL, "vta", overrides={"alu": alu})
+def tpu(number: int, old: str, new: str) -> Fault:
+    """Return a fault in a command of the BM1684X."""
+    return Fault(0, number, old, new, number, "", "", "bm1684x")
+
+
+FAULTS |= {
+    "tpu-wrong-stride": tpu(6, "opd0_h_str=10", "opd0_h_str=9"),
+    "tpu-wrong-weights": tpu(22, "opd1_addr=1600", "opd1_addr=1664"),
+    "tpu-overlap": tpu(5, "dst_start_addr_l32=134219520", "dst_start_addr_l32=134219456"),
+    "tpu-wrong-shift": tpu(16, "opd2_addr=249", "opd2_addr=248"),
+    "tpu-missing-wait": tpu(10, "cmd_id_dep=5", "cmd_id_dep=4"),
+    "tpu-short-copy": tpu(17, "res0_h=7", "res0_h=6"),
+    "tpu-wrong-operand": tpu(29, "opd0_addr=256", "opd0_addr=128"),
+    "tpu-wrong-store": tpu(47, "src_start_addr_l32=134218368", "src_start_addr_l32=134218304"),
+}
+
+
+def compiled(alu: str, target: str = "vta") -> Program:
+    """Compile the network for VTA with one of its ALUs, or for another target."""
+    return tilewright.compile(MODEL, target, overrides={"alu": alu} if target == "vta" else {})
 
 
 def planted(program: Program, fault: Fault) -> Program:
     """Return the program with the fault, its network included."""
-    machine = targets.get("vta")
+    machine = targets.get(fault.target)
     lines = machine.disassemble(program).splitlines()
     starts = [at for at, line in enumerate(lines) if line.startswith(".launch")]
-    at = lines.index(fault.section, starts[fault.launch]) + 1 + fault.line
+    if fault.section:
+        at = lines.index(fault.section, starts[fault.launch]) + 1 + fault.line
+    else:
+        at = next(at for at, line in enumerate(lines) if f"  # #{fault.line} " in line)
     assert fault.old in lines[at], lines[at]
     lines[at] = lines[at].replace(fault.old, fault.new, 1)
     wrong = machine.assemble("\n".join(lines), machine.config(program.config, {})).launches[fault.launch]
-    name = ARRAYS[fault.section]
+    name = ARRAYS.get(fault.section, "insns")
     broken = program.launches[fault.launch]
     changed = replace(broken, arrays={**broken.arrays, name: wrong.arrays[name]})
     return replace(program, steps=tuple(changed if step is broken else step for step in program.steps))
@@ -87,7 +111,7 @@ def main() -> None:
     if len(sys.argv) != 3 or sys.argv[1] not in FAULTS:
         sys.exit(f"usage: python examples/faults.py FAULT FILE.twp\nfaults: {', '.join(FAULTS)}")
     fault = FAULTS[sys.argv[1]]
-    program = planted(compiled(fault.alu), fault)
+    program = planted(compiled(fault.alu, fault.target), fault)
     file.save(program, Path(sys.argv[2]))
     launch: Launch = program.launches[fault.launch]
     print(f"{sys.argv[2]}: one fault in launch {launch.name}")

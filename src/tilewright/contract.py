@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -25,11 +26,14 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
 from tilewright.report.timeline import CAUSES, PATH, timeline
-from tilewright.targets.base import Offers, Target
+from tilewright.sim.walk import Walk
+from tilewright.targets.base import Offers, Target, Walks
 from tilewright.whatif import on_machine, what_if_timing, whatifs
 
 Check = Callable[[Target], None]
 SAMPLES = 5
+#: Positions of each launch at which a debugger's states are compared.
+POSITIONS = 6
 
 
 def says_what_it_is(target: Target) -> None:
@@ -171,6 +175,34 @@ def what_ifs_equal_runs(target: Target) -> None:
         assert found.layers == {layer.name: layer.cycles for layer in again.layers if layer.where != HOST}, found.change
 
 
+def the_debugger_equals_a_straight_run(target: Target) -> None:
+    """Check that states after jumps in both directions are those of a run straight through.
+
+    At the end of the last launch, no tensor differs from the reference.
+    """
+    if not isinstance(target, Walks):
+        return
+    rng, session = np.random.default_rng(0), _program(target).debug(inputs()[:1])
+    for name in session.launches:
+        session.launch(name)
+        walk, sequence = session.walk, session.walk.order.sequence
+        state, at, expected = walk.start(), 0, dict[int, list[int]]()
+        for position in sorted({0, len(sequence), *rng.integers(0, len(sequence) + 1, POSITIONS).tolist()}):
+            state.execute(sequence[at:position])
+            at, expected[position] = position, _content(walk, state.memory, state.dram)
+        for position in rng.permutation([*expected] * 2).tolist():
+            session.to(int(sequence[position])) if position < len(sequence) else session.end()
+            found = _content(walk, session.read, lambda low, size: session.read(f"dram[{low}:{low + size}]"))
+            assert found == expected[position], f"launch {name}, position {position}"
+    assert session.differs() is None
+
+
+def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, int], Array]) -> list[int]:
+    """Return a checksum of each memory and of each segment of DRAM."""
+    parts = [*map(memory, walk.memories), *(dram(part.address, part.size) for part in walk.segments if part.size)]
+    return [zlib.crc32(part.tobytes()) for part in parts]
+
+
 def samples_do_not_influence_each_other(target: Target) -> None:
     """Check that a sample has the same outputs alone and with others, and the same cycles if there is an order pass."""
     program = _program(target)
@@ -232,6 +264,7 @@ CHECKS: tuple[Check, ...] = (
     every_order_that_tokens_allow_gives_the_same,
     no_run_beats_its_bound,
     what_ifs_equal_runs,
+    the_debugger_equals_a_straight_run,
     samples_do_not_influence_each_other,
     text_is_read_back_exactly,
     check_finds_nothing_in_compiled_programs,

@@ -18,16 +18,16 @@ SCRIPTS = ROOT / "docs" / "debug"
 
 
 @cache
-def right(alu: str = "upstream") -> Program:
+def right(alu: str = "upstream", target: str = "vta") -> Program:
     """The network without a fault."""
-    program: Program = _EXAMPLE["compiled"](alu)
+    program: Program = _EXAMPLE["compiled"](alu, target)
     return program
 
 
 def wrong(name: str) -> Program:
     """The network with a fault."""
     fault = FAULTS[name]
-    program: Program = _EXAMPLE["planted"](right(fault.alu), fault)
+    program: Program = _EXAMPLE["planted"](right(fault.alu, fault.target), fault)
     return program
 
 

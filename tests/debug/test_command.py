@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.debug.planted import right, wrong
+from tests.targets.vta.raw_folders import product
 from tilewright.cli import main
 from tilewright.program import file
 
@@ -87,8 +88,86 @@ def test_a_program_without_a_network(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_target_without_a_debugger_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GDB serves the processor of cfu: the error says so, for networks and for ELF files."""
     model = str(ROOT / "examples" / "digits" / "digits.tflite")
-    assert main(["debug", model, "-t", "cfu"]) == 2
-    assert "cfu cannot run instruction by instruction" in capsys.readouterr().err
+    elf = tmp_path / "kernel.elf"
+    elf.write_bytes(b"\x7fELF" + bytes(60))
+    for path in (model, str(elf)):
+        assert main(["debug", path, "-t", "cfu"]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and ".elf -t cfu --gdb PORT" in said
     assert main(["debug", model]) == 2
     assert "--target: is missing" in capsys.readouterr().err
+
+
+SAMPLES = str(ROOT / "examples" / "digits" / "samples.npz")
+
+
+@pytest.mark.parametrize("given", ["-t vta", "-t bm1684x --set batch=2", "-t zynq -c fast"])
+def test_a_saved_run_opens_its_program(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options, name = given.split(), "digits_vgg" if "zynq" in given else "digits"
+    model, saved = tmp_path / "model.tflite", str(tmp_path / "run.twr")
+    model.write_bytes((ROOT / "examples" / name / f"{name}.tflite").read_bytes())
+    script = tmp_path / "commands.txt"
+    script.write_text("launches\ndiffers\n")
+    assert main(["run", str(model), *options, "-i", SAMPLES, "--save", saved]) == 0
+    capsys.readouterr()
+    opened = ["debug", saved, "-i", SAMPLES, "--script", str(script)]
+    assert main(opened) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "every launch gives the values of the reference"
+    assert main([*opened, "-t", "vta"]) == 2
+    assert "--target: is not for .twr files" in capsys.readouterr().err
+    model.write_bytes(model.read_bytes() + b" ")
+    assert main(opened) == 2
+    assert "has changed since" in capsys.readouterr().err
+    model.unlink()
+    assert main(opened) == 2
+    assert "is missing" in capsys.readouterr().err
+
+
+def test_a_run_with_other_plans_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A saved run does not hold the schedule that its options named."""
+    model, plans = str(ROOT / "examples" / "digits" / "digits.tflite"), tmp_path / "plans.json"
+    assert main(["explain", model, "-t", "vta", "--save-schedule", str(plans)]) == 0
+    text = plans.read_text()
+    assert '"columns": 22' in text
+    plans.write_text(text.replace('"columns": 22', '"columns": 16', 1))
+    saved = str(tmp_path / "run.twr")
+    assert main(["run", model, "-t", "vta", "--schedule", str(plans), "-i", SAMPLES, "--save", saved]) == 0
+    capsys.readouterr()
+    assert main(["debug", saved, "--script", str(plans)]) == 2
+    assert "was compiled otherwise" in capsys.readouterr().err
+
+
+def test_a_folder_of_another_compiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its outputs are compared with those that lie in the folder."""
+    product(tmp_path)
+    script = tmp_path / "commands.txt"
+    script.write_text("differs\nsuspects\n")
+    command = ["debug", str(tmp_path), "-t", "vta", "-c", "pynq", "--script", str(script)]
+    assert main(command) == 0
+    assert "every launch gives the values" in capsys.readouterr().out
+    path = tmp_path / "expected_out.bin"
+    data = bytearray(path.read_bytes())
+    data[17] ^= 1
+    path.write_bytes(data)
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert f"first dram.out[17]: the byte is {data[17] ^ 1}, not {data[17]}" in told
+    assert "was written by #5 store out" in told and "#4 computed 1 of the wrong" in told
+    assert main(["debug", str(tmp_path), "-t", "bm1684x"]) == 2
+    assert "reads no folders" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["tpu-missing-wait", "tpu-wrong-weights"])
+def test_findings_of_the_bm1684x_end_with_the_command(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "wrong.twp")
+    file.save(wrong(fault), Path(path))
+    assert main(["check", path]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"to look at it: tilewright debug {path} --at ")
+    (tmp_path / "none").touch()
+    assert main(["debug", *last.split()[6:], "--script", str(tmp_path / "none")]) == 0
+    assert f"#{last.split()[-1]} " in capsys.readouterr().out

@@ -15,8 +15,8 @@ from tilewright import targets
 SATELLITES = {"quantize", "hdl", "native", "template", "conform", "contract", "debug", "explore"}
 INSIDE = {
     "vta": {"debug", "native", "runtime", "gateware"},
-    "bm1684x": {"capi", "host", "native", "runtime", "conformance"},
-    "zynq": {"runtime", "gateware"},
+    "bm1684x": {"debug", "capi", "host", "native", "runtime", "conformance"},
+    "zynq": {"debug", "runtime", "gateware"},
     "cfu": {"gateware"},
 }
 RUN = """

@@ -39,7 +39,7 @@ EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "given", "rams"}
 #: For the type of a result alone.
-TYPES = {("program", "report"), ("program", "debug")}
+TYPES = {("program", "report"), ("program", "debug"), ("targets", "debug")}
 
 
 def room(module: str) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli import options
-from tilewright.cli.programs import load
-from tilewright.errors import InputError
+from tilewright.cli.programs import is_elf, load
+from tilewright.errors import InputError, shown
 
 if TYPE_CHECKING:
+    from tilewright.array import Array
+    from tilewright.debug.session import Session
     from tilewright.program.program import Program
 
 
 @click.command()
-@click.argument("path", metavar="FILE.twp|MODEL|FOLDER")
+@click.argument("path", metavar="FILE.twp|MODEL|RUN.twr|FOLDER")
 @click.option("-t", "--target", metavar="TARGET", help="The target of MODEL or FOLDER.")
 @options.machine
 @options.rounding
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     help="Run instructions in stream order, or in the order of the cycles in which they start.",
 )
 @options.timing
+@click.option("--view", is_flag=True, help="Open a view with panes: listing, units, memory (needs Textual).")
 @click.option("--echo", is_flag=True, help="Repeat each command of a script before its answer.")
 @options.as_json
 def debug(
@@ -47,26 +51,42 @@ def debug(
     script: str | None,
     order: str,
     timing: str | None,
+    view: bool,
     echo: bool,
     as_json: bool,
 ) -> int:
     """Walk through a program instruction by instruction, forwards and back, and ask questions about it.
 
-    Commands come from a prompt, from --script, or from a pipe; the command `help` lists them. With --json, each answer
-    is a JSON object on one line.
+    RUN.twr opens the program of a saved run: its model, compiled as for the run. Commands come from a prompt, from
+    --script, or from a pipe; the command `help` lists them. With --json, each answer is a JSON object on one line.
     """
     from tilewright.debug import prompt
     from tilewright.debug.session import Session
+    from tilewright.report import record
     from tilewright.run import timing_model
     from tilewright.targets import get
 
-    program = _program(path, target, config, overrides, rounding)
+    saved = record.load(path).run if path.endswith(".twr") else None
+    if saved:
+        _refuse(path, {"--target": target, "--config": config, "--set": overrides, "--rounding": rounding})
+        timing = timing or saved["summary"].get("timing")
+        program, expected = _of_run(path, saved["summary"], saved)
+    else:
+        program, expected = _program(path, target, config, overrides, rounding)
     samples = options.samples_of(program, source)
-    session = Session(program, samples.values if samples else None, order, timing_model(get(program.target), timing))
+    model = timing_model(get(program.target), timing)
+    session = Session(program, samples.values if samples else None, order, model, expected)
+    if saved:
+        _same_run(path, program, session, saved)
     if launch is not None:
         session.launch(launch)
     if at is not None:
         session.to(at)
+    if view:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InputError("--view", "needs a terminal", "leave it out: commands may come from a pipe")
+        prompt.view(session).run()
+        return 0
     if script is None and sys.stdin.isatty():
         prompt.converse(session, click.echo)
         return 0
@@ -82,13 +102,14 @@ def debug(
 
 def _program(
     path: str, target: str | None, config: str | None, overrides: dict[str, str], rounding: str | None
-) -> Program:
-    """Load a program file or a folder, or compile a model. Raises InputError if the target is missing."""
+) -> tuple[Program, Mapping[str, Array]]:
+    """Load a program file or a folder, or compile a model. Return it, and the first bytes that outputs must have.
+
+    Raises InputError if the target is missing, or for an ELF file.
+    """
     if path.endswith(".twp"):
-        for name, given in {"--target": target, "--config": config, "--set": overrides, "--rounding": rounding}.items():
-            if given:
-                raise InputError(name, "is not for program files", "compile the model again with this option")
-        return load(path)
+        _refuse(path, {"--target": target, "--config": config, "--set": overrides, "--rounding": rounding})
+        return load(path), {}
     from tilewright import compile as compile_model
     from tilewright import targets
     from tilewright.targets.base import Folders
@@ -97,10 +118,45 @@ def _program(
         raise InputError("--target", "is missing: only a program file names its target", "give one, such as -t vta")
     machine = targets.get(target)
     if not Path(path).is_dir():
-        return compile_model(path, target, config, overrides, rounding, cache=True)
+        if is_elf(path):
+            raise InputError(path, "is a processor's program", "use GDB: tilewright exec FILE.elf -t cfu --gdb PORT")
+        return compile_model(path, target, config, overrides, rounding, cache=True), {}
     if not isinstance(machine, Folders):
         raise InputError("--target", f"{target} reads no folders of programs", "give a program file (.twp)")
-    return machine.load(Path(path), machine.config(config, overrides)).program
+    loaded = machine.load(Path(path), machine.config(config, overrides))
+    return loaded.program, loaded.expected
+
+
+def _of_run(path: str, summary: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Array]]:
+    """Return the program of a saved run, compiled again. Raises InputError if its file is missing or has changed."""
+    from tilewright import compile as compile_model
+    from tilewright.files import digest
+
+    source = Path(run["source"])
+    if not run["source"] or not source.exists():
+        raise InputError(path, f"its file {shown(str(source))} is missing", "call tilewright in the folder of the run")
+    if digest(source) != run["sha256"]:
+        raise InputError(path, f"its file {shown(str(source))} has changed since", "run it and save it again")
+    if source.suffix == ".twp" or source.is_dir():
+        return _program(str(source), None if source.suffix == ".twp" else summary["target"], None, {}, None)
+    config = summary["config"]
+    return compile_model(source, summary["target"], config, {}, summary.get("rounding") or None, cache=True), {}
+
+
+def _same_run(path: str, program: Program, session: Session, run: Mapping[str, Any]) -> None:
+    """Check that a compiled program is that of a saved run. Raises InputError if its launches differ."""
+    names = [launch["name"] for launch in run["launches"]]
+    own = [launch.nodes[0] if launch.nodes else launch.name for launch in program.launches]
+    trace = session.walk.trace
+    if names and (names != own or (trace and trace.cycles != run["launches"][0]["cycles"])):
+        reason = f"its program was compiled otherwise, by: {shown(run['command'])}"
+        raise InputError(path, reason, "compile the program to a file with these options, and open the file")
+
+
+def _refuse(path: str, options: Mapping[str, Any]) -> None:
+    for name, given in options.items():
+        if given:
+            raise InputError(name, f"is not for {Path(path).suffix} files", "compile the model again with this option")
 
 
 COMMANDS: tuple[click.Command, ...] = (debug,)

@@ -61,7 +61,7 @@ def exec_(
         **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
         **{"--what-if": run.what_if, "--energy": run.energy},
     }
-    if not _is_elf(path):
+    if not is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         program = load(path, config)
         with options.replaced(program.target, own):
@@ -236,7 +236,7 @@ def _tell(case: CosimCase) -> None:
         click.echo(f"  {difference}")
 
 
-def _is_elf(path: str) -> bool:
+def is_elf(path: str) -> bool:
     """Return whether a file is an ELF file, by its first bytes and not by its name."""
     from tilewright.files import regular
 

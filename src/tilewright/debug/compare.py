@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.debug.slices import some
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import MatMul
 from tilewright.graph.ops.linear import Linear
 from tilewright.program.program import Program
-from tilewright.sim.walk import Placed, State, Walk
+from tilewright.sim.walk import Elements, Placed, State, Walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +22,8 @@ class Difference:
     """The first tensor that differs from the reference, in the order of the network.
 
     `index` is its first wrong element, whose value is `got` instead of `expected`: its code, or its sum with `is_sum`.
-    `count` of `size` elements are wrong. `wrong` bool [*shape, planes] marks wrong bytes in DRAM: of each wrong
-    element, the lowest wrong byte. `known` marks the bytes that are known to be right.
+    `count` of `size` elements are wrong; they are compared at `position`. `wrong` bool [*shape, planes] marks wrong
+    bytes in memory: of each wrong element, the lowest wrong byte. `known` marks the bytes that are known to be right.
     """
 
     launch: str
@@ -33,21 +34,23 @@ class Difference:
     expected: int
     count: int
     size: int
+    position: int
     is_sum: bool
     placed: Placed
     wrong: Array
     known: Array
 
-    def groups(self, granule: int) -> tuple[list[Array], list[Array]]:
-        """Return groups of elements of the space DRAM, first those with wrong bytes, then those with right ones only.
+    def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
+        """Return some groups of elements, first those with wrong bytes, then those with right ones only.
 
         A group is one granule: the bytes of a tile are computed together.
         """
-        at = self.placed.byte // granule
+        at = self.placed.byte // walk.granule * walk.granule
         held = self.placed.byte >= 0
         bad = np.unique(at[self.wrong & held])
         good = np.setdiff1d(np.unique(at[self.known & held]), bad)
-        return [np.array([one]) for one in bad.tolist()], [np.array([one]) for one in good.tolist()]
+        found = [[walk.at(np.array([one])) for one in some(each).tolist()] for each in (bad, good)]
+        return found[0], found[1]
 
 
 def golden(program: Program, graph: Graph, samples: Mapping[str, Array]) -> dict[str, Array]:
@@ -58,15 +61,24 @@ def golden(program: Program, graph: Graph, samples: Mapping[str, Array]) -> dict
     return values
 
 
-def differences(walk: Walk, state: State, graph: Graph, expected: Mapping[str, Array]) -> Iterator[Difference]:
+def differences(
+    walk: Walk,
+    graph: Graph,
+    expected: Mapping[str, Array],
+    when: Callable[[Placed], int],
+    state_at: Callable[[int], State],
+) -> Iterator[Difference]:
     """Yield a Difference for each tensor of a launch that differs from the reference, in the order of its layers.
 
-    `state` is the end of the launch.
+    Tensors of real numbers are not compared: they are not exact. when(placed) is the position at which a tensor is
+    compared, state_at(position) the state there.
     """
     for name in walk.tensors:
         placed = walk.placed(name)
-        if not placed.node or name not in expected:
+        if not placed.node or name not in expected or expected[name].dtype.kind == "f":
             continue
+        position = when(placed)
+        state = state_at(position)
         sums = _sums(walk, state, graph, placed, expected)
         own, right = (sums[0], sums[1]) if sums else (walk.value(state, name), expected[name][0])
         differ = own != right
@@ -83,11 +95,42 @@ def differences(walk: Walk, state: State, graph: Graph, expected: Mapping[str, A
                 expected=int(right[first]),
                 count=int(differ.sum()),
                 size=differ.size,
+                position=position,
                 is_sum=sums is not None,
                 placed=placed,
                 wrong=np.broadcast_to(wrong, shape),
                 known=np.broadcast_to(known, shape),
             )
+
+
+def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
+    """Return the first segment of DRAM whose first bytes are not those expected; None: all are right."""
+    for part in walk.segments:
+        if part.name not in expected:
+            continue
+        right = expected[part.name][: part.size]
+        own = state.dram(part.address, len(right))
+        differ = own != right
+        if differ.any():
+            first = int(differ.argmax())
+            byte = part.address + np.arange(len(right))[:, None]
+            placed = Placed(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
+            return Difference(
+                launch=walk.name,
+                layer=walk.layers[-1],
+                tensor=placed.name,
+                index=(first,),
+                got=int(own[first]),
+                expected=int(right[first]),
+                count=int(differ.sum()),
+                size=differ.size,
+                position=position,
+                is_sum=False,
+                placed=placed,
+                wrong=differ[:, None],
+                known=~differ[:, None],
+            )
+    return None
 
 
 def _sums(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,11 +14,12 @@ from tilewright.debug.compare import golden
 from tilewright.debug.history import History
 from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
+from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.order import sequence_by_time
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
-from tilewright.targets.base import Walks
+from tilewright.targets.base import Debugs, Walks
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
@@ -48,6 +49,36 @@ class Opened:
         return ""
 
 
+class Alone:
+    """One launch that is no part of a program, such as a kernel's. It has no network."""
+
+    graph: Graph | None = None
+
+    def __init__(self, walk: Walk, title: str, order: str) -> None:
+        _known_order(order)
+        self.names, self.title, self._walk, self._order = (walk.name,), title, walk, order
+
+    def number(self, name: str) -> int:
+        """Return 0, the index of the launch. Raises InputError if it has another name or number."""
+        return _number(self.names, name)
+
+    def of_layer(self, name: str) -> int:
+        """Return 0, the index of the launch."""
+        return 0
+
+    def open(self, index: int) -> Opened:
+        """Return the launch at its first instruction."""
+        return opened(index, self._walk, self._order)
+
+    @property
+    def golden(self) -> dict[str, Array]:
+        """Raise InputError: there is no network."""
+        raise NO_NETWORK
+
+
+NO_NETWORK = InputError("differs", "this program has no network", "there is no reference to compare with")
+
+
 class Launches:
     """The launches of a program, opened on demand with one sample; `values` are the network's inputs, (1, *shape)."""
 
@@ -56,25 +87,24 @@ class Launches:
         self.program, self._order, self._timing = program, order, timing
         machine = targets.get(program.target)
         if not isinstance(machine, Walks):
-            raise InputError("debug", f"{program.target} cannot run instruction by instruction", "choose -t vta")
-        if order not in ORDERS:
-            raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
+            remedy = "choose another target"
+            if isinstance(machine, Debugs):
+                remedy = f"its processor is debugged by GDB: tilewright exec FILE.elf -t {program.target} --gdb PORT"
+            raise InputError("debug", f"{program.target} has no walk of its instructions", remedy)
+        _known_order(order)
         if not program.launches:
             raise InputError(
                 "debug", "the program has no launch: the host runs every layer", "see `tilewright explain`"
             )
         self._machine: Walks = machine
+        self.graph = program.graph
+        self.title = f"{self.graph.name if self.graph else 'program'} on {program.target}"
         self.names = tuple(launch.name for launch in program.launches)
         self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
 
     def number(self, name: str) -> int:
         """Return the index of the launch with a number or a name. Raises InputError if there is none."""
-        if name in self.names:
-            return self.names.index(name)
-        if name.isdecimal() and len(name) < 9 and int(name) < len(self.names):
-            return int(name)
-        some = ", ".join(self.names[:8])
-        raise InputError(f"launch '{name}'", "there is none", f"0..{len(self.names) - 1}, or a name: {some}")
+        return _number(self.names, name)
 
     def of_layer(self, name: str) -> int:
         """Return the index of the launch that computes a layer. Raises InputError if there is none."""
@@ -91,21 +121,13 @@ class Launches:
         """Return a launch at its first instruction. Raises MachineError if a launch before it cannot run to its end."""
         launch, values = self.program.launches[index], self._values(index)
         walk = self._machine.walk(self.program, launch, values, self._timing)
-        sequence = walk.order.sequence
-        if self._order == "time":
-            if walk.trace is None:
-                raise MachineError(f"launch '{launch.name}'", "has no times: it cannot run to its end", "order stream")
-            sequence = sequence_by_time(walk.order, walk.trace.start)
-        position_of = np.full(len(walk.table), -1, np.int64)
-        position_of[sequence] = np.arange(len(sequence))
-        bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
-        return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
+        return opened(index, walk, self._order)
 
     @cached_property
     def golden(self) -> dict[str, Array]:
         """The reference's value of every tensor of the network, (1, *shape). Raises InputError without a network."""
         if self.program.graph is None:
-            raise InputError("differs", "this program has no network", "there is no reference to compare with")
+            raise NO_NETWORK
         return golden(self.program, self.program.graph, self._before[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
@@ -132,3 +154,30 @@ class Launches:
             values |= reference.run_node(graph, step.node, values, self.program.rounding)
             at += 1
         return at, values
+
+
+def opened(index: int, walk: Walk, order: str) -> Opened:
+    """Return a launch at its first instruction. Raises MachineError if `order` is "time" and it has no times."""
+    sequence = walk.order.sequence
+    if order == "time":
+        if walk.trace is None:
+            raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")
+        sequence = sequence_by_time(walk.order, walk.trace.start)
+    position_of = np.full(len(walk.table), -1, np.int64)
+    position_of[sequence] = np.arange(len(sequence))
+    bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
+    return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
+
+
+def _known_order(order: str) -> None:
+    if order not in ORDERS:
+        raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
+
+
+def _number(names: Sequence[str], name: str) -> int:
+    """Return the index of the launch with a number or a name. Raises InputError if there is none."""
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and len(name) < 9 and int(name) < len(names):
+        return int(name)
+    raise InputError(f"launch '{name}'", "there is none", f"0..{len(names) - 1}, or a name: {', '.join(names[:8])}")

@@ -1,8 +1,9 @@
-"""Places that a user names: tiles of a memory, bytes of DRAM, elements of a tensor.
+"""Places that a user names: tiles of a memory, bytes of DRAM, elements of a tensor, operands of an instruction.
 
-    acc[37]   acc[0:4, 0, 5]   dram[0x1000:0x1040]   dram.wgt0[16]   t2[3,4,:]   'conv1'[0]
+    acc[37]   acc[0:4, 0, 5]   dram[0x1000:0x1040]   dram.wgt0[16]   t2[3,4,:]   'conv1'[0]   57.y[0,3]
 
-`dram.NAME` is a segment, whose bytes count from its start. `tN` is the tensor with the number N in `tensors`.
+`dram.NAME` is a segment, whose bytes count from its start. `tN` is the tensor with the number N in `tensors`. `57.y` is
+the operand y of instruction #57: its memory as it is now.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.sim.walk import Range, State, Walk
+from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
-FORM = re.compile(r"""\s*(?P<name>dram\.[^\[\]\s]+|[A-Za-z_]\w*|'[^']+'|"[^"]+")\s*(\[(?P<index>[^\[\]]*)\])?\s*""")
+FORM = re.compile(
+    r"""\s*(?P<name>dram\.[^\[\]\s]+|#?(?P<step>\d{1,12})\.(?P<operand>\w+)|[A-Za-z_]\w*|'[^']+'|"[^"]+")"""
+    r"""\s*(\[(?P<index>[^\[\]]*)\])?\s*"""
+)
 #: The most bytes or elements of one place.
 MOST = 1 << 24
-
-Index = tuple[int | slice, ...]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A part of a memory, of DRAM or of a tensor. `name` is "dram" for DRAM; `base` is then added to the index."""
+    """A part of a memory, of DRAM, of a tensor or of an operand.
+
+    `name` is "dram" for DRAM; `base` is then added to the index.
+    """
 
     text: str
     name: str
@@ -33,15 +38,21 @@ class Place:
     is_tensor: bool = False
     base: int = 0
     size: int = 0  # of DRAM: the bytes from `base` on
+    operand: Operand | None = None
 
 
 def place(walk: Walk, text: str) -> Place:
     """Read a place of a launch. Raises InputError, with what is possible, if there is no such place."""
     found = FORM.fullmatch(text)
     if not found:
-        raise InputError(f"place '{text}'", "is not NAME or NAME[INDEX, ...]", "write acc[37], dram[0x100:0x110] or t0")
+        raise InputError(
+            f"place '{text}'", "is not NAME or NAME[INDEX, ...]", "write acc[37], dram[0x100:0x110], t0 or 57.y"
+        )
     name, given = found["name"].strip("'\""), found["index"]
     index = _index(text, given) if given is not None else ()
+    if found["operand"]:
+        operand = _operand(walk, text, int(found["step"]), found["operand"])
+        return _checked(Place(text, name, index, operand=operand), operand.byte.shape[:-1])
     if name == "dram" or name.startswith("dram."):
         part = _segment(walk, text, name.removeprefix("dram").removeprefix("."), index)
         return _checked(Place(text, "dram", index, False, part.address, part.size), (part.size,))
@@ -57,18 +68,26 @@ def place(walk: Walk, text: str) -> Place:
     raise InputError(f"place '{text}'", f"there is no memory or tensor '{name}'", f"there are {known}; see `tensors`")
 
 
+def _operand(walk: Walk, text: str, step: int, name: str) -> Operand:
+    known = walk.operands(step) if step < len(walk.table) else {}
+    if name not in known:
+        reason = f"instruction #{step} has no operand '{name}' in memory"
+        raise InputError(f"place '{text}'", reason, f"it has {', '.join(known)}" if known else "see `insn`")
+    return known[name]
+
+
 def _index(text: str, given: str) -> Index:
     found: list[int | slice] = []
     for part in given.split(","):
         ends = part.split(":")
         try:
-            numbers = [int(end, 0) if end.strip() else None for end in ends]
+            edges = [int(end, 0) if end.strip() else None for end in ends]
         except ValueError:
-            numbers = []
-        if len(numbers) == 2:
-            found.append(slice(*numbers))
-        elif len(numbers) == 1 and numbers[0] is not None:
-            found.append(numbers[0])
+            edges = []
+        if len(edges) == 2:
+            found.append(slice(*edges))
+        elif len(edges) == 1 and edges[0] is not None:
+            found.append(edges[0])
         else:
             raise InputError(f"place '{text}'", f"'{part.strip()}' is not an index", "write N, A:B or :")
     return tuple(found)
@@ -85,7 +104,7 @@ def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
     low = first.start if isinstance(first, slice) else first
     for part in walk.segments:
         if low is not None and part.address <= low < part.address + part.size:
-            return Range("", 0, part.address + part.size, part.kind)
+            return Range("", 0, part.end, part.kind, part.space)
     raise InputError(f"place '{text}'", "is not inside a segment of DRAM", f"give an address, or one of {names}")
 
 
@@ -103,6 +122,8 @@ def _checked(place: Place, shape: tuple[int, ...]) -> Place:
 
 def values(walk: Walk, state: State, place: Place) -> Array:
     """Return the values at a place: an array without the axes whose index is one number."""
+    if place.operand is not None:
+        return numbers(state, place.operand.byte, place.operand.dtype)[place.index]
     if place.is_tensor:
         return walk.value(state, place.name)[place.index]
     if place.name == "dram":
@@ -113,30 +134,27 @@ def values(walk: Walk, state: State, place: Place) -> Array:
 
 
 def addresses(walk: Walk, place: Place) -> Array:
-    """Return the DRAM addresses of a place's bytes, int64 [n], ascending. There must be a place in DRAM."""
+    """Return the addresses of a place's bytes, int64 [n], ascending. The place must have addresses."""
     if place.name == "dram" and not place.is_tensor:
         return np.arange(*_bytes(place))
-    byte = walk.placed(place.name).byte[place.index].reshape(-1)
+    byte = place.operand.byte if place.operand is not None else walk.placed(place.name).byte
+    byte = byte[place.index].reshape(-1)
     return np.unique(byte[byte >= 0])
 
 
-def elements(walk: Walk, place: Place) -> tuple[int, Array]:
-    """Return the space of a place and its elements in the step table, int64 [n]: tiles, or granules of DRAM.
+def elements(walk: Walk, place: Place) -> list[Elements]:
+    """Return the elements of the step table that are a place, by space: tiles, or granules of DRAM.
 
     Raises InputError if the machine does not hold any element of the place.
     """
-    if place.is_tensor or place.name == "dram":
-        space = next(at for at, each in enumerate(walk.table.spaces) if each.name == "DRAM")
-        found = np.unique(addresses(walk, place) // walk.granule)
+    if place.is_tensor or place.operand is not None or place.name == "dram":
+        found = list(walk.at(addresses(walk, place)))
     else:
-        chip = walk.memories[place.name]
-        space, first = chip.space, place.index[0] if place.index else slice(None)
-        found = np.atleast_1d(np.arange(chip.depth)[first])
-    if not found.size or found.size > MOST:
-        raise InputError(
-            f"place '{place.text}'", f"the machine holds {found.size} elements of it", f"1..{MOST} will do"
-        )
-    return space, found
+        found = list(walk.in_memory(place.name, place.index))
+    count = sum(len(own) for _, own in found)
+    if not 0 < count <= MOST:
+        raise InputError(f"place '{place.text}'", f"the machine holds {count} elements of it", f"1..{MOST} will do")
+    return found
 
 
 def _bytes(place: Place) -> tuple[int, int]:
@@ -144,16 +162,3 @@ def _bytes(place: Place) -> tuple[int, int]:
     if not isinstance(first, slice):
         return place.base + first, place.base + first + 1
     return place.base + (first.start or 0), place.base + (place.size if first.stop is None else first.stop)
-
-
-def shown(walk: Walk, space: int, element: int) -> str:
-    """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
-    name = walk.table.spaces[space].name
-    if name != "DRAM":
-        return f"{name}[{element}]"
-    address = element * walk.granule
-    for part in walk.segments:
-        if part.address <= address < part.address + part.size:
-            at = address - part.address
-            return f"dram.{part.name}[{at}:{min(at + walk.granule, part.size)}]"
-    return f"dram[{address:#x}]"

@@ -15,6 +15,8 @@ from tilewright.files import user_folder
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
 
+    from tilewright.debug.view import View
+
 PROMPT = "(tilewright) "
 #: Commands whose argument is a place, for completion.
 OF_PLACES = ("show", "print", "p", "who", "writers", "changes", "next", "readers", "depends", "until", "since", "watch")
@@ -64,6 +66,16 @@ def converse(session: Session, say: Say) -> None:
             say(str(error))
         except KeyboardInterrupt:
             say("interrupted")
+
+
+def view(session: Session) -> View:
+    """Return the view of a session with panes. Raises ConfigError if Textual is not installed."""
+    try:
+        from tilewright.debug.view import View
+    except ImportError:
+        remedy = "pip install tilewright[debug], or leave out --view"
+        raise ConfigError("--view", "the view needs the package textual", remedy) from None
+    return View(session)
 
 
 def _typed(session: Session) -> Iterator[str]:

@@ -10,15 +10,16 @@ session.back()
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug import when
-from tilewright.debug.compare import Difference, differences
+from tilewright.debug.compare import Difference, differences, segments
 from tilewright.debug.conditions import Condition
-from tilewright.debug.launches import Launches, Opened
-from tilewright.debug.places import elements, place, shown, values
+from tilewright.debug.launches import Alone, Launches, Opened
+from tilewright.debug.places import elements, place, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
 from tilewright.debug.stops import Point, Search
@@ -27,10 +28,12 @@ from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.program.program import Program
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, live
-from tilewright.sim.walk import Placed, Walk
+from tilewright.sim.walk import Elements, Placed, Walk
 
 #: The most writes of a place that `changes` returns.
 CHANGES = 64
+#: The most tiles, or bytes of DRAM, of the place that `written` names.
+TILES, BYTES = 16, 256
 
 
 class Session:
@@ -46,9 +49,11 @@ class Session:
         inputs: Array | Mapping[str, Array] | None = None,
         order: str = "stream",
         timing: str | None = None,
+        expected: Mapping[str, Array] | None = None,
     ) -> None:
         """Open a program before its first instruction, with the first of the samples `inputs`.
 
+        `expected` are the first bytes that segments of DRAM must have in the end, for a program without a network.
         Raises InputError if the inputs do not fit the network, or if the target has no debugger.
         """
         samples: dict[str, Array] = {}
@@ -56,11 +61,24 @@ class Session:
             if inputs is None:
                 raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
             samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
-        self.program, self.order = program, order
-        self._launches = Launches(program, samples, order, timing)
+        self._begin(Launches(program, samples, order, timing), order, expected or {})
+
+    @classmethod
+    def of(cls, walk: Walk, title: str, order: str = "stream") -> Self:
+        """Open one launch that is no part of a program, such as a kernel's. `title` is what it is and what it runs on.
+
+        Raises InputError for an unknown order.
+        """
+        made = cls.__new__(cls)
+        made._begin(Alone(walk, title, order), order, {})
+        return made
+
+    def _begin(self, launches: Launches | Alone, order: str, expected: Mapping[str, Array]) -> None:
+        self.order, self.graph = order, launches.graph
+        self._launches, self._expected = launches, expected
         self._points: dict[int, Point] = {}
         self._numbered = 0
-        self._opened: Opened = self._launches.open(0)
+        self._opened: Opened = launches.open(0)
         self._found: Difference | None = None
 
     # Where
@@ -96,12 +114,34 @@ class Session:
         return int(sequence[position]) if position < len(sequence) else None
 
     @property
+    def written(self) -> str:
+        """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
+        opened, walk = self._opened, self.walk
+        if not opened.history.position:
+            return ""
+        step = int(opened.history.sequence[opened.history.position - 1])
+        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
+        written = rows[live(rows) & (rows[:, MODE] & WRITE > 0)]
+        results = [name for name, mode in walk.operands(step).items() if mode.written]
+        if results:
+            return f"{step}.{results[0]}"
+        for row in written:
+            space, base, length = (int(row[at]) for at in (SPACE, BASE, LENGTH))
+            for chip in walk.memories.values():
+                if chip.space == space:
+                    return f"{chip.name}[{base}:{base + min(length, TILES)}]"
+            if any(part.space == space for part in walk.segments):
+                name, _, index = walk.shown(space, base).partition("[")
+                low = int(index.partition(":")[0])
+                return f"{name}[{low}:{low + min(length * walk.granule, BYTES)}]"
+        return ""
+
+    @property
     def head(self) -> str:
         """One line about the program and the order of execution."""
-        graph = self.program.graph
         order = "in stream order" if self.order == "stream" else "in the order of their start cycles"
         launches = f"{len(self.launches)} launch{'es' * (len(self.launches) > 1)}"
-        return f"{graph.name if graph else 'program'} on {self.program.target}, {launches}; instructions run {order}"
+        return f"{self._launches.title}, {launches}; instructions run {order}"
 
     # Movement
 
@@ -237,8 +277,7 @@ class Session:
     def instruction(self, step: int | None = None) -> Instruction:
         """Return an instruction (None: the next one) with its footprint and micro-ops."""
         step, walk = self._named(step), self.walk
-        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
-        trace = walk.trace
+        rows, trace = walk.table.footprints.of_step(int(walk.table.footprint[step])), walk.trace
         return Instruction(
             step,
             walk.text(step),
@@ -287,6 +326,12 @@ class Session:
         """Return the instructions before this moment that wrote any part of a place, in the order of execution."""
         return self._accesses(where, WRITE, before=True)
 
+    def origin(self, address: int) -> tuple[str, Access | None]:
+        """Return the name of the element at an address, and the last instruction before this moment that wrote it."""
+        (space, found), *_ = places = self.walk.at(np.array([address]))
+        writers = self._touching(places, WRITE, before=True)
+        return self.walk.shown(space, int(found[0])), writers[-1] if writers else None
+
     def changes(self, where: str, count: int = 8) -> list[Change]:
         """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
         history, found = self._opened.history, self.writers(where)
@@ -329,11 +374,16 @@ class Session:
         return Depends(tuple(np.flatnonzero(found.hit).tolist()), tuple(inputs))
 
     def differs(self) -> Difference | None:
-        """Go to the end of the first launch whose result differs from the reference, and return the first difference.
+        """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
 
-        None: every launch gives the reference's values. Raises MachineError if a launch cannot run to its end.
+        That is the end of its launch, unless the result's memory is used again before. None: every launch gives the
+        reference's values. Raises MachineError if a launch cannot run to its end.
         """
-        expected, graph = self._launches.golden, self.program.graph
+        if self.graph is None and self._expected:
+            self.launch(self.launches[-1])
+            self._found = segments(self.walk, self.end().position, self._opened.history.state, self._expected)
+            return self._found
+        expected, graph = self._launches.golden, self.graph
         assert graph is not None
         for index in range(len(self.launches)):
             if index != self._opened.index:
@@ -341,10 +391,13 @@ class Session:
             self.end()
             if self._opened.stuck:
                 raise MachineError(f"launch '{self.walk.name}'", f"cannot run to its end: {self._opened.stuck}")
-            found = next(differences(self.walk, self._opened.history.state, graph, expected), None)
+            move = self._opened.history.move
+            found = next(differences(self.walk, graph, expected, self._complete, move), None)
             if found is not None:
                 self._found = found
+                move(found.position)
                 return found
+            self.end()
         self._found = None
         return None
 
@@ -357,32 +410,35 @@ class Session:
             self.differs()
         if self._found is None:
             return []
-        self.end()
-        space = next(at for at, each in enumerate(self.walk.table.spaces) if each.name == "DRAM")
-        bad, good = ([(space, one) for one in part] for part in self._found.groups(self.walk.granule))
-        found = suspects(self.walk, self._opened.history.sequence[: self._opened.last], bad, good)
+        self._move(self._found.position)
+        bad, good = self._found.groups(self.walk)
+        found = suspects(self.walk, self._opened.history.sequence[: self._found.position], bad, good)
         layer = self.walk.layers.index(self._found.layer)  # the layers before it gave right results
         return sorted(found, key=lambda one: self.walk.layer[one.step] != layer)
 
+    def _complete(self, placed: Placed) -> int:
+        """Return the position from which on a tensor has its values."""
+        opened = self._opened
+        return opened.last if placed.last is None else int(opened.position_of[placed.last].max(initial=-1)) + 1
+
     def tensors(self) -> list[Placed]:
-        """Return the tensors of the launch that lie in DRAM."""
+        """Return the tensors of the launch that lie in its memories."""
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
         """Return the named parts of a space: name, first element, one past the last, and bytes of an element."""
-        walk = self.walk
-        if walk.table.spaces[space].name != "DRAM":
+        walk, unit = self.walk, self.walk.granule
+        parts = [part for part in walk.segments if part.space == space]
+        if not parts:
             return [(walk.table.spaces[space].name, 0, size, 1)]
-        unit = walk.granule
-        return [
-            (f"dram.{part.name}", part.address // unit, -(-(part.address + part.size) // unit), unit)
-            for part in walk.segments
-        ]
+        return [(f"dram.{p.name}", (p.address - p.origin) // unit, -(-(p.end - p.origin) // unit), unit) for p in parts]
 
     def _accesses(self, where: str, mode: int, before: bool) -> list[Access]:
-        walk, opened = self.walk, self._opened
-        space, found = elements(walk, place(walk, where))
-        steps = np.flatnonzero(touching(walk.table, space, found, mode))
+        return self._touching(elements(self.walk, place(self.walk, where)), mode, before)
+
+    def _touching(self, found: Sequence[Elements], mode: int, before: bool) -> list[Access]:
+        opened = self._opened
+        steps = np.flatnonzero(touching(self.walk.table, found, mode))
         at, now = opened.position_of[steps], opened.history.position
         mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
         return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
@@ -398,10 +454,10 @@ def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
     name, unit = walk.table.spaces[space].name, 1
-    if name == "DRAM":
-        unit, named = walk.granule, shown(walk, space, base)
+    if any(part.space == space for part in walk.segments):
+        unit, named = walk.granule, walk.shown(space, base)
         name, _, at = named.partition("[")
-        base = int(at.partition(":")[0], 0) // unit if ":" in at else base
+        base = int(at.partition(":")[0].rstrip("]"), 0) // unit
     text = f"{name}[{base * unit}:{(base + length) * unit}]"
     more = f" and {count - 1} more, {stride * unit} apart" if count > 1 else ""
     return Touch(modes[int(row[MODE]) & (READ | WRITE)], text + more, length * count * unit)

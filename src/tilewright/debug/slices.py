@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.walk import Walk, Wanted
+from tilewright.sim.walk import Elements, Walk, Wanted
 
 #: Slices of one walk back.
 SLICES = 64
@@ -38,11 +38,12 @@ class Suspect(NamedTuple):
     score: float
 
 
-def walk_back(walk: Walk, sequence: Array, seeds: Sequence[tuple[int, Array]]) -> Slice:
-    """Return slice i for the elements `seeds[i]` (space, elements) as they are after the instructions `sequence`."""
+def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) -> Slice:
+    """Return slice i for the elements `seeds[i]` as they are after the instructions `sequence`."""
     wanted = [np.zeros(space.size, np.uint64) for space in walk.table.spaces]
-    for bit, (space, elements) in enumerate(seeds):
-        wanted[space][elements] |= np.uint64(1 << bit)
+    for bit, places in enumerate(seeds):
+        for space, elements in places:
+            wanted[space][elements] |= np.uint64(1 << bit)
     hit = np.zeros(len(walk.table), np.uint64)
     for step in sequence[::-1].tolist():
         bits = walk.backward(step, wanted)
@@ -52,14 +53,14 @@ def walk_back(walk: Walk, sequence: Array, seeds: Sequence[tuple[int, Array]]) -
 
 
 def suspects(
-    walk: Walk, sequence: Array, wrong: Sequence[tuple[int, Array]], right: Sequence[tuple[int, Array]]
+    walk: Walk, sequence: Array, wrong: Sequence[Sequence[Elements]], right: Sequence[Sequence[Elements]]
 ) -> list[Suspect]:
     """Return the instructions that computed wrong elements, those first that computed few right ones.
 
     The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Among equal
     scores, an instruction goes first that computed more of the wrong places.
     """
-    bad, good = some(wrong), some(right)
+    bad, good = wrong[:EACH], right[:EACH]
     hit = walk_back(walk, sequence, [*bad, *good]).hit
     of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
     of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)
@@ -70,8 +71,6 @@ def suspects(
     return [Suspect(*row) for row in zip(*columns, strict=True)]
 
 
-def some(places: Sequence[tuple[int, Array]]) -> list[tuple[int, Array]]:
+def some(places: Array) -> Array:
     """Return at most EACH of the places, evenly spread."""
-    if len(places) <= EACH:
-        return list(places)
-    return [places[at] for at in np.linspace(0, len(places) - 1, EACH).astype(int).tolist()]
+    return places if len(places) <= EACH else places[np.linspace(0, len(places) - 1, EACH).astype(int)]

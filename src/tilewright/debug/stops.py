@@ -78,7 +78,7 @@ class Search:
                 case "layer":
                     return walk.layers[walk.layer[step]]
                 case "op":
-                    return walk.text(step).split()[0]
+                    return walk.operation(step)
                 case "text":
                     return walk.text(step)
                 case _:
@@ -94,5 +94,4 @@ class Search:
 def written_by(opened: Opened, text: str) -> Any:
     """Return whether each instruction writes a place: bool [n]. Raises InputError if there is no such place."""
     walk = opened.walk
-    space, found = elements(walk, place(walk, text))
-    return touching(walk.table, space, found, WRITE)
+    return touching(walk.table, elements(walk, place(walk, text)), WRITE)

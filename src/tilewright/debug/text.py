@@ -18,8 +18,8 @@ from tilewright.errors import InputError
 from tilewright.sim.findings import Finding
 from tilewright.sim.walk import Placed
 
-#: The most lines of an answer, and values of a place, that are printed.
-LINES, VALUES = 40, 1024
+#: The most lines of an answer, values of a place, and rows of a footprint that are printed.
+LINES, VALUES, TOUCHES = 40, 1024, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,12 @@ def to_json(found: Any) -> Any:
         case Change():
             return {**asdict(found.by), "values": found.values.tolist()}
         case Placed():
-            return {"name": found.name, "node": found.node, "shape": list(found.byte.shape[:-1])}
+            return {
+                "name": found.name,
+                "node": found.node,
+                "shape": list(found.byte.shape[:-1]),
+                "layout": found.layout,
+            }
         case Listing():
             return to_json(found.rows)
         case One():
@@ -172,7 +177,9 @@ def _listing(listing: Listing) -> list[str]:
 
 def _instruction(found: Instruction) -> list[str]:
     time = f", cycles {found.start}..{found.end}" if found.start is not None else ""
-    touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint]
+    touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint[:TOUCHES]]
+    if len(found.footprint) > TOUCHES:
+        touches = [f"  touches {len(found.footprint)} ranges of memory"]
     return [f"#{found.step} {found.layer}, {found.unit}{time}", f"  {found.text}", *touches, *found.lines]
 
 
@@ -232,20 +239,24 @@ def _differs(found: Differs) -> list[str]:
     difference, walk = found.difference, found.session.walk
     if difference is None:
         return ["every launch gives the values of the reference"]
-    number = walk.tensors.index(difference.tensor)
+    known = difference.tensor in walk.tensors
+    name = f"t{walk.tensors.index(difference.tensor)}" if known else difference.tensor
     index = ",".join(map(str, difference.index))
-    what = "the sum is" if difference.is_sum else "the code is"
+    what = "the sum is" if difference.is_sum else "the code is" if known else "the byte is"
     lines = [
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
-        f"  first t{number}[{index}]: {what} {difference.got}, not {difference.expected}",
+        f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
     ]
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
-    writer = found.session.writer(f"dram[{byte:#x}]") if byte >= 0 else None
+    if byte < 0:
+        return [*lines, "  the machine does not hold it"]
+    name, writer = found.session.origin(byte)
+    name = f"dram[{byte:#x}]" if name.startswith("dram.") else name
     if writer is None:
-        return [*lines, f"  no instruction writes its byte at {byte:#x}" if byte >= 0 else "  it is not in DRAM"]
+        return [*lines, f"  no instruction writes {name}"]
     plane = f", byte {wrong[0]} of its sum," if difference.is_sum and wrong.size else ""
-    return [*lines, f"  dram[{byte:#x}]{plane} was written by #{writer.step} {writer.text}"]
+    return [*lines, f"  {name}{plane} was written by #{writer.step} {writer.text}"]
 
 
 def _suspected(found: Suspected) -> list[str]:
@@ -276,7 +287,7 @@ def _values(shown: Shown) -> Array:
     found = np.asarray(shown.session.read(shown.where))
     if shown.form != "real":
         return found
-    at, graph = place(shown.session.walk, shown.where), shown.session.program.graph
+    at, graph = place(shown.session.walk, shown.where), shown.session.graph
     if not at.is_tensor or graph is None:
         raise InputError(f"show {shown.where} real", "only tensors have a scale", "show codes or hex")
     tensor = graph.tensors[at.name]
@@ -302,9 +313,9 @@ def _placed(placed: Placed) -> str:
     shape, held = placed.byte.shape[:-1], placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
-    return (
-        f"{placed.name} {list(shape)}: {what} in {span}, {f'computed by {placed.node}' if placed.node else 'an input'}"
-    )
+    by = f"computed by {placed.node}" if placed.node else "not computed by a layer of this launch"
+    lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
+    return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
 
 
 def _launches(found: LaunchList) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.array import Array
@@ -17,10 +19,18 @@ from tilewright.sim.steps import (
     end_of,
     live,
 )
+from tilewright.sim.walk import Elements
 
 
-def touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
-    """Return whether each instruction touches any of `elements` (ascending) of a space as `mode` says: bool [n]."""
+def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
+    """Return whether each instruction touches any of the elements `places` as `mode` says: bool [n]."""
+    found = np.zeros(len(table), np.bool_)
+    for space, elements in places:
+        found |= _touching(table, space, elements, mode)
+    return found
+
+
+def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
     prints, rows = table.footprints, table.footprints.rows
     near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
     near &= (rows[:, BASE] <= elements[-1]) & (prints.end > elements[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -208,6 +208,17 @@ class Dram:
 
     def __getitem__(self, name: str) -> Array:
         return next(segment.data for segment in self.segments if segment.name == name)
+
+    def copy(self) -> Dram:
+        """Return a copy. Both share the bytes of each segment until one of them writes there."""
+        for segment in self.segments:
+            segment.shared = True
+        return Dram(replace(segment) for segment in self.segments)
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of the segments that nothing else uses."""
+        return sum(segment.data.nbytes for segment in self.segments if not segment.shared)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
         """Return a view of DRAM to read, (samples or 1, rows, row_bytes); its rows are `stride` bytes apart.

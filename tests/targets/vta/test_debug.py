@@ -124,7 +124,7 @@ def test_writers_are_those_that_the_interpreter_records(name: str) -> None:
                 of_unit = range(element * unit, (element + 1) * unit) if each.name == "DRAM" else [element]
                 wanted = {(each.name, one) for one in of_unit}
                 expected = [step for step, (_, writes) in oracle.touched.items() if writes & wanted]
-                found = np.flatnonzero(touching(walk.table, space, np.array([element]), WRITE))
+                found = np.flatnonzero(touching(walk.table, [(space, np.array([element]))], WRITE))
                 assert found.tolist() == sorted(expected), f"{each.name}[{element}]"
 
 
@@ -147,7 +147,7 @@ def test_nothing_outside_a_slice_changes_the_value(name: str) -> None:
         if not stored.size:
             continue
         seed_of = rng.choice(stored, 1)
-        found = walk_back(walk, sequence, [(DRAM, seed_of)])  # type: ignore[arg-type]
+        found = walk_back(walk, sequence, [[(DRAM, seed_of)]])  # type: ignore[arg-type]
         assert set(np.flatnonzero(found.hit)) <= set(sequence.tolist())
         kept = np.repeat(found.left[DRAM] > 0, unit)[:END]
         kept[: BASES["inp"]] = True  # micro-ops are control state, which the streams do not change

@@ -13,6 +13,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
+from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
@@ -57,6 +58,15 @@ class Bm1684x(given.Machine[Config]):
         from tilewright.targets.bm1684x.compiler import run
 
         return run.run(program, launch, values, options, self.config_of(program))
+
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from tilewright.targets.bm1684x.compiler.run import prepared
+        from tilewright.targets.bm1684x.debug.network import NetworkWalk
+
+        config = self.config_of(program)
+        with given.named(launch), given.untrusted(launch):
+            known = prepared(launch, config, timing or self.timing_models[0].name)
+            return NetworkWalk(program, launch, known, values, config)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from tilewright.targets.bm1684x.changes import changes

@@ -13,6 +13,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
+from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, LaunchResult, OnGateware, TimingModel
 from tilewright.targets.zynq.config import PRESETS, Config
@@ -73,6 +74,14 @@ class Zynq(given.Machine[Config]):
         macs_of = (layer.macs,) if parts else ()
         counted = partial(events, layer, trace)
         return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, macs_of, bound=bound, events=counted)
+
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from tilewright.targets.zynq.debug.walk import ZynqWalk
+
+        image = LayerImage.of(launch, self.config_of(program))
+        data = _data(program, launch, image, values)[0]
+        findings = self.hazards(program, launch, image.layer.config)
+        return ZynqWalk(launch, image, data, program.graph, timing or self.timing_models[0].name, findings)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         from tilewright.targets.zynq.changes import changes

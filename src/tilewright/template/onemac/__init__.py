@@ -14,6 +14,7 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.timeline import times
+from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, LaunchResult, TimingModel
 
@@ -72,6 +73,16 @@ class OneMac(given.Machine[Config]):
         macs = int((columns["length"] * columns["count"]).sum())
         bound = timing.bound(columns, config, timing.MODELS[options.timing]) if options.timing else 0
         return LaunchResult.of(left, known, options, "mac", macs, bound=bound)
+
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from .walk import OneMacWalk
+
+        config, image = self.config_of(program), image_of(launch)
+        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        with given.named(launch), given.untrusted(launch):
+            dram = image.dram(codegen.pack(site, values) if site else {}, 1)
+            known = _passes(image, config, dram, RunOptions(timing))
+            return OneMacWalk(launch.name, image, config, dram, known, site, program.rounding)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         machine = self.own(config)

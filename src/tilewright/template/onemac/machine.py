@@ -7,6 +7,7 @@ has no control state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -76,12 +77,17 @@ class Machine:
         self.buf = np.zeros((samples, config.buffer_bytes), np.int8)
         self.acc = np.zeros((samples, config.accumulators), "<i4")
 
+    def copy(self) -> Machine:
+        """Return a copy; both share DRAM until one of them writes there."""
+        made = copy(self)
+        made.dram, made.buf, made.acc = self.dram.copy(), self.buf.copy(), self.acc.copy()
+        return made
+
     def run(self, columns: Mapping[str, Column], sequence: Sequence[int]) -> None:
         """Execute the instructions in the order given by `sequence`."""
-        instructions = rows(columns)
+        instructions = rows({name: column[np.asarray(sequence, np.int64)] for name, column in columns.items()})
         meaning = {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}
-        for step in sequence:
-            row = instructions[step]
+        for step, row in zip(sequence, instructions, strict=True):
             meaning[Opcode(row["opcode"])](row, f"instruction {step}")
 
     def _load(self, row: Mapping[str, int], where: str) -> None:

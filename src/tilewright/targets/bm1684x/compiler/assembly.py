@@ -22,7 +22,7 @@ from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.plan import Ring
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
-from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
@@ -242,8 +242,14 @@ class Assembly:
         for command in commands(cut, tile, inputs, result, temps, self.block(index, tile.number)):
             self.stream.compute(command, index)
 
-    def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
-        """Return the launch with all commands added so far. `tiles` and `groups` are kept for `listing.explain`."""
+    def launch(
+        self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Mapping[str, int] | None = None
+    ) -> Launch:
+        """Return the launch with all commands added so far.
+
+        `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the byte offset in a lane of
+        each layer's result, by name.
+        """
         issued, cycles = self.stream.schedule()
         queues = {
             engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
@@ -259,6 +265,11 @@ class Assembly:
             "notes": [layer.note for layer in self._layers],
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
+            "held": [
+                described(layer.output, LOCAL_BASE + held[layer.output], layer.result)
+                for layer in self._layers
+                if held and layer.output not in self.leaving
+            ],
         }
         blocks = (bundle.data.reshape(-1) for bundle in self._bundles)
         arrays = {

@@ -23,7 +23,7 @@ from tilewright.program.program import Launch
 from tilewright.program.serial import decode
 from tilewright.sim.steps import Space
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
-from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
+from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.layouts.layout import slots
@@ -57,7 +57,8 @@ class QueueImage:
 
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
     lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
-    index (below `count`) of each command: first of all compute commands, then of all transfers.
+    index (below `count`) of each command: first of all compute commands, then of all transfers. `held` are results of
+    layers that stay in local memory, with their address there (of the first sample): what the debugger shows.
     """
 
     queues: dict[str, Array]
@@ -68,6 +69,7 @@ class QueueImage:
     values_end: int
     layers: Array
     count: int
+    held: tuple[StoredTensor, ...] = ()
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
@@ -85,7 +87,11 @@ class QueueImage:
         if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
             contents.refuse("its tensors overlap in DDR or lie outside of DDR")
         queues, count = {TIU: insns[:split], DMA: insns[split:]}, len(launch.nodes)
-        return cls(queues, constants, inputs, outputs, batch, values_end, layers, count)
+        held = _tensors(contents, "held") if "held" in launch.meta else ()
+        for own in held:
+            if not LOCAL_BASE <= own.address < LOCAL_BASE + config.lane_bytes or own.stored.phases:
+                contents.refuse(f"the tensor '{own.name}' is not in local memory")
+        return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, held)
 
 
 def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:

@@ -115,7 +115,8 @@ class _Resident:
                     self._layer(index, numbers, by_parts)
             for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
-        return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups)
+        held = {layer.output: self._plan.homes[layer.output].of(0) for layer in self._layers}
+        return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, held)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
         """Add the commands that run samples `numbers` through layer `index`.

@@ -5,13 +5,14 @@
 .output "y" 4294971392 10 1 1 i8 0 -5
 .constants 8
 0102030405060708
-tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
-dma DMA_tensor long cmd_id=1 ..                    # dma_copy
+tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # #2 int8_asym_quant_conv2d
+dma DMA_tensor long cmd_id=1 ..                    # #0 dma_copy
 
 `.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's codes
 and the zero point after this addition. The numbers of layer.Phases follow if the tensor is stored by phase. Command
 fields that are not named are 0.
-Constants are bytes at the beginning of DDR. The commands of each engine are listed in order.
+Constants are bytes at the beginning of DDR. The commands of each engine are listed in order. A comment gives the number
+of a command in findings, traces and the debugger, which count the commands of both engines in one order.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tilewright.errors import ProgramError
 from tilewright.program.header import Group, header, macros
 from tilewright.program.instruction import Form
 from tilewright.program.listing import Directive, Grammar, Section, Text
@@ -30,7 +32,7 @@ from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.elaborate import UNITS
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, numbered
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, Encoded, Format, decode, encode, fresh
@@ -96,11 +98,21 @@ def _text(launch: Launch, config: Config) -> Text:
 
 
 def _code(image: QueueImage, config: Config) -> Iterator[str]:
+    try:
+        numbers = numbered(image.queues)
+    except ProgramError:  # no command can start
+        numbers = {}
     for engine in (TIU, DMA):
         for command in decode(engine, image.queues[engine]):
-            meaning = "end" if command.is_end else command_of(command, config).operation.name
-            form = f"{command.format.name} {SIZES[not command.format.short]}"
-            yield f"{engine} {form} {_form(command.format).show(command.fields)}  # {meaning}"
+            yield line(command, config, numbers.get((engine, command.id)))
+
+
+def line(command: Encoded, config: Config, number: int | None) -> str:
+    """Return a command as text; `number` is its number in findings (None: it has none)."""
+    meaning = "end" if command.is_end else command_of(command, config).operation.name
+    form = f"{command.format.name} {SIZES[not command.format.short]}"
+    named = "" if number is None or command.is_end else f"#{number} "
+    return f"{command.engine} {form} {_form(command.format).show(command.fields)}  # {named}{meaning}"
 
 
 def assemble(text: str, config: Config) -> tuple[Launch, ...]:

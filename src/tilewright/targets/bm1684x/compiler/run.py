@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from weakref import WeakKeyDictionary
@@ -51,6 +52,33 @@ class Machine:
             data = np.zeros((launches, segment.stored.nbytes * image.batch), np.uint8)
             self._segments.append((segment.address, data))
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
+        self._shared: set[int] = set()  # addresses of DDR segments, and 0 for constants, that a copy has too
+
+    def copy(self) -> Machine:
+        """Return a copy. Both share DDR and the constants in local memory until one of them writes there."""
+        made = copy(self)
+        self._shared = {0, *(address for address, _ in self._segments)}
+        made._shared, made._own = set(self._shared), self._own.copy()
+        made._segments, made._kernels = list(self._segments), dict(self._kernels)
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of this machine's memories that no copy shares."""
+        parts = [(0, self._constant), *self._segments]
+        return self._own.nbytes + sum(data.nbytes for address, data in parts if address not in self._shared)
+
+    def local(self) -> Array:
+        """Return local memory, uint8 (L, lanes, bytes)."""
+        constant = np.broadcast_to(self._constant, (self.launches, *self._constant.shape[1:]))
+        return np.concatenate([self._own, constant], axis=2)
+
+    def ddr(self, address: int, size: int) -> Array:
+        """Return bytes of DDR, uint8 (L or 1, size). Raises MachineError if they are not within one segment."""
+        for base, data in self._segments:
+            if base <= address and address + size <= base + data.shape[1]:
+                return data[:, address - base : address - base + size]
+        raise MachineError("DDR", f"{address:#x}..{address + size:#x} is outside all tensors of the program")
 
     def segment(self, address: int) -> Array:
         """Return the DDR segment that begins at `address`, of all L launches: uint8 (L, bytes)."""
@@ -94,6 +122,12 @@ class Machine:
     def _write(self, result: Tensor, values: Array) -> None:
         if result.is_local and not self._differs(result):
             self._kernels.clear()
+            if 0 in self._shared:
+                self._constant = self._constant.copy()
+                self._shared.remove(0)
+        elif not result.is_local and (base := self._home(result)[0]) in self._shared:
+            self._segments = [(at, data.copy() if at == base else data) for at, data in self._segments]
+            self._shared.remove(base)
         view = self._view(result)
         launches, n, (_, c, h, w) = view.shape[0], result.shape.n, result.shape
         given = np.broadcast_to(values, (launches * n, c, h, w)).reshape(launches, n, c, h, w)

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.function import Function
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
+
+if TYPE_CHECKING:
+    from tilewright.debug.session import Session
 
 #: A firmware, the path of its file, or functions of this process.
 Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
@@ -207,6 +211,24 @@ class Handle:
                 self._pending.remove(future)
         return future.result()
 
+    def debug(self, name: str, argument: Any = b"") -> Session:
+        """Run a function after all queued launches, and return a debugging session of it (docs/debug.md).
+
+        If the machine refuses a command, the session goes up to this command. Raises HostError as `launch_sync` does.
+        """
+        self.sync()
+        function, raw = self._function(name, argument, None)
+        _IN_KERNEL.active = True
+        try:
+            with _RUNNING:
+                start = import_module("tilewright.targets.bm1684x.debug.kernels").debug
+                session: Session = start(function.kernel, self.memories, function.unpacked(raw))
+            return session
+        except (Exception, SystemExit) as error:
+            raise _as_status(Status.FAILURE, error, name) from error
+        finally:
+            _IN_KERNEL.active = False
+
     def sync(self) -> list[Launched]:
         """Wait for all launches. Return the outcomes of the asynchronous launches since the last `sync`.
 
@@ -223,6 +245,14 @@ class Handle:
         return [future.result() for future in pending]
 
     def _submit(self, name: str, argument: Any, size: int | None, waited: bool) -> Future[Launched]:
+        with self._lock:
+            function, raw = self._function(name, argument, size)
+            future = self._ready().submit(self._run, function, raw, waited)
+            self._pending.append(future)
+            return future
+
+    def _function(self, name: str, argument: Any, size: int | None) -> tuple[Function, bytes]:
+        """Return a function and the bytes of its argument. Raises HostError PARAM if they do not fit."""
         try:
             raw = packed(argument)
         except TilewrightError as error:
@@ -230,18 +260,15 @@ class Handle:
         if size is not None and not 0 <= size <= len(raw):
             raise HostError(Status.PARAM, name, f"the argument has {len(raw)} bytes, not {size}", "leave size out")
         raw = raw[:size]
-        with self._lock:
-            queue = self._ready()
-            function = self._functions.get(name)
-            if function is None:
-                remedy = one_of(name, self._functions) if self._functions else "load firmware first"
-                raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", remedy)
-            if function.size not in (None, len(raw)):
-                reason = f"its argument has {function.size} bytes, {len(raw)} are given"
-                raise HostError(Status.PARAM, name, reason, "pack the same struct on both sides")
-            future = queue.submit(self._run, function, raw, waited)
-            self._pending.append(future)
-            return future
+        self._ready()
+        function = self._functions.get(name)
+        if function is None:
+            remedy = one_of(name, self._functions) if self._functions else "load firmware first"
+            raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", remedy)
+        if function.size not in (None, len(raw)):
+            reason = f"its argument has {function.size} bytes, {len(raw)} are given"
+            raise HostError(Status.PARAM, name, reason, "pack the same struct on both sides")
+        return function, raw
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
         """Run a function, in the handle's thread. Its error goes to the launching call if `waited`, else to `sync`."""

@@ -126,6 +126,12 @@ def elaborate(
     return Elaborated.of(steps, regions, knobs)
 
 
+def numbered(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
+    """Return the number of each command in the step table, by engine and id. Raises ProgramError for a deadlock."""
+    merged = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
+    return {(command.engine, command.id): row for row, command in enumerate(merged)}
+
+
 def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible."""
     waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from tilewright.targets.bm1684x.runtime.kernel import Kernel, Launched
 from tilewright.targets.bm1684x.runtime.recording import Recording
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
+
+if TYPE_CHECKING:
+    from tilewright.debug.session import Session
 
 #: Alignment of tensors in DDR, in bytes.
 PAGE = 4096
@@ -64,6 +68,16 @@ class Device:
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
         """Run a kernel to its end, and return the outcome. Raises MachineError if a command cannot run."""
         return kernel.launch(self.memories, *arguments)
+
+    def debug(self, kernel: Kernel, *arguments: Any) -> Session:
+        """Run a kernel to its end, and return a debugging session of the launch (docs/debug.md).
+
+        If the machine refuses a command, the session goes up to this command. Raises MachineError for another error.
+        """
+        session: Session = import_module("tilewright.targets.bm1684x.debug.kernels").debug(
+            kernel, self.memories, *arguments
+        )
+        return session
 
     def record(self, launched: Launched) -> Recording:
         """Return a launch's commands as encoded queues. Raises ProgramError for a command without a known encoding."""

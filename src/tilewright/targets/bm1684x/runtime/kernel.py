@@ -15,10 +15,13 @@ engines overlap. Commands of a region must not depend on each other.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -74,6 +77,14 @@ class Kernel:
         program = Elaborated.of(steps, regions, memories.knobs)
         program.wrote()
         return finished(program, memories, tpu.findings)
+
+
+def _line() -> str:
+    """Return the line of Python outside of Tilewright that called, such as kernel.py:12."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame and frame.f_globals.get("__name__", "").startswith("tilewright."):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "?"
 
 
 def kernel(body: Body) -> Kernel:
@@ -165,7 +176,7 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
-        self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; empty in Python kernels
+        self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; "": a line in Python
         self.selected = 0  # number of elements that the last selection found
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
@@ -291,14 +302,15 @@ class Tpu:
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
         needs = {other: ended[other] for other in ENGINES if other != engine}
-        place = f" ({self.place})" if self.place else ""
-        step = Step(engine, number, needs, command, f"{engine} command {number - 1}{place}")
+        step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         if not in_turn and (self._knobs.defers or self._random is not None):
             self._held.append(step)
         else:
             self.poll()
+            self.steps.append(step)
             self._run(step)
+            return
         self.steps.append(step)
 
     def _run(self, step: Step) -> None:

@@ -6,7 +6,6 @@ Instructions run by the value pass's own plan, one or many at a time, so a long 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -67,11 +66,8 @@ class VtaState:
         made = object.__new__(type(self))
         made.__dict__ |= self.__dict__
         made._caches = {memory: cache.copy() for memory, cache in self._caches.items()}
-        segments = self._machine.dram.segments
-        made._written = sum(segment.data.nbytes for segment in segments if not segment.shared)
-        for segment in segments:
-            segment.shared = True  # from now on, a write makes a copy
-        made._machine = self._machine.copy(Dram(replace(segment) for segment in segments))
+        made._written = self._machine.dram.own_bytes
+        made._machine = self._machine.copy(self._machine.dram.copy())
         return made
 
     def memory(self, name: str) -> Array:

@@ -14,7 +14,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Wanted
+from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted
 from tilewright.targets.vta.compiler.pack import unpack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
@@ -39,7 +39,7 @@ LAYOUTS = {
 LISTED = 8
 
 
-class VtaWalk:
+class VtaWalk(Walk):
     """One launch of a program with its inputs `packed`, one sample, by segment (see sim.walk.Walk)."""
 
     def __init__(
@@ -74,7 +74,8 @@ class VtaWalk:
             )
             for chip in config.chips
         }
-        self.segments = tuple(Range(each.name, each.address, each.size, each.kind) for each in image.segments)
+        dram = spaces.index("DRAM")
+        self.segments = tuple(Range(each.name, each.address, each.size, each.kind, dram) for each in image.segments)
         self.granule = granule(config)
         unsound = (*elaborated.findings, *(self._prepared.passes.outside or ()))
         wrong = (each for each in unsound if each.kind == OUT_OF_RANGE and each.steps)

@@ -6,7 +6,6 @@ and, where the simulator knows their order, which block is moved in which engine
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import kernels_per_block, row_blocks, uses
+from tilewright.targets.zynq.timing.walk import uses, writing_order
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
@@ -237,30 +236,8 @@ def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
 
 
 def in_order(layer: Layer, codes: Array) -> Array:
-    """Return a sample's results (as values.machine gives them) in the order of writing, uint8.
-
-    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
-    block, a channel at a time.
-    """
-    if layer.conv and layer.config.oc_blocking:
-        each, planes = kernels_per_block(layer), codes.reshape(-1, layer["oc"])
-        parts = [
-            planes[first:end, top : top + each].T.ravel()
-            for top in range(0, layer["oc"], each)
-            for first, end in _groups(layer)
-        ]
-        return np.concatenate(parts).view(np.uint8)
-    channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
-    return np.ascontiguousarray(codes.reshape(-1, channels).T).ravel().view(np.uint8)
-
-
-def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
-    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
-    rows, outputs = row_blocks(layer), layer.config.outputs
-    for top in range(0, layer["rows"], rows.step):
-        end = min(top + rows.step, layer["rows"]) * layer["cols"]
-        for first in range(top * layer["cols"], end, outputs):
-            yield first, min(first + outputs, end)
+    """Return a sample's results (as values.machine gives them) in the order of writing, uint8."""
+    return codes.reshape(-1)[writing_order(layer)].view(np.uint8)
 
 
 def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ position by position, and again for each output channel. Padding taps read nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -301,6 +301,34 @@ def refusal(layer: Layer) -> str:
     if config.oc_blocking and layer["oc"] > config.block_words("bias"):
         return f"{layer['oc']} output channels exceed a bias block (bias_bits={config.bias_bits})"
     return ""
+
+
+def writing_order(layer: Layer) -> Array:
+    """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs].
+
+    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
+    block, a channel at a time.
+    """
+    channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
+    planes = np.arange(layer.outputs).reshape(-1, channels)
+    if not (layer.conv and layer.config.oc_blocking):
+        return planes.T.reshape(-1)
+    each = kernels_per_block(layer)
+    parts = [
+        planes[first:end, top : top + each].T.reshape(-1)
+        for top in range(0, layer["oc"], each)
+        for first, end in _groups(layer)
+    ]
+    return np.concatenate(parts)
+
+
+def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
+    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
+    rows, outputs = row_blocks(layer), layer.config.outputs
+    for top in range(0, layer["rows"], rows.step):
+        end = min(top + rows.step, layer["rows"]) * layer["cols"]
+        for first in range(top * layer["cols"], end, outputs):
+            yield first, min(first + outputs, end)
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:

@@ -1,0 +1,189 @@
+"""One launch of a kernel for the debugger: the commands that it issued, on a copy of the memories before them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tilewright.array import Array, one_thread
+from tilewright.errors import InputError, MachineError
+from tilewright.sim.findings import Finding
+from tilewright.sim.steps import Trace
+from tilewright.sim.walk import Placed, Range, State, numbers
+from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandWalk, Located, bytes_of, layout_of
+from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu
+from tilewright.targets.bm1684x.runtime.recording import Launched, finished
+from tilewright.targets.bm1684x.values.memory import Memories
+
+if TYPE_CHECKING:
+    from tilewright.debug.session import Session
+
+
+class KernelState:
+    """The memories of a device after some commands (see sim.walk.State)."""
+
+    def __init__(self, walk: KernelWalk, memories: Memories) -> None:
+        self._walk = walk
+        self._shared = {region.base for region in memories.regions}  # regions whose bytes a copy has too
+        self._memories = copy(memories)
+
+    def execute(self, steps: Array) -> None:
+        with one_thread():
+            for row in steps.tolist():
+                command = self._walk.steps[row].command
+                for result in command.results.values():
+                    self._own(int(result.addresses.flat[0]))
+                command.run(self._memories)
+
+    def copy(self) -> Self:
+        made = type(self)(self._walk, self._memories)
+        self._shared = set(made._shared)
+        return made
+
+    def memory(self, name: str) -> Array:
+        config = self._walk.config
+        (region,) = (each for each in self._memories.regions if each.name == LOCAL)
+        return region.data.reshape(config.lanes, config.banks, config.bank_bytes)
+
+    def dram(self, address: int, size: int) -> Array:
+        """Return bytes of any memory by bus address. Raises MachineError if they are not within one."""
+        region = self._memories.region_of(address, address + size)
+        return region.data[address - region.base :][:size]
+
+    def outputs(self) -> Mapping[str, Array]:
+        return {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(region.data) for region in self._memories.regions if region.base not in self._shared)
+
+    def _own(self, address: int) -> None:
+        """Copy the memory that holds an address before it is written, if another state has the same bytes."""
+        for region in self._memories.regions:
+            if region.base <= address < region.end and region.base in self._shared:
+                self._shared.remove(region.base)
+                mine = replace(region, data=region.data.copy())
+                self._memories.regions = [mine if each is region else each for each in self._memories.regions]
+
+
+class KernelWalk(CommandWalk):
+    """The commands of one launch of a kernel. `before` are the memories at its start, `named` its operands by name."""
+
+    def __init__(
+        self,
+        name: str,
+        launched: Launched,
+        before: Memories,
+        named: Mapping[str, Operand],
+        refused: Mapping[int, str],
+    ) -> None:
+        self.name, self.layers, self._launched, self._before = name, (name,), launched, before
+        self._named, self.refused = named, refused
+        program = launched.program
+        self.table, self.order, self._regions = program.table, program.order, program.regions
+        super().__init__(program.steps, before.config)
+        self.layer = np.zeros(len(self.table), np.int64)
+        self.segments = tuple(self._segments())
+
+    def _segments(self) -> Iterator[Range]:
+        """Yield all memories but local memory. A piece of DDR has the name of the argument that begins there."""
+        argument = {int(own.addresses.flat[0]): name for name, own in self._named.items()}
+        for space, region in enumerate(self._regions):
+            if region.name != LOCAL:
+                name = argument.get(region.base, f"ddr{space}") if region.name == "DDR" else region.name
+                yield Range(name, region.base, len(region.data), "memory", space, region.base)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return self._launched.findings
+
+    @property
+    def trace(self) -> Trace | None:
+        return self._launched.trace
+
+    def text(self, step: int) -> str:
+        """Return a command with its operands, and the line of the kernel's source that issued it."""
+        return f"{super().text(step)}  # {self.steps[step].name}"
+
+    def start(self) -> KernelState:
+        return KernelState(self, self._before)
+
+    def located(self, addresses: Array) -> Iterator[Located]:
+        for space, region in enumerate(self._regions):
+            mine = (addresses >= region.base) & (addresses < region.end)
+            if mine.all():
+                yield space, slice(None), addresses - region.base
+                return
+            if mine.any():
+                yield space, mine, addresses[mine] - region.base
+
+    def shown(self, space: int, element: int) -> str:
+        config = self.config
+        if self._regions[space].name != LOCAL:
+            return super().shown(space, element)
+        lane, byte = divmod(element, config.lane_bytes)
+        return f"local[{lane}, {byte // config.bank_bytes}, {byte % config.bank_bytes}]"
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        return tuple(self._named)
+
+    def placed(self, tensor: str) -> Placed:
+        if tensor not in self._named:
+            raise InputError(f"tensor '{tensor}'", "is no argument of the kernel", ", ".join(self._named))
+        own = self._named[tensor]
+        layout = f"{own.dtype}, {layout_of(own)}"
+        return Placed(tensor, "", bytes_of(own.addresses, own.dtype.bytes), True, layout=layout)
+
+    def value(self, state: State, tensor: str) -> Array:
+        return numbers(state, self.placed(tensor).byte, self._named[tensor].dtype.storage.str)
+
+
+def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
+    """Run a kernel on a device's memories, as a launch does, and return a debugging session of its commands.
+
+    A session of a kernel whose command the machine refuses goes up to this command. Raises MachineError for any other
+    error of the kernel.
+    """
+    memories.forget()
+    before = copy(memories)
+    before.regions = [replace(region, data=region.data.copy()) for region in memories.regions]
+    tpu, error = Tpu(memories), None
+    try:
+        with one_thread():
+            kernel.body(tpu, *arguments)
+            tpu.end()
+    except MachineError as caught:
+        error = caught
+    ran = [tpu.ran.get((step.engine, step.id)) for step in tpu.steps]
+    count = ran.index(None) if None in ran else len(ran)
+    if error and count == len(ran):
+        raise error
+    steps = [step for step in ran if step is not None][:count] + tpu.steps[count : count + 1]
+    knobs = replace(memories.knobs, out_of_bounds="ignore") if error else memories.knobs
+    program = Elaborated.of(steps, before.regions, knobs)
+    if not error:
+        Elaborated.of(steps, memories.regions, knobs).wrote()
+    walk = KernelWalk(
+        kernel.name,
+        finished(program, memories, tpu.findings),
+        before,
+        _named(kernel, arguments),
+        {count: str(error)} if error else {},
+    )
+    session: Session = import_module("tilewright.debug.session").Session.of(walk, f"kernel {kernel.name} on bm1684x")
+    return session
+
+
+def _named(kernel: Kernel, arguments: Sequence[Any]) -> dict[str, Operand]:
+    """Return the kernel's arguments that are operands, by the names of its parameters."""
+    names = [*inspect.signature(kernel.body).parameters][1:]
+    return {name: own for name, own in zip(names, arguments, strict=False) if hasattr(own, "addresses")}

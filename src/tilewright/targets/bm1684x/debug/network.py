@@ -1,0 +1,223 @@
+"""A launch of a compiled network for the debugger (see sim/walk.py). It runs as `compiler/run.py` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from tilewright.array import Array, one_thread
+from tilewright.errors import InputError, MachineError
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.steps import Trace
+from tilewright.sim.walk import Placed, Range, State, numbers
+from tilewright.targets.bm1684x.compiler.image import QueueImage, StoredTensor
+from tilewright.targets.bm1684x.compiler.layer import Stored
+from tilewright.targets.bm1684x.compiler.listing import line
+from tilewright.targets.bm1684x.compiler.run import Machine, Prepared
+from tilewright.targets.bm1684x.compiler.tiles import sample
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.debug.commands import CommandWalk, Located, bytes_of, layout_of, local_bytes, where
+from tilewright.targets.bm1684x.isa.elaborate import UNITS
+from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.isa.stream import Encoded, decode
+from tilewright.targets.bm1684x.values.floats import as_stored
+
+
+class NetworkState:
+    """The memories of one launch after some commands, for one sample (see sim.walk.State)."""
+
+    def __init__(self, walk: NetworkWalk, machine: Machine) -> None:
+        self._walk, self._machine = walk, machine
+
+    def execute(self, steps: Array) -> None:
+        with one_thread():
+            for row in steps.tolist():
+                step = self._walk.steps[row]
+                try:
+                    self._machine.run(step.command)
+                except MachineError as error:
+                    raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+
+    def copy(self) -> Self:
+        return type(self)(self._walk, self._machine.copy())
+
+    def memory(self, name: str) -> Array:
+        config = self._walk.config
+        return self._machine.local()[0].reshape(config.lanes, config.banks, config.bank_bytes)
+
+    def dram(self, address: int, size: int) -> Array:
+        """Return bytes by bus address, of DDR or local memory. Raises MachineError if they are not in one segment."""
+        if address >= DDR_BASE:
+            return self._machine.ddr(address, size)[0]
+        return local_bytes(self._machine.local()[0], address, size, self._walk.config)
+
+    def outputs(self) -> Mapping[str, Array]:
+        return {own.name: self._walk.value(self, own.name)[None] for own in self._walk.image.outputs}
+
+    @property
+    def nbytes(self) -> int:
+        return self._machine.nbytes
+
+
+class NetworkWalk(CommandWalk):
+    """One launch of a compiled network, with the values of its inputs (see sim.walk.Walk)."""
+
+    def __init__(
+        self, program: Program, launch: Launch, known: Prepared, values: Mapping[str, Array], config: Config
+    ) -> None:
+        self.name, self._known, self.image, self._graph = launch.name, known, known.image, program.graph
+        self._values = values
+        self.table, self.order = known.program.table, known.program.order
+        super().__init__(known.program.steps, config)
+        self.layers = launch.nodes or (launch.name,)
+        self.layer = known.layers if program.graph else np.zeros(len(self.table), np.int64)
+        self.segments = tuple(_segments(known.image))
+        edges = {0, *(low for low, _ in self._lanes)}
+        self._edges = np.array(sorted({*edges, config.lanes}), np.int64)
+        wrong = (each for each in self.findings if each.kind == OUT_OF_RANGE and each.steps)
+        self.refused: Mapping[int, str] = {each.steps[0]: each.message for each in wrong}
+
+    @property
+    def _lanes(self) -> Iterator[tuple[int, int]]:
+        """The ranges of lanes, (first, one past the last), that are the spaces after DDR in the step table."""
+        low = 0
+        for space in self.table.spaces[1:]:
+            high = low + space.size // self.config.lane_bytes
+            yield low, high
+            low = high
+
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        return self._known.findings(RunOptions(timing=self._known.timing, values=False))
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        return self._known.passes.trace
+
+    @cached_property
+    def _encoded(self) -> Mapping[tuple[str, int], Encoded]:
+        found = (command for unit in UNITS for command in decode(unit, self.image.queues[unit]))
+        return {(command.engine, command.id): command for command in found}
+
+    def details(self, step: int) -> Sequence[str]:
+        own = self.steps[step]
+        return [f"  {line(self._encoded[own.engine, own.id], self.config, step)}", *super().details(step)]
+
+    def start(self) -> NetworkState:
+        """Return the state before the first command. All samples of a batch are the one sample that was given."""
+        machine, graph = Machine(self.image, self.config, 1), self._graph
+        for own in self.image.inputs if graph else ():
+            values = np.broadcast_to(self._values[own.name][:1], (1, *graph.tensors[own.name].shape))  # type: ignore[union-attr]
+            data = np.ascontiguousarray(own.stored.pack(values)).view(np.uint8).reshape(-1)
+            machine.segment(own.address)[:] = np.tile(data, self.image.batch)
+        return NetworkState(self, machine)
+
+    def located(self, addresses: Array) -> Iterator[Located]:
+        if not addresses.size:
+            return
+        if int(addresses[0]) >= DDR_BASE:
+            yield 0, slice(None), addresses - DDR_BASE
+            return
+        lane, byte = np.divmod(addresses - LOCAL_BASE, self.config.lane_bytes)
+        part = np.searchsorted(self._edges, lane, "right") - 1
+        low = self._edges[part]
+        element = byte * (self._edges[part + 1] - low) + lane - low
+        for each in np.unique(part).tolist():
+            mine = part == each
+            yield each + 1, mine, element[mine]
+
+    def shown(self, space: int, element: int) -> str:
+        if space == 0:
+            return super().shown(space, element)
+        low, width = int(self._edges[space - 1]), int(self._edges[space] - self._edges[space - 1])
+        bank, byte = divmod(element // width, self.config.bank_bytes)
+        return f"local[{low + element % width}, {bank}, {byte}]"
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[StoredTensor, int]]:
+        """The tensors of the launch in the order of its layers, and the layer that computes each (-1: an input)."""
+        found = {own.name: (own, -1) for own in self.image.inputs}
+        if self._graph is None:
+            return {}
+        by_name = {own.name: own for own in (*self.image.held, *self.image.outputs)}
+        for index, node in enumerate(self.layers):
+            for output in self._graph.node(node).outputs:
+                if output in by_name:
+                    found[output] = by_name[output], index
+        return found
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        return tuple(self._places)
+
+    def placed(self, tensor: str) -> Placed:
+        if tensor not in self._places:
+            names = ", ".join(self._places)
+            raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", names)
+        (own, index), graph = self._places[tensor], self._graph
+        assert graph is not None
+        stored, shape = own.stored, graph.tensors[tensor].shape
+        c, h, w = (
+            (stored.phases.c, stored.phases.h, stored.phases.w) if stored.phases else (stored.c, stored.h, stored.w)
+        )
+        last, layout = None, f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
+        if own.address < DDR_BASE:
+            c = Stored.of(graph.tensors[tensor]).c  # further channels repeat these (compiler/gather.py)
+            held = sample(stored, own.address - LOCAL_BASE, self.config)[:, :c]
+            address, last = held.addresses.reshape(c, h, w), self._complete(index)
+            layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
+        else:
+            order = np.arange(1, c * h * w + 1).reshape(1, c, h, w)
+            laid = stored.phases.spread(order, 0)[0] if stored.phases else order.reshape(-1)
+            place = np.zeros(c * h * w, np.int64)
+            place[laid[laid > 0] - 1] = np.flatnonzero(laid)
+            address = own.address + (place * stored.dtype.bytes).reshape(c, h, w)
+        if not stored.dtype.is_float:
+            address = address.transpose(1, 2, 0)
+        node = self.layers[index] if index >= 0 else ""
+        byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
+        return Placed(tensor, node, byte, not stored.dtype.is_float, last, layout)
+
+    def value(self, state: State, tensor: str) -> Array:
+        placed, stored = self.placed(tensor), self._places[tensor][0].stored
+        held = numbers(state, placed.byte, stored.dtype.storage.str)
+        if stored.dtype.is_float:
+            return as_stored(held, stored.dtype)
+        assert self._graph is not None
+        return (held.astype(np.int16) - stored.add).astype(self._graph.tensors[tensor].dtype)
+
+    def _complete(self, index: int) -> Array:
+        """Return the commands after which the result of a layer is in local memory, for its readers.
+
+        These are the compute commands up to this layer, and its own transfers into local memory.
+        """
+        own = np.flatnonzero(self.layer <= index)
+        return np.array(
+            [
+                row
+                for row in own.tolist()
+                if self.steps[row].engine == TIU
+                or (self.layer[row] == index and self.steps[row].command.results["y"].storage.is_local)
+            ],
+            np.int64,
+        )
+
+
+def _sizes(stored: Stored) -> tuple[int, int, int]:
+    """Return the channels, rows and columns of a tensor, which may be stored by phase."""
+    own = stored.phases or stored
+    return own.c, own.h, own.w
+
+
+def _segments(image: QueueImage) -> Iterator[Range]:
+    """Yield the named parts of DDR, in order of their addresses."""
+    if image.constants.size:
+        yield Range("constants", DDR_BASE, len(image.constants), "const", 0, DDR_BASE)
+    for kind, tensors in (("input", image.inputs), ("output", image.outputs)):
+        for own in tensors:
+            yield Range(own.name, own.address, own.stored.nbytes * image.batch, kind, 0, DDR_BASE)

@@ -1,0 +1,150 @@
+"""The rows and page services of a layer, in the order in which they start, with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.zynq.config import STORES
+from tilewright.targets.zynq.debug.work import Work, work
+from tilewright.targets.zynq.isa.layer import Kind, Layer
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import CAUSES, RELAYOUT, RESULT, Schedule, schedule
+
+#: The spaces of the step table.
+DDR, FRAMES, RESULTS = range(3)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Work of the engine on one row, up to the next row or page fault. It completes the results `first` to `after`."""
+
+    name: str
+    first: int
+    after: int
+    row: int
+    top: int
+    bottom: int
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        if self.name == Kind.FC.name.lower():
+            return f"{self.name} columns {self.low}..{self.high - 1}"
+        channels = f"channel {self.low}" if self.high == self.low + 1 else f"channels {self.low}..{self.high - 1}"
+        return f"{self.name} row {self.row} of {channels}"
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """A service of the CPU: it loads the pages `blocks` of a store into `frames`, or writes results to DDR."""
+
+    text: str
+    store: int
+    blocks: Array
+    frames: Array
+    first: int = 0
+    after: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class When(NamedTuple):
+    """The times of rows and services: start and end cycle, cycles of waiting before, the cause, and tokens (bits)."""
+
+    start: Array
+    end: Array
+    wait: Array
+    cause: Array
+    pops: Array
+    pushes: Array
+    cycles: int
+
+
+def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | Service, ...], When, Array]:
+    """Return the rows and services of a layer in order, their times, and the order of its results (see Work)."""
+    plan, done = schedule(layer, paged), work(layer)
+    rows, times = _rows(layer, plan, done)
+    services = [*_services(layer, plan, paged)]
+    none = np.zeros(len(services), np.int64)
+    served = np.stack([plan.service.start, plan.service.end, none, none, none, _pushes(plan)])
+    table = np.concatenate([times, served], axis=1)
+    order = np.lexsort((np.repeat([0, 1], [len(rows), len(services)]), table[0]))
+    every: list[Row | Service] = [*rows, *services]
+    start, end, wait, cause, pops, pushes = table[:, order]
+    return tuple(every[at] for at in order), When(start, end, wait, cause, pops, pushes, plan.cycles), done.order
+
+
+def _pushes(plan: Schedule) -> Array:
+    """Return the token, as a bit, with which each service ends a wait of the engine: the last one of its cause there.
+
+    The k-th wait for a store ends with the k-th service of the same cause.
+    """
+    waits, pushes = plan.waits, np.zeros(len(plan.service.cause), np.int64)
+    for cause in range(len(CAUSES)):
+        at = np.flatnonzero((waits.cause == cause) & (waits.at < plan.engine))
+        late = waits.wait[at] > 0
+        following = np.append(waits.at[at][late][1:], -1)
+        last = at[late][waits.at[at][late] != following]
+        pushes[np.flatnonzero(plan.service.cause == cause)[np.searchsorted(at, last)]] = 1 << cause
+    return pushes
+
+
+def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
+    """Return the engine's work, cut where a row begins or the engine waits, and its times: columns as in When."""
+    waits = plan.waits
+    begins = np.flatnonzero((np.diff(done.row, prepend=-1) != 0) | (np.diff(done.low, prepend=-1) != 0))
+    edges = np.unique(np.concatenate([[0], done.start[begins], waits.at[waits.wait > 0]]))
+    edges = edges[edges < plan.engine]
+    after = np.append(edges[1:], plan.engine)
+    late = np.append(0, np.cumsum(waits.wait))
+    begin, until = (np.searchsorted(waits.at, edges, side) for side in ("left", "right"))
+    start, end = edges + late[until], after + late[np.searchsorted(waits.at, after, "left")]
+    cause, pops = np.zeros((2, len(edges)), np.int64)
+    for at in np.flatnonzero(late[until] > late[begin]).tolist():
+        mine = slice(begin[at], until[at])
+        cause[at] = waits.cause[mine][waits.wait[mine].argmax()]
+        pops[at] = np.bitwise_or.reduce(1 << waits.cause[mine][waits.wait[mine] > 0])
+    active = np.maximum(np.searchsorted(done.start, edges, "right") - 1, 0)
+    complete = np.searchsorted(done.end, after, "right")
+    complete[-1:] = len(done.end)
+    ends = np.append(0, done.after)[complete]
+    name, columns = layer.kind.name.lower(), (done.row, done.top, done.bottom, done.low, done.high)
+    rows = [
+        Row(name, first, last, *(int(column[at]) for column in columns))
+        for first, last, at in zip([0, *ends[:-1].tolist()], ends.tolist(), active.tolist(), strict=True)
+    ]
+    return rows, np.stack([start, end, late[until] - late[begin], cause, pops, np.zeros_like(pops)])
+
+
+def _services(layer: Layer, plan: Schedule, paged: bool) -> Iterator[Service]:
+    """Yield the services of the CPU in the order of the plan."""
+    config = layer.config
+    planned = paged and not (layer.conv and config.layout != "rows")
+    uses = walk.uses(layer) if planned else {}
+    words = config.block_words("result")
+    seen = [0] * len(CAUSES)
+    for cause, times in zip(plan.service.cause.tolist(), plan.service.times.tolist(), strict=True):
+        if cause == RELAYOUT:
+            yield Service(f"relayout of {times} results", cause, np.zeros(0, np.int64), np.zeros(0, np.int64))
+            continue
+        store, number = STORES[cause], seen[cause]
+        blocks = uses[store].block[number : number + 1] if store in uses else np.arange(number, number + times)
+        seen[cause] += 1 if store in uses else times
+        frames = cause * config.frames + np.arange(number, number + len(blocks)) % config.frames
+        last = min(int(blocks[-1]) * words + words, layer.outputs * layer.samples) if cause == RESULT else 0
+        first = int(blocks[0]) * words if cause == RESULT else 0
+        many = f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {blocks[0]}..{blocks[-1]}"
+        yield Service(
+            f"{'write' if cause == RESULT else 'load'} {store} {many}",
+            cause,
+            blocks,
+            frames,
+            first // layer.samples,
+            -(-last // layer.samples),
+        )

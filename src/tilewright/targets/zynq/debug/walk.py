@@ -1,0 +1,199 @@
+"""A layer for the debugger, row by row and page by page (see sim/walk.py).
+
+An instruction of the engine is a whole layer. Here, it is cut into *rows*, the work on one row of the result for some
+channels, and the *services* of the CPU, which move pages. Results are in the memory `result`, in the order in which the
+engine writes them, until the CPU moves their page to DDR. `frames` has the page that each frame of block RAM holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph
+from tilewright.program.program import Launch
+from tilewright.sim.causes import CAUSE_TOKEN
+from tilewright.sim.findings import Finding
+from tilewright.sim.order import order
+from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue, Trace
+from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk
+from tilewright.targets.zynq.config import STORES
+from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, Row, Service, steps
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.timing.service import CAUSES, PAGED, RESULT, UNITS
+from tilewright.targets.zynq.values import machine
+
+
+class ZynqState:
+    """Block RAM and DDR after some rows and services of a layer, for one sample (see sim.walk.State)."""
+
+    def __init__(self, walk: ZynqWalk, ddr: Array, frames: Array, result: Array) -> None:
+        self._walk, self._ddr, self._frames, self._result = walk, ddr, frames, result
+
+    def execute(self, steps: Array) -> None:
+        walk = self._walk
+        for step in steps.tolist():
+            done = walk.steps[step]
+            if isinstance(done, Row):
+                self._result[done.first : done.after] = walk.codes[done.first : done.after]
+            elif done.store == RESULT:
+                base = walk.base["result"]
+                self._ddr[base + done.first : base + done.after] = self._result[done.first : done.after]
+            else:
+                self._frames[done.frames] = done.blocks
+
+    def copy(self) -> Self:
+        return type(self)(self._walk, self._ddr.copy(), self._frames.copy(), self._result.copy())
+
+    def memory(self, name: str) -> Array:
+        return self._frames if name == "frames" else self._result.view(self._walk.dtype)
+
+    def dram(self, address: int, size: int) -> Array:
+        return self._ddr[address : address + size]
+
+    def outputs(self) -> Mapping[str, Array]:
+        return {name: self._walk.value(self, name)[None] for name in self._walk.tensors[1:]}
+
+    @property
+    def nbytes(self) -> int:
+        return self._ddr.nbytes + self._frames.nbytes + self._result.nbytes
+
+
+class ZynqWalk(Walk):
+    """One layer with its input `data`, codes of its input shape (see sim.walk.Walk)."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        image: LayerImage,
+        data: Array,
+        graph: Graph | None,
+        timing: str,
+        findings: Sequence[Finding],
+    ) -> None:
+        self.name, self.layers, self.refused = launch.name, launch.nodes or (launch.name,), dict[int, str]()
+        self._image, self._data, self._graph, self._findings = image, data, graph, findings
+        layer, config = image.layer, image.layer.config
+        self.steps, self._when, self._order = steps(layer, timing == PAGED)
+        self.dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
+        sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
+        ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
+        self.base = dict(zip((*sizes, "result"), ends, strict=False))
+        kinds = {"data": "input", "weight": "const", "bias": "const", "result": "output"}
+        self.segments = tuple(
+            Range(name, low, high - low, kinds[name], DDR)
+            for name, low, high in zip(kinds, ends, ends[1:], strict=False)
+            if high > low
+        )
+        self.memories = {
+            "frames": Scratchpad("frames", len(STORES) * config.frames, (), "int32", "page in a frame", FRAMES),
+            "result": Scratchpad("result", layer.outputs, (), self.dtype.name, "results as written", RESULTS),
+        }
+        self.table = self._table(ends[-1])
+        self.order = order(self.table)
+        self.layer = np.zeros(len(self.table), np.int64)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return self._findings
+
+    @cached_property
+    def codes(self) -> Array:
+        """The codes of the layer's results in the order of writing, uint8 [results]."""
+        image = self._image
+        found = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
+        return found.reshape(-1)[self._order].view(np.uint8)
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        none = np.zeros(len(self.table), np.int64)
+        when = self._when
+        cause = np.where(when.wait > 0, when.cause + CAUSE_TOKEN, 0)
+        return Trace(self.table, when.start, when.end, when.wait, cause, none, none, none, 0, when.cycles)
+
+    def details(self, step: int) -> Sequence[str]:
+        """Return the frames of each store and the pages in them that a service fills, or the results of a row."""
+        own = self.steps[step]
+        if isinstance(own, Row):
+            return [f"  results {own.first} to {own.after - 1} of {self._image.layer.outputs}"]
+        return [f"  frames {own.frames.tolist()}: pages {own.blocks.tolist()}"] if own.frames.size else []
+
+    def start(self) -> ZynqState:
+        image = self._image
+        parts = (self._data, image.weight, image.bias.astype("<i4"))
+        held = [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts]
+        result = np.zeros(image.layer.outputs, np.uint8)
+        frames = np.full(self.memories["frames"].depth, -1, np.int32)
+        return ZynqState(self, np.concatenate([*held, result]), frames, result.copy())
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        if self._graph is None:
+            return ()
+        site = self._graph.site(self._graph.node(self.layers[0]))
+        return (site.input(0).name, site.output.name)
+
+    def placed(self, tensor: str) -> Placed:
+        """Return where a tensor lies in DDR: the input as it is, results in the order of writing."""
+        if tensor not in self.tensors or self._graph is None:
+            return super().placed(tensor)
+        own = self._graph.tensors[tensor]
+        if tensor == self.tensors[0]:
+            return Placed(tensor, "", np.arange(own.size).reshape(*own.shape, 1), True, layout="as in the network")
+        place = np.empty(own.size, np.int64)
+        place[self._order] = np.arange(own.size)
+        byte = self.base["result"] + place.reshape(*own.shape, 1)
+        return Placed(tensor, self.layers[0], byte, True, layout="in the order of writing")
+
+    def value(self, state: State, tensor: str) -> Array:
+        byte = self.placed(tensor).byte[..., 0]
+        assert self._graph is not None
+        low = int(byte.min())
+        return state.dram(low, byte.size)[byte - low].view(self._graph.tensors[tensor].dtype)
+
+    def _table(self, size: int) -> StepTable:
+        layer, frames = self._image.layer, self.memories["frames"].depth
+        when, held = self._when, layer.inputs + self._image.weight.size + 4 * self._image.bias.size
+        names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
+        return StepTable(
+            units=UNITS,
+            queues=tuple(TokenQueue(name, 1, 0, len(self.steps) + 1) for name in names),
+            spaces=(
+                Space("DRAM", size, ((0, held),)),
+                Space("frames", frames, scratchpad="frames"),
+                Space("result", layer.outputs, scratchpad="result"),
+            ),
+            unit=np.array([isinstance(step, Service) for step in self.steps], np.int64),
+            pops=when.pops,
+            pushes=when.pushes,
+            footprint=np.arange(len(self.steps)),
+            footprints=Footprints.of(
+                [np.array([*self._touched(step)], np.int64).reshape(-1, 6) for step in self.steps]
+            ),
+            describe=lambda step: str(self.steps[step]),
+        )
+
+    def _footprint(self, step: Row | Service) -> Array:
+        return np.array([*self._touched(step)], np.int64).reshape(-1, 6)
+
+    def _touched(self, step: Row | Service) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Yield the footprint of a row or a service. A row reads the input and the kernels behind its frames."""
+        layer = self._image.layer
+        if isinstance(step, Row):
+            yield RESULTS, WRITE, step.first, step.after - step.first, 1, 0
+            line = layer.inputs if not (layer.conv or layer.channels == 0) else layer["cols"] * layer["ic"]
+            yield DDR, READ, step.top * line, (step.bottom - step.top) * line, 1, 0
+            if layer.channels:
+                kernels = step.high - step.low
+                yield DDR, READ, self.base["weight"] + step.low * layer.kernel, kernels * layer.kernel, 1, 0
+                yield DDR, READ, self.base["bias"] + 4 * step.low, 4 * kernels, 1, 0
+        elif step.store == RESULT:
+            yield RESULTS, READ, step.first, step.after - step.first, 1, 0
+            yield DDR, WRITE, self.base["result"] + step.first, step.after - step.first, 1, 0
+        else:
+            for frame in step.frames.tolist():
+                yield FRAMES, WRITE, frame, 1, 1, 0
