@@ -23,11 +23,20 @@ if TYPE_CHECKING:
 @options.simulation
 @options.cfu
 @options.firmware
+@options.gdb
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware: str | None, verify: bool) -> int:
+def run(
+    compilation: Compilation,
+    simulation: Simulation,
+    own: OwnCfu,
+    firmware: str | None,
+    gdb: int | None,
+    verify: bool,
+) -> int:
     """Run a model, compare with the reference, report each layer.
 
-    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
+    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...). GDB controls the first launch on the
+    first sample.
     """
     target = compilation.target
     project = options.takes_firmware("--firmware", target) if firmware else None
@@ -51,7 +60,7 @@ def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware:
             search=compilation.search,
         )
 
-    with options.with_firmware(target, firmware), options.replaced(target, own):
+    with options.with_firmware(target, firmware), options.replaced(target, own), options.debugged(target, gdb):
         return simulation.run(program, compilation.model, verify, recompile, project)
 
 

@@ -90,9 +90,8 @@ def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic
 
 def by_logic(a: Value, b: Value) -> Value:
     """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block."""
-    *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
-    rows = [row << place for place, row in enumerate(low)]
-    return reduce(add, rows, 0 - (sign << len(low)))
+    *low, sign = (Mux(bit, a << place, 0) for place, bit in enumerate(b))
+    return (reduce(add, low) if low else 0) - sign
 
 
 def _values(word: Value, bits: int) -> list[Value]:

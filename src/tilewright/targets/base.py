@@ -338,7 +338,7 @@ class Debugs(Protocol):
     """A target whose processor a debugger can control."""
 
     def with_gdb(self, port: int) -> AbstractContextManager[int]:
-        """Return a context in which the run of an ELF file waits for GDB, and is controlled by it.
+        """Return a context in which the next run of a program waits for GDB, and is controlled by it.
 
         The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
         Raises InputError if the port cannot be opened.

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tests.targets.cfu.elf_files import tiny
+from tests.targets.cfu.gdb_client import Client
 from tests.targets.cfu.networks import network
 from tilewright import contract, errors
 from tilewright.cli import main
@@ -28,6 +30,7 @@ from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.compiler import project as projects
 from tilewright.targets.cfu.compiler.firmware import compilers
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.runtime import kernels
 
 EXAMPLES = ROOT / "examples"
@@ -120,6 +123,32 @@ def test_a_faster_kernel_is_seen_in_its_layer_only(name: str, op: str, text: str
     for old, new in zip(before.layers, after.layers, strict=True):
         ratio = new.cycles / old.cycles
         assert ratio < 0.9 if old.op == op else 0.95 < ratio < 1.05, (old.name, ratio)
+
+
+@riscv
+def test_gdb_controls_the_first_sample_of_a_network(project: Path) -> None:
+    """A breakpoint in a kernel stops at each of its layers; the cycles and the report are those without GDB."""
+    alone, stops, ended = run(project, 2), list[int](), list[str]()
+    with TARGET.with_firmware(project):
+        program = tw.compile(DIGITS, "cfu")
+        (launch,) = program.launches
+        (kernel,) = (one for one in FirmwareImage.of(launch).symbols if one.name == "conv_2d")
+
+        def session(port: int) -> None:
+            client = Client(port)
+            assert client.ask(f"Z0,{kernel.address:x},4") == "OK"
+            while (answer := client.ask("c")).startswith("T05"):
+                stops.append(client.register(32))
+            ended.append(answer)
+
+        with TARGET.with_gdb(0) as port:
+            thread = threading.Thread(target=session, args=[port])
+            thread.start()
+            debugged = program.run(codes(2))
+            thread.join()
+    assert stops == [kernel.address] * sum(layer.op == "conv2d" for layer in alone.layers) and ended == ["W00"]
+    assert debugged.cycles == alone.cycles and (debugged.matches_reference, debugged.findings) == (True, ())
+    assert [layer.cycles for layer in debugged.layers] == [layer.cycles for layer in alone.layers]
 
 
 @riscv

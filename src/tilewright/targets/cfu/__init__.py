@@ -79,7 +79,7 @@ class CfuSystem(given.Machine[Config]):
                 "cannot be timed without values: a CPU's path depends on its data",
                 "give inputs",
             )
-        return launch.run(program, launch_, values, self.config_of(program), options, self._unit)
+        return launch.run(program, launch_, values, self.config_of(program), options, self._unit, **self._driven())
 
     def excess(self, config: base.Config) -> str:
         return bill.excess(self.own(config))
@@ -106,8 +106,12 @@ class CfuSystem(given.Machine[Config]):
         from .runtime import execute
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
-        driven = {"drive": self._drive} if self._drive else {}
-        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
+        return execute.execute(path, self.own(config), timing, limit, unit, **self._driven())
+
+    def _driven(self) -> dict[str, Any]:
+        """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
+        drive, self._drive = self._drive, None
+        return {"drive": drive} if drive else {}
 
     @contextmanager
     def with_gdb(self, port: int) -> Iterator[int]:

@@ -29,6 +29,8 @@ MAX_CODE_BYTES = 1 << 24
 #: Called with the number that the program wrote at a marker, and with RAM. Returns how many instructions the program
 #: may take until the next marker (0: any number).
 Watch = Callable[[int, Array], int]
+#: Runs a program to its end; returns the trap that ended it, if one did.
+Drive = Callable[[Process], Trap | None]
 
 
 class Region(NamedTuple):
@@ -78,7 +80,7 @@ def run(
     cfu: Cfu | None = None,
     profiled: bool = False,
     watch: Watch | None = None,
-    drive: Callable[[Process], Trap | None] = Process.go,
+    drive: Drive = Process.go,
 ) -> Run:
     """Run the program `image` until it stores to HALT, traps, or has executed `max_instructions`.
 

@@ -24,6 +24,7 @@ from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
 from .kernels import KernelCheck
+from .process import Process
 from .seam import Cfu, CfuError, Difference
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
@@ -56,10 +57,12 @@ def runs(
     timing: str,
     unit: Callable[[], Cfu] | None = None,
     kernels: KernelCheck | None = None,
+    drive: core.Drive = Process.go,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
     `unit` makes a CFU for each run, in the place of the model. `kernels` checks the kernels, if they are the user's.
+    `drive` runs the first sample (see core.run).
     Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails, or if the CFU breaks
     the rules of its ports.
     """
@@ -86,6 +89,7 @@ def runs(
                 profiled=profiled,
                 cfu=cfu,
                 watch=watch,
+                drive=Process.go if index else drive,
             )
         except CfuError as error:
             raise error.located(image.words, BASE, image.function) from None
@@ -106,15 +110,17 @@ def run(
     config: Config,
     options: RunOptions,
     unit: Callable[[], Cfu] | None = None,
+    drive: core.Drive = Process.go,
 ) -> LaunchResult:
-    """Run a launch on all samples. The cycles are those of the first sample. `unit`: as in `runs`."""
+    """Run a launch on all samples. The cycles are those of the first sample. `unit` and `drive`: as in `runs`."""
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
     kernels = KernelCheck(launch, image) if image.kernels else None
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
     undefined: Difference | None = None
-    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS)), unit, kernels):
+    timing = options.timing or next(iter(MODELS))
+    for one in runs(launch.name, image, config, values, samples, timing, unit, kernels, drive):
         first, undefined = first or one, undefined or one.undefined
         for name, data in one.reads.items():
             left[name].append(data)
