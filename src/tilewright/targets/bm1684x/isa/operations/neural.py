@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
-from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, widen, wrap
+from tilewright.targets.bm1684x.values.floats import flush, narrow, saturate, shift, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
@@ -37,7 +37,7 @@ def _weights(v: Values) -> Array:
 
 def _first(v: Values) -> list[Array]:
     """Return the float32 terms with which a sum of products begins: bias, then acc, each if the command has it."""
-    return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
+    return [flush(v[name].astype(np.float32)) for name in ("bias", "acc") if name in v.data]
 
 
 def _plus(total: Array, v: Values, name: str) -> Array:
