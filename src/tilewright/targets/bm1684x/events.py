@@ -21,6 +21,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
+from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
 from tilewright.targets.bm1684x.timing.estimate import FACTORS, PRODUCTS, macs
 
 #: The arithmetic of one result of an element-wise command, without its type.
@@ -39,11 +40,20 @@ _PARTS: dict[str, tuple[str, ...]] = {
 #: Commands that move or convert values, or combine bits: no arithmetic that the tables know.
 _NONE = (
     *("copy", "cast", "fp_round", "and", "or", "xor", "not"),
-    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "table_lookup", "w_mask_select", *GATHERS),
+    *(
+        "cw_trans",
+        "wc_trans",
+        "npu_bcast",
+        "static_bcast",
+        "static_distribute",
+        "table_lookup",
+        "w_mask_select",
+        *GATHERS,
+    ),
 )
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
-_POOLS = ("fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
+_POOLS = ("fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d", *REGIONS)
 
 
 def events(program: Elaborated, config: Config, trace: Trace | None, samples: int) -> Events:
@@ -95,7 +105,7 @@ def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Wo
             add(sums, *_macs(command))
         elif name in _POOLS:
             count = prod(command.results["y"].shape) * prod(command.attributes["window"].kernel)
-            add(others, *_named(command, count, ("compare",) if name == "max_pool2d" else ("add",)))
+            add(others, *_named(command, count, ("compare",) if "max_pool2d" in name else ("add",)))
         elif name in _PARTS:
             add(others, *_named(command, prod(command.results["y"].shape), _PARTS[name]))
         elif name not in _NONE:

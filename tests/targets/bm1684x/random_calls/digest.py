@@ -36,9 +36,11 @@ class Ground:
             long = np.flatnonzero(memory.view(np.uint64) != before.view(np.uint64))
             at = np.stack([2 * long, 2 * long + 1], axis=1).reshape(-1)
             at = at[memory.view(np.uint32)[at] != before.view(np.uint32)[at]]
-            values.append(memory.view(np.uint32)[at])
-            places.append(at + first // 4)
-            memory.view(np.uint32)[at] = before.view(np.uint32)[at]
+            new, old = memory.view(np.uint32)[at], before.view(np.uint32)[at]
+            memory.view(np.uint32)[at] = old
+            kept = same_nans(new, call.dtype) != same_nans(old, call.dtype)  # NaN for NaN is no change
+            values.append(new[kept])
+            places.append(at[kept] + first // 4)
         self._clean(call)
         return (np.concatenate(places), np.concatenate(values)) if done else None
 
@@ -73,7 +75,7 @@ def same_nans(words: Array, dtype: DType) -> Array:
     bits = words.view(f"<u{dtype.bytes}")
     infinite = (1 << exponent) - 1 << fraction
     nan = bits & ((1 << exponent + fraction) - 1) > infinite
-    return np.where(nan, bits.dtype.type(infinite + 1), bits)
+    return np.where(nan, bits.dtype.type(infinite + 1), bits).view(words.dtype)
 
 
 def digest(texts: list[bytes]) -> str:

@@ -139,6 +139,7 @@ def chosen(draw: Draw, name: str) -> Given:
     wider = not (extremes or source.is_float)
     wide = draw.of([dtype for dtype in TYPES if dtype.bits == source.bits or (wider and dtype.bits > source.bits)])
     if extremes:
+        wide = source if source.is_float else wide  # a NaN is known by the type of the results
         return {"dst0_dtype": source, "dst1_dtype": wide, "src0": source, "src1": source}
     return {"src0_src1_dtype": source, "dst_dtype": wide}
 
@@ -206,7 +207,10 @@ FAMILIES: dict[str, tuple[list[str], Chooser]] = {
     ),
     "integer products": (_binary("int_mul", "int_pcs_mul") + _each("int_square"), integers),
     "8-bit multiply-add": (_binary("int8_mac"), macs),
-    "bits": (_binary("and", "or", "xor", "max", "min") + _each("not abs neg relu"), one_type(INTEGERS)),
+    "bits": (
+        _binary("and", "or", "xor", "max", "min") + _each("not abs neg relu sign int_max_C int_min_C"),
+        one_type(INTEGERS),
+    ),
     "shifts": (_binary("arithmetic_shift", "logical_shift"), shifts),
     "comparisons": (_binary("greater", "less", "equal", "greater_equal", "less_equal", "not_equal"), compared),
     "selections": (

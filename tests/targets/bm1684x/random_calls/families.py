@@ -9,6 +9,7 @@ from tests.targets.bm1684x.random_calls.draw import FLOATS, Call, Draw
 from tests.targets.bm1684x.random_calls.elementwise import FAMILIES as ELEMENTWISE
 from tests.targets.bm1684x.random_calls.elementwise import Chooser, elementwise, parameters
 from tests.targets.bm1684x.random_calls.moves import MOVES
+from tests.targets.bm1684x.random_calls.places import PLACES
 from tests.targets.bm1684x.random_calls.products import PRODUCTS
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.values.dtypes import BF16, F32
@@ -31,6 +32,7 @@ FAMILIES: dict[str, tuple[list[str], Maker]] = {
     **{name: (functions, partial(_chosen, choose)) for name, (functions, choose) in ELEMENTWISE.items()},
     **PRODUCTS,
     **MOVES,
+    **PLACES,
     "sequences": ([f"tpu_bdc_{name}" for name in sorted(SEQUENCED)], _sequence),
 }
 

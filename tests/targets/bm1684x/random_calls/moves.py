@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.targets.bm1684x.random_calls.draw import FAR, TYPES, Call, Draw
+from tests.targets.bm1684x.random_calls.draw import FAR, STEP, TYPES, Call, Draw
 from tests.targets.bm1684x.random_calls.elementwise import parameters
 from tests.targets.bm1684x.random_calls.products import call
 from tilewright.targets.bm1684x.capi import dim4
@@ -55,6 +55,8 @@ def plain(draw: Draw, name: str) -> Call:
             given["dst_stride"] = given["src_stride"] = None  # the model ignores gaps along w
     if "system_cpy" in name:
         given["count"] = draw.between(1, 5000)
+    if "system_bcast" in name:
+        given |= {"dst": draw.place(), "count": draw.between(1, STEP // dtype.bytes), "lanes": draw.between(1, 64)}
     if "general" in name:
         given |= {"dst_shape": shape, "src_shape": shape}
     return call(draw, name, {**given, "shape": shape}, {"dtype": dtype, "C": dtype}, dtype)
@@ -100,11 +102,25 @@ def by_index(draw: Draw, name: str) -> Call:
 
 
 def sort(draw: Draw, name: str) -> Call:
+    if "line" in name:
+        return lines(draw, name)
     dtype, length = draw.of([F32, I32, U32]), draw.between(1, 400)
     names = [own for kind, own in parameters()[name] if kind == "system_addr_t"]
     given = {own: far(draw, I32 if own in ("index", "numbers") else dtype) for own in names}
     k = draw.between(1, length)
-    return call(draw, name, {**given, "length": length, "k": k}, {"dtype": dtype}, dtype)
+    given |= {"length": length, "k": k, "flags": (F32, I32, U32).index(dtype), "descends": draw.between(0, 1)}
+    given |= {"indexed": draw.between(0, 1), "automatic": draw.between(0, 1)}
+    return call(draw, name, given, {"dtype": dtype}, dtype)
+
+
+def lines(draw: Draw, name: str) -> Call:
+    """A gather of lines, some of them out of range."""
+    dtype, count = draw.of(TYPES), draw.between(1, 20)
+    end = draw.between(0, count - 1)
+    given: dict[str, Any] = {"line_num": count, "line_len": draw.between(1, 200), "index_len": draw.between(1, 60)}
+    given |= {"start": draw.between(0, end), "end": end, "index": far(draw, I32, count + 2)}
+    given |= {"output": far(draw, dtype), "param": far(draw, dtype)}
+    return call(draw, name, given, {"dtype": dtype, "C": dtype}, dtype)
 
 
 def _each(start: str, *ways: str) -> list[str]:
@@ -116,7 +132,8 @@ MOVES: dict[str, tuple[list[str], Maker]] = {
     "copies": (
         [
             *_each("cpy", *ALL),
-            *_each("general_cpy", *BOTH),
+            *_each("general_cpy", *BOTH, "L2L"),
+            "tpu_gdma_system_bcast",
             *_each("compact", *BOTH),
             *("tpu_gdma_system_cpy", "tpu_gdma_set_C_local", "tpu_gdma_set_C_system"),
             *_each("channel_bcast", "S2L", "L2L"),
@@ -137,5 +154,11 @@ MOVES: dict[str, tuple[list[str], Maker]] = {
         ],
         by_index,
     ),
-    "sorting": (["tpu_hau_sort", "tpu_hau_sort_natural_index", "tpu_hau_sort_specific_index"], sort),
+    "sorting": (
+        [
+            *(f"tpu_hau_sort{kind}" for kind in ("", "_natural_index", "_specific_index", "_general")),
+            "tpu_hau_line_gather",
+        ],
+        sort,
+    ),
 }

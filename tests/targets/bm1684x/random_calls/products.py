@@ -41,13 +41,13 @@ def call(draw: Draw, name: str, given: Given, types: dict[str, DType], result: D
     return Call(name, tuple(found), tuple(draw.fills), result)
 
 
-def window(draw: Draw, name: str) -> Given:
-    """Return the shape of a feature map and a window that fits into it."""
+def window(draw: Draw, name: str, apart: bool = True) -> Given:
+    """Return the shape of a feature map and a window that fits into it. Unless `apart`, nothing is inserted."""
     inserts, steps = (any(own == word for _, own in parameters()[name]) for word in ("insert", "stride"))
     while True:
         kernel, dilation = dim2(draw.between(1, 4), draw.between(1, 4)), dim2(draw.between(1, 2), draw.between(1, 2))
         stride = dim2(draw.between(1, 3), draw.between(1, 3)) if steps else dim2(1, 1)
-        insert = dim2(draw.between(0, 2), draw.between(0, 2)) if inserts else dim2(0, 0)
+        insert = dim2(draw.between(0, 2), draw.between(0, 2)) if inserts and apart else dim2(0, 0)
         pads = padding_t(*(draw.between(0, 2) for _ in range(4)))
         shape = dim4(draw.between(1, 3), draw.of([1, 3, 16, 31, 64, 65, 100]), draw.between(1, 9), draw.between(1, 12))
         high = (shape.h - 1) * (insert.h + 1) + 1 + pads.top + pads.bottom - (kernel.h - 1) * dilation.h
@@ -98,15 +98,15 @@ def integer_convolution(draw: Draw, name: str) -> Call:
 
 
 def pool(draw: Draw, name: str) -> Call:
-    given, floats = window(draw, name), "fp_" in name
+    floats = "fp_" in name
+    given = window(draw, name, not floats)  # the sign of a sum of zeros is not known
     x = draw.of(FLOATS if floats else EIGHT)
     result = x if floats or "max" in name else _signed(draw, SHORT, x.signed)
     types = {"input": x, "dtype": x, "input_dtype": x, "output_dtype": result, "pad": x, "scale": x}
-    if floats:  # the order in which NaNs are compared, and the sign of a zero sum, are not known
+    if floats:  # the order in which NaNs are compared is not known
         given |= {
             "input": draw.filled(x, limit=1),
             "scale": Constant.of(draw.between(1, 99) / 64, x),
-            "insert": dim2(0, 0),
         }
     else:
         given |= {"scale": draw.between(0, 255), "rshift": draw.between(0, 16)}
@@ -120,14 +120,24 @@ def product_of_rows(draw: Draw, name: str) -> Call:
     given: Given = {**sizes, "right_size": draw.between(1, 70)}
     if "all_trans" in name:
         given["left_columns"] = draw.of([1, 5, 64, 65])
+    if "pc_zp" in name and "all_trans" in name:
+        given["left_rows"] = draw.between(1, 70)
     adds = draw.chance(30) and any(own == "result_add" for _, own in parameters()[name])
     left = draw.of((F16, BF16) if floats else EIGHT)
     right = left if floats else draw.of(EIGHT)
     result = (F32 if adds or draw.chance(50) else left) if floats else draw.of(WIDE)
     zero = right
     number = left if "L_const" in name else right
+    if "pc_zp" in name:
+        result = I32
     types = {"left": left, "right": right, "left_dtype": left, "right_dtype": right, "out_dtype": result}
-    return call(draw, name, {**given, "result_add": adds}, {**types, "dtype": left, "zero": zero, "C": number}, result)
+    return call(
+        draw,
+        name,
+        {**given, "result_add": adds},
+        {**types, "dtype": left, "zero": zero, "zero_addr": zero, "C": number},
+        result,
+    )
 
 
 def product_of_columns(draw: Draw, name: str) -> Call:
@@ -144,7 +154,21 @@ def product_of_columns(draw: Draw, name: str) -> Call:
     signed = left.signed or right.signed or (given["has_bias"] and bias.signed)
     result = _signed(draw, SHORT, signed)
     types = {"left": left, "right": right, "bias": bias, "left_dtype": left, "right_dtype": right, "bias_dtype": bias}
+    types["C"] = left
     return call(draw, name, given, {**types, "out_dtype": result}, result)
+
+
+def whole_product(draw: Draw, name: str) -> Call:
+    """A product of integers whose columns are spread over lanes. Some of 32 bits leave the range."""
+    depth, width = draw.between(1, 30), draw.between(1, 20)
+    given: Given = {"left_rows": draw.between(1, 12), "left_columns": depth, "left_width": draw.between(1, 20)}
+    given |= {"right_columns": draw.between(1, 200), "right_width": width, "shift": draw.between(-40, 12)}
+    bits = draw.of([8, 16, 32, 32])
+    left, right = (draw.of([dtype for dtype in INTEGERS if dtype.bits == bits]) for _ in range(2))
+    types = {"left": left, "right": right, "left_dtype": left, "right_dtype": right, "C": left}
+    if "pcs" in name:
+        given["shift_addr"] = draw.filled(I8, 24)
+    return call(draw, name, given, types, I32)
 
 
 def pairs(draw: Draw, name: str) -> Call:
@@ -218,7 +242,22 @@ PRODUCTS: dict[str, tuple[list[str], Maker]] = {
         ],
         product_of_rows,
     ),
-    "products of columns": (_each("fp32_mm fp32_mm_L_trans int8_mm int8_mm_L_trans"), product_of_columns),
+    "products with zero points": (
+        [
+            f"tpu_bdc_int8_pc_zp_mm{end}"
+            for end in ("", "_R_trans", "_all_trans", "_L_const", "_L_const_R_trans", "_L_const_all_trans")
+        ]
+        + _each("int8_pc_zp_mm_R_const int8_pc_zp_mm_R_const_all_trans"),
+        product_of_rows,
+    ),
+    "products of columns": (
+        [f"tpu_bdc_{kind}_mm{end}" for kind in ("fp32", "int8") for end in ("", "_L_trans", "_L_const")],
+        product_of_columns,
+    ),
+    "integer products of columns": (
+        [f"tpu_bdc_int_{kind}mm{end}" for kind in ("", "pcs_") for end in ("", "_L_trans", "_L_const")],
+        whole_product,
+    ),
     "pairs of vectors": (
         [f"tpu_bdc_{kind}_vc_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")]
         + [f"tpu_bdc_vc_{name}" for name in ("max", "min", "and", "or", "xor", "greater", "less", "equal")]

@@ -19,23 +19,36 @@ One = TypeVar("One")
 
 
 def _serve(cases: Sequence[One], start: Callable[[], Callable[[One], Any]], pipe: int) -> None:
+    """Send the result of each case, after a first message that says that the library has started.
+
+    A Python error is sent in the place of a result.
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    run = start()
-    for case in cases:
-        signal.alarm(PATIENCE)
-        found = run(case)
-        signal.alarm(0)
+
+    def send(found: Any) -> None:
         data = pickle.dumps(found)
         with os.fdopen(os.dup(pipe), "wb") as file:
             file.write(struct.pack("<q", len(data)) + data)
+
+    try:
+        run = start()
+        send(None)
+        for case in cases:
+            signal.alarm(PATIENCE)
+            found = run(case)
+            signal.alarm(0)
+            send(found)
+    except Exception as error:
+        send(error)
 
 
 def served(cases: Sequence[One], start: Callable[[], Callable[[One], Any]]) -> Iterator[Any]:
     """Yield the result of each case, or None if the library refuses it: it ended its process, or hangs.
 
-    `start` runs in the other process, and returns the function that runs a case. After a refusal it runs again.
+    `start` runs in the other process, and returns the function that runs a case. After a refusal it runs again. Raises
+    RuntimeError if the library does not start, and the error of a case that is not called as the library demands.
     """
     done = 0
     while done < len(cases):
@@ -47,12 +60,19 @@ def served(cases: Sequence[One], start: Callable[[], Callable[[One], Any]]) -> I
             finally:
                 os._exit(0)
         os.close(there)
+        started = False
         with os.fdopen(here, "rb") as file:
             while head := file.read(8):
-                data = file.read(struct.unpack("<q", head)[0])
-                yield pickle.loads(data)
-                done += 1
+                found = pickle.loads(file.read(struct.unpack("<q", head)[0]))
+                if isinstance(found, Exception):
+                    raise found
+                if started:
+                    yield found
+                    done += 1
+                started = True
         os.waitpid(child, 0)
+        if not started:
+            raise RuntimeError("the vendor's library did not start")
         if done < len(cases):
             yield None
             done += 1

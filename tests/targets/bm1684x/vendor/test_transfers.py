@@ -17,8 +17,6 @@ from tilewright.targets.bm1684x.timing.estimate import cycles
 SEED, COUNT = 20, 1500
 #: Of a thousand transfers, so many may differ by a cycle: the estimator's rates are known to six digits.
 ROUNDED = 15
-#: The share of exchanges of n and c that are exact. The rest have another number of channels of DDR.
-EXCHANGED = 0.85
 
 
 def accepted(calls: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[str, tuple[Any, ...], int]]:
@@ -35,15 +33,11 @@ def accepted(calls: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[str
 @pytest.mark.vendor
 def test_random_transfers_take_the_cycles_of_the_vendors_estimator() -> None:
     ours = list(accepted(transfers(SEED, COUNT)))
-    compared, rounded, turned = 0, 0, []
+    compared = rounded = 0
     for (name, arguments, found), taken in zip(ours, served(ours, estimator), strict=True):
         assert taken is not None, f"the estimator refuses {name}{arguments}"
         expected = max(1, taken)
-        if "nc_trans" in name:
-            turned.append(found == expected)
-            continue
         assert abs(found - expected) <= max(1, 1e-6 * expected), f"seed {SEED}: {name}{arguments}"
         compared, rounded = compared + 1, rounded + (found != expected)
-    assert compared > 0.85 * COUNT
+    assert compared > 0.9 * COUNT
     assert rounded <= ROUNDED * compared / 1000
-    assert sum(turned) > EXCHANGED * len(turned)

@@ -9,7 +9,7 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights
-from tilewright.targets.bm1684x.values.dtypes import F32, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, U8, U16, DType
 from tilewright.targets.bm1684x.values.window import Window
 
 #: The parameters of the window of a transposed convolution, and of the depthwise ones of integers.
@@ -129,5 +129,37 @@ _POOLS: dict[str, Function] = {
         for kind, window in (("", WINDOW), ("ins_", _INSERTING))
     },
 }
+
+
+def _regions(operation: str, typed: str, weights: bool = False, scaled: bool = False) -> Function:
+    """Return the C function of a pool or depthwise convolution over regions (isa/operations/regions.py)."""
+    ends, tail = f"output input {'weight ' * weights}roi", "except_val" + " scale" * scaled
+
+    def run(api: Issuer, given: Given) -> None:
+        n, c, _, _ = shape = given["shape"].shape
+        columns, kernel = given["output_w"], (given["kernel"].h, given["kernel"].w)
+        dtype = given.get("input_dtype", given.get("dtype"))
+        y = api.local(given["output"], Shape(n, c, 1, columns), None, given.get("output_dtype", dtype))
+        operands: dict[str, Operand | Constant] = {
+            "x": api.local(given["input"], shape, None, dtype),
+            "rois": api.local(given["roi"], Shape(1, columns, 1, 4), None, U16, layout.compact),
+            "pad": constant(given["except_val"], dtype),
+        }
+        if weights:
+            operands["w"] = _weights(api, given, (c, 1, *kernel), given["weight_dtype"], True)
+        if scaled:
+            operands["scale"] = constant(given["scale"], dtype if dtype.is_float else U8)
+        api.issue(operation, operands, {"y": y}, {"window": Window(kernel)})
+
+    return Function(f"{ends} shape output_w kernel {typed} {tail}", run)
+
+
+_TWO_TYPES = "output_dtype input_dtype"
+_REGIONS: dict[str, Function] = {
+    **{f"{kind}_roi_max_pool2d": _regions("roi_max_pool2d", "dtype") for kind in ("fp", "int8")},
+    "fp_roi_avg_pool2d": _regions("fp_roi_avg_pool2d", "dtype", scaled=True),
+    "int8_roi_avg_pool2d": _regions("int8_roi_avg_pool2d", _TWO_TYPES, scaled=True),
+    "int8_roi_depthwise2d": _regions("int8_roi_depthwise2d", f"{_TWO_TYPES} weight_dtype", weights=True),
+}
 #: Functions by name, without the prefix tpu_bdc_.
-CONVOLUTIONS: dict[str, Function] = {**_CONVOLUTIONS, **_BY_CHANNEL, **_POOLS}
+CONVOLUTIONS: dict[str, Function] = {**_CONVOLUTIONS, **_BY_CHANNEL, **_POOLS, **_REGIONS}

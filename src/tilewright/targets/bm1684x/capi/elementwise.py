@@ -35,6 +35,18 @@ def _limit(name: str) -> Function:
     return Function(parameters, run)
 
 
+def _cast() -> Function:
+    """Return the C function cast. To the source's own type it is a copy, which keeps subnormals."""
+    parameters = f"{UNARY} dst_dtype src_dtype mode"
+    converted = function(parameters, "cast", "y=dst x=src")
+    copied = function(parameters, "copy", ONE)
+
+    def run(api: Issuer, given: Given) -> None:
+        (copied if given["dst_dtype"] is given["src_dtype"] else converted).run(api, given)
+
+    return Function(parameters, run)
+
+
 def _integer(name: str) -> dict[str, Function]:
     """Return the C functions, by C name, that issue the operation int_`name` (int_add, int_sub or int_mul).
 
@@ -81,6 +93,8 @@ ELEMENTWISE: dict[str, Function] = {
     **_each(ARITHMETIC, "{}", "{}", f"{BINARY} dtype", TWO),
     **_each((*ARITHMETIC, *LIMITS), "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),
     **{name: _limit(name) for name in LIMITS},
+    # the machine ignores the shift
+    **_each(LIMITS, "int_{}_C", "{}", f"{CONSTANT} dtype shift mode", f"{ONE} b=C"),
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
     **_each(("abs", "neg"), "{}", "{}", f"{UNARY} dtype", ONE),
     "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
@@ -88,12 +102,11 @@ ELEMENTWISE: dict[str, Function] = {
     "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
     "not": function(f"{UNARY} dtype", "xor", f"{ONE} b=-1"),
     "relu": function(f"{UNARY} dtype", "max", f"{ONE} b=0"),
-    "sign": function(f"{PLAIN} dtype", "sign", ONE),
     "prelu": function("dst src alpha shape dtype", "prelu", f"{ONE} slope=alpha"),
     "fp_floor": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.DOWN}),
     "fp_ceil": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.UP}),
     "fp_round": function(f"{UNARY} dtype mode", "fp_round", "y=dst x=src"),
-    "cast": function(f"{UNARY} dst_dtype src_dtype mode", "cast", "y=dst x=src"),
+    "cast": _cast(),
     "npu_bcast": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src/c1"),
     "wc_trans": function(f"{PLAIN} dtype", "wc_trans", "y=dst x=src/cw"),
     "cw_trans": function(f"{PLAIN} dtype", "cw_trans", "y=dst@T x=src/cw"),
@@ -135,8 +148,8 @@ ELEMENTWISE: dict[str, Function] = {
         for kind, parameter in (("C", "C"), ("bias", "bias_addr"))
     },
     "fp_exponent_part": function(f"{PLAIN} dst_dtype src_dtype", "fp_exponent", "y=dst x=src"),
-    "fp_bias": function("dst src bias_addr shape dtype", "fp_add", f"{ONE} b=bias_addr"),
-    "fp_scale": function("dst src scale_addr shape dtype", "fp_mul", f"{ONE} b=scale_addr"),
+    "fp_bias": function("dst src bias_addr shape dtype", "fp_mac", f"{ONE} b=1.0 acc=bias_addr"),
+    "fp_scale": function("dst src scale_addr shape dtype", "fp_mac", f"{ONE} b=scale_addr acc=0.0"),
     "fp_scale_bias": function(
         "dst src scale_addr bias_addr shape dtype", "fp_mac", f"{ONE} b=scale_addr acc=bias_addr"
     ),

@@ -179,9 +179,8 @@ def operand(
         if given[name].type == VECTOR:
             if name in ("src2", "src3"):
                 raise MachineError(given["name"], f"{name} is a VECTOR", "give a TENSOR or a SCALAR")
-            kind = "channel"
-            if name == "src1":  # the machine takes the first slot of each lane for all channels of the lane
-                stride = dim4(0, 0, 1, 1)
+            # the machine takes the first slot of each lane for all channels of the lane
+            kind, stride = "channel", dim4(0, 0, 1, 1)
     elif not where and name.endswith("_addr"):  # parameters of a channel: side by side, or compact
         kind, where = "channel", "L" if name == "quant_addr" else "C"
     elif not where and name.startswith(("dst", "src", "shift_tensor")):

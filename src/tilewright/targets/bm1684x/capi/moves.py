@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, function
+from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
+#: Bytes of the words that a copy to several lanes moves.
+WORD = 4
 ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
 
 
@@ -19,13 +23,25 @@ def _move(
     parameters: str = f"{ADDRESSES} shape {STRIDES} dtype",
     of: str = "",
     local: str = "L",
+    fixed: Mapping[str, Any] | None = None,
 ) -> Function:
     """Return the C function of a transfer in the direction `way`, such as S2L (from system to local memory).
 
     `of` is the /SHAPE of the source and `local` the letter for the layout of local operands (see forms.operand).
     """
     to, source = (local if letter == "L" else "S" for letter in (way[2], way[0]))
-    return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}")
+    return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}", fixed)
+
+
+def _exchange(way: str) -> Function:
+    """Return the C function of a transfer that exchanges n and c. Between memories, it may have no strides."""
+    plain, bare = (_move(way, "dma_nc_trans", of="/nc", fixed={"without_strides": bare}) for bare in (False, True))
+
+    def run(api: Issuer, given: Given) -> None:
+        strides = given["dst_stride"] or given["src_stride"] or way[0] == way[2]
+        (plain if strides else bare).run(api, given)
+
+    return Function(plain.parameters, run)
 
 
 def _by_index(kind: str, way: str) -> Function:
@@ -64,19 +80,35 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
     return Function(f"dst src {sizes} dtype", run)
 
 
+def _to_lanes(api: Issuer, given: Given) -> None:
+    """Issue a copy of neighbouring elements outside of local memory to one place in each of some lanes.
+
+    The destination is an address on the bus, whose place in local memory counts. Whole words of four bytes are copied
+    (both measured).
+    """
+    dtype = given["dtype"]
+    count = -(-given["count"] * dtype.bytes // WORD) * WORD // dtype.bytes
+    x = api.system(given["src"], Shape(1, 1, 1, count), None, dtype)
+    y = api.local(
+        given["dst"] % api.config.local_bytes, Shape(1, given["lanes"], 1, count), None, dtype, layout.compact
+    )
+    api.issue("dma_linear_bcast", {"x": x}, {"y": y})
+
+
 PLAIN, TWO_SHAPES = f"{ADDRESSES} shape dtype", f"{ADDRESSES} dst_shape src_shape {STRIDES} dtype"
 SET, MASKED = "dst C shape dst_stride dtype", f"{ADDRESSES} mask mask_is_local shape dtype mask_dtype"
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: dict[str, Function] = {
     **{f"cpy_{way}": _move(way, local="D") for way in WAYS},
-    **{f"cpy_nc_trans_{way}": _move(way, "dma_nc_trans", of="/nc") for way in WAYS},
+    **{f"cpy_nc_trans_{way}": _exchange(way) for way in WAYS},
     **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", of="/cw") for way in WAYS},
     **{f"channel_bcast_{way}": _move(way, "dma_broadcast", of="/c1") for way in ("S2L", "L2L")},
-    **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in BETWEEN},
+    **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in WAYS[:3]},
     **{f"compact_{way}": _move(way, parameters=PLAIN, local="C") for way in BETWEEN},
     **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, "/nc", "C") for way in BETWEEN},
     "system_cpy": function("dst src count dtype", "dma_linear", "y=dst/count@S x=src/count@S"),
+    "system_bcast": Function("dst src count lanes dtype", _to_lanes),
     "set_C_local": function(SET, "dma_broadcast", "y=dst x=C"),
     "set_C_system": function(SET, "dma_broadcast", "y=dst@S x=C"),
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tilewright.errors import MachineError
@@ -12,7 +13,7 @@ from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
-from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U32, DType
@@ -55,10 +56,12 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: str = "", zeros: b
         }
         said = {**turns, "depth": rows if swapped else depth} if number else turns
         if zeros:
-            height = sizes["y"][0]
-            shape = Shape(1, height, 1, 1) if swapped else Shape(1, 1, 1, sizes["y"][1])
-            form = layout.compact if swapped else layout.aligned
-            operands["zeros"] = api.local(given["zero_addr"], shape, None, types["R"], form)
+            count = sizes["y"][0 if swapped else 1]
+            if swapped:
+                form = Shape(1, count, 1, 1)
+                operands["zeros"] = api.local(given["zero_addr"], form, None, types["R"], layout.compact)
+            else:
+                operands["zeros"] = api.row(given["zero_addr"], sizes["R"][0], count, types["R"])
         elif integer:
             operands["zero"] = constant(given["zero"], types["R"])
         if given.get("result_add"):
@@ -104,11 +107,15 @@ def _spread(integer: bool, transposed: bool, number: bool = False) -> Function:
     return Function(parameters, run)
 
 
-def _whole(transposed: bool, number: bool) -> Function:
-    """Return the C function of a product of integer matrices whose columns are spread over lanes."""
+def _whole(by_column: bool, transposed: bool, number: bool) -> Function:
+    """Return the C function of a product of integer matrices whose columns are spread over lanes.
+
+    The shift is one number or, if `by_column`, a row with a number for each column of the result.
+    """
     sizes = f"left_rows left_columns right_columns {'' if number else 'left_width '}right_width"
-    ends = "output right C" if number else "output left right"
-    parameters = f"{ends} {sizes} left_dtype right_dtype shift mode"
+    ends = "output right" if number else "output left right"
+    ends += " shift_addr" * by_column + " C" * number
+    parameters = f"{ends} {sizes} left_dtype right_dtype{' shift' * (not by_column)} mode"
 
     def run(api: Issuer, given: Given) -> None:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
@@ -120,7 +127,9 @@ def _whole(transposed: bool, number: bool) -> Function:
             if number
             else api.matrix(given["left"], rows, depth, given["left_width"], left),
             "R": api.matrix(given["right"], inner, columns, width, right),
-            "shift": constant(given["shift"], I8),
+            "shift": api.matrix(given["shift_addr"], 1, columns, width, I8)
+            if by_column
+            else constant(given["shift"], I8),
         }
         y = api.matrix(given["output"], height, columns, width, I32 if left.signed or right.signed else U32)
         said = {"left_transposed": transposed, "mode": given["mode"], **({"depth": depth} if number else {})}
@@ -129,41 +138,42 @@ def _whole(transposed: bool, number: bool) -> Function:
     return Function(parameters, run)
 
 
+#: What a product of matrices stored by rows transposes, by the end of the function's name.
+TURNS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "_R_trans": {"right_transposed": True},
+    "_all_trans": {"both_transposed": True},
+}
 #: Functions by name, without the prefix tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
         f"{name}_mm{which}": _by_rows(turns, name == "int8_zp")
         for name in ("fp", "int8_zp")
-        for which, turns in (
-            ("", {}),
-            ("_R_trans", {"right_transposed": True}),
-            ("_all_trans", {"both_transposed": True}),
-        )
+        for which, turns in TURNS.items()
     },
     **{
-        f"{name}_mm_{side[0].upper()}_const{which}": _by_rows(turns, name == "int8_zp", side)
+        f"{name}_mm_{side[0].upper()}_const{which}": _by_rows(TURNS[which], name == "int8_zp", side)
         for name in ("fp", "int8_zp")
-        for side, which, turns in (
-            ("left", "", {}),
-            ("left", "_R_trans", {"right_transposed": True}),
-            ("left", "_all_trans", {"both_transposed": True}),
-            ("right", "", {}),
-            ("right", "_all_trans", {"both_transposed": True}),
-        )
+        for side, whiches in (("left", tuple(TURNS)), ("right", ("", "_all_trans")))
+        for which in whiches
     },
     **{
         f"int8_pc_zp_mm{which}": _by_rows(turns, True, side, zeros=True)
         for side, which, turns in (
-            ("", "_all_trans", {"both_transposed": True}),
-            ("left", "_L_const_all_trans", {"both_transposed": True}),
-            ("right", "_R_const_all_trans", {"both_transposed": True}),
+            *(("", which, turns) for which, turns in TURNS.items()),
+            *(("left", f"_L_const{which}", turns) for which, turns in TURNS.items()),
+            *(("right", f"_R_const{which}", TURNS[which]) for which in ("", "_all_trans")),
         )
     },
-    **{f"int_mm{which}": _whole(which == "_L_trans", which == "_L_const") for which in ("", "_L_trans", "_L_const")},
     **{
-        f"{name}_mm{which}": _spread(name == "int8", bool(which))
-        for name in ("fp32", "int8")
-        for which in ("", "_L_trans")
+        f"{name}{which}": make(which == "_L_trans", which == "_L_const")
+        for name, make in (
+            ("int_mm", partial(_whole, False)),
+            ("int_pcs_mm", partial(_whole, True)),
+            ("fp32_mm", partial(_spread, False)),
+            ("int8_mm", partial(_spread, True)),
+        )
+        for which in ("", "_L_trans", "_L_const")
     },
 }
 
@@ -208,12 +218,56 @@ SPECIAL: dict[str, Function] = {
     "fp32_exp": _sequence(functions.exponential),
     "fp32_sigmoid": _sequence(functions.sigmoid),
 }
+SORTED_TYPES = (F32, I32, U32)
+
+
+def _sort_general(api: Issuer, given: Given) -> None:
+    """Issue a sort whose flags say the type, and whether there are indices, which are positions or come from memory."""
+    flags, length, k = given["flags"], given["length"], given["k"]
+    if not 0 <= flags < len(SORTED_TYPES):
+        raise MachineError(given["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")
+    if not 0 < k <= length:
+        raise MachineError(given["name"], f"topk is {k} and len is {length}", "give a topk of 1..len")
+    dtype = SORTED_TYPES[flags]
+
+    def flat(name: str, count: int, kind: DType) -> Flat:
+        return Flat(api.system(given[name], Shape(1, 1, 1, count), None, kind))
+
+    operands: Operands = {"x": flat("src", length, dtype)}
+    results: dict[str, Operand] = {"y": flat("output", k, dtype)}
+    if given["indexed"]:
+        results["index"] = flat("index", k, I32)
+        if not given["automatic"]:
+            operands["numbers"] = flat("numbers", length, I32)
+    api.issue("hau_sort", operands, results, {"descending": bool(given["descends"])})
+
+
+def _line_gather(api: Issuer, given: Given) -> None:
+    """Issue a gather of lines. The first line at `param` has the number `start`."""
+    start, end, lines = given["start"], given["end"], given["line_num"]
+    if not 0 <= start <= end < lines:
+        raise MachineError(given["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")
+    size, count, dtype = given["line_len"], given["index_len"], given["dtype"]
+
+    def flat(name: str, length: int, kind: DType) -> Flat:
+        return Flat(api.system(given[name], Shape(1, 1, 1, length), None, kind))
+
+    y = flat("output", size * count, dtype)
+    operands: Operands = {"x": flat("param", size * (end - start + 1), dtype), "index": flat("index", count, I32)}
+    operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
+    api.issue("hau_line_gather", operands, {"y": y}, {"base": start})
+
+
 #: Functions by name, without the prefix tpu_hau_.
 HAU_CALLS: dict[str, Function] = {
     "sort": function(f"output src {_K}", "hau_sort", _SORTED),
     "sort_natural_index": function(f"output index src {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32"),
     "sort_specific_index": function(
         f"output index src numbers {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32 numbers=numbers/length@F:i32"
+    ),
+    "sort_general": Function("src numbers output index flags length descends indexed automatic k", _sort_general),
+    "line_gather": Function(
+        "output param index C line_num line_len index_len start end dtype fill_const", _line_gather
     ),
     "hard_nms": function("output src boxes keep", "hau_hard_nms", "y=output/keep@F:i32 x=src/square@F:u8"),
     "soft_nms": function(

@@ -26,7 +26,8 @@ from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import cast
 
 FILES = ("roots", "trigonometric", "exponential", "activations")
 HEAD = re.compile(r"(\w+)\(([\w ]+)\) (\w+)")
@@ -84,7 +85,9 @@ def _operand(api: Issuer, given: Given, token: str, dtype: DType) -> Operand | C
         found = EXPRESSION.fullmatch(token)
         assert found, token
         with np.errstate(all="ignore"):
-            return Constant.of(float(COMPUTED[found[1] or ""](np.float32(given[found[2]]))), dtype)
+            real = np.atleast_1d(COMPUTED[found[1] or ""](np.float32(given[found[2]])))
+            bits = cast(real, F32, dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{dtype.bytes}")
+            return Constant(int(bits[0]), dtype)
     found = TOKEN.fullmatch(token)
     assert found, token
     own = DTYPES[found[2]] if found[2] else dtype

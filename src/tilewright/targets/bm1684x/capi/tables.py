@@ -53,6 +53,14 @@ LATER = """
     tpu_bdc_random_gen tpu_bdc_random_gen_init tpu_bdc_random_gen_load_state tpu_gdma_random_mask_set_seed
     tpu_bdc_arithmetic_sequence_bcast_with_dtype tpu_bdc_arithmetic_sequence_distribute_with_dtype
     tpu_bdc_arithmetic_sequence_distribute_aligned_with_dtype tpu_bdc_arithmetic_sequence_general_with_dtype
+    tpu_bdc_bf16_gelu_fast2 tpu_bdc_bf16_sigmoid_fast tpu_bdc_end tpu_bdc_fp8_avg_pool2d tpu_bdc_fp_conv2d_with_ins
+    tpu_bdc_fp_elu tpu_bdc_fp_exp_for_neg_arg tpu_bdc_load_div_lut tpu_bdc_send_msg tpu_bdc_wait_msg
+    tpu_gdma_send_msg tpu_gdma_wait_msg tpu_hau_send_msg tpu_hau_wait_msg tpu_gdma_cpy_nctrans_reduce_L12L2
+    tpu_gdma_cpy_nctrans_reduce_L22L2 tpu_gdma_cpy_nctrans_reduce_S2L2 tpu_gdma_cpy_reduce_L12L2
+    tpu_gdma_cpy_reduce_L22L2 tpu_gdma_cpy_reduce_S2L2 tpu_gdma_lossy_compress_L2S tpu_gdma_lossy_compress_S2S
+    tpu_gdma_lossy_compress_reduce_L12L2 tpu_gdma_lossy_compress_reduce_L22L2 tpu_gdma_lossy_compress_reduce_S2L2
+    tpu_gdma_lossy_decompress_S2L tpu_gdma_lossy_decompress_S2S tpu_gdma_lossy_decompress_reduce_L22L2
+    tpu_gdma_lossy_decompress_reduce_S2L2 tpu_gdma_random_mask_S2L tpu_gdma_random_mask_init_seed_S2L
     tpu_bdc_fp_roi_depthwise2d tpu_hau_sort_natural_index_2d tpu_hau_sort_specific_index_2d
 """
 REFUSED = frozenset(LATER.split())

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any
 
 from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.capi.computed import COMPUTED
 from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
@@ -39,7 +40,10 @@ from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.values.dtypes import F32, DType
 
 TABLES = (
-    ("tpu_bdc_", {**ELEMENTWISE, **CONVOLUTIONS, **GATHERS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **VECTORS}),
+    (
+        "tpu_bdc_",
+        {**ELEMENTWISE, **CONVOLUTIONS, **GATHERS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **COMPUTED, **VECTORS},
+    ),
     ("tpu_gdma_", MOVES),
     ("tpu_hau_", HAU_CALLS),
 )
@@ -82,6 +86,18 @@ class DeviceApi(Issuer):
     def tpu_gdma_get_filter_num(self) -> int:
         """Return the number of elements that the last selection (mask_select, nonzero) kept. Call it after tpu_poll."""
         return self.tpu.selected
+
+    def tpu_bdc_busy(self) -> int:
+        """Return 0: a kernel cannot see commands that have not ended."""
+        return 0
+
+    tpu_gdma_busy = tpu_hau_sort_busy = tpu_bdc_busy
+
+    def tpu_gdma_cmd_overflow(self) -> int:
+        """Return 0: queues have no limit."""
+        return 0
+
+    tpu_hau_sort_cmd_overflow = tpu_gdma_cmd_overflow
 
     def tpu_gdma_shape_limit(self, axis: int) -> int:
         return 65535

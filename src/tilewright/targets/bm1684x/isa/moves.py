@@ -126,6 +126,7 @@ NC, CW = "src_csize src_nsize src_hsize src_wsize", "src_nsize src_wsize src_hsi
 TO_ALL, FROM_ONE = "src_nsize dst_csize src_hsize src_wsize", "src_nsize 1 src_hsize src_wsize"
 SAME_SHAPE = {"nchw_copy": _keeps_shape}
 ENDS = (("x", "src"), ("y", "dst"))
+NOTHING: Mapping[str, Any] = {}
 FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 
 
@@ -138,7 +139,8 @@ def _tensor_moves() -> Iterator[Instruction]:
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 0}, "dma_copy", DST, SRC),
-        ("DMA_tensor", {"cmd_special_function": 1}, "dma_nc_trans", NC, SRC),
+        ("DMA_tensor", {"cmd_special_function": 1, "stride_enable": 1}, "dma_nc_trans", NC, SRC),
+        ("DMA_tensor", {"cmd_special_function": 1, "stride_enable": 0}, "dma_nc_trans", NC, SRC),
         ("DMA_tensor", {"cmd_special_function": 2}, "dma_cw_trans", CW, SRC),
         ("DMA_tensor", {"cmd_special_function": 3}, "dma_broadcast", TO_ALL, FROM_ONE),
         ("DMA_tensor", {"cmd_special_function": 4}, "dma_cw_trans", CW, SRC),
@@ -149,7 +151,8 @@ def _tensor_moves() -> Iterator[Instruction]:
         fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
-        yield Instruction(name, operation, (x, y), moves, written=SAME_SHAPE, takes=takes)
+        fixed = {"without_strides": not chosen["stride_enable"]} if "stride_enable" in chosen else NOTHING
+        yield Instruction(name, operation, (x, y), moves, written=SAME_SHAPE, takes=takes, fixed=fixed)
 
 
 @dataclass(frozen=True)

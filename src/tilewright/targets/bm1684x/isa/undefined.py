@@ -20,6 +20,7 @@ from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
 from tilewright.targets.bm1684x.isa.operations.neural import sides
+from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
 from tilewright.targets.bm1684x.values.memory import of_addresses
@@ -30,7 +31,7 @@ DEFINED, NEVER = 0, -1
 #: Moves: their meaning, applied to origins (shadows of elements), gives the origins of the result.
 MOVES = (
     *("dma_copy", "dma_linear", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
-    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"),
+    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "static_distribute", "dma_linear_bcast"),
 )
 #: Element-wise operations whose first operand is x. The first operand of all other element-wise operations is a.
 CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant", "fp32_dequant")
@@ -41,7 +42,8 @@ DECIDING = {
     **dict.fromkeys(("dma_h_gather", "dma_h_scatter", *GATHERS), ("index",)),
     **dict.fromkeys(("dma_mask_select", "w_mask_select"), ("mask",)),
     **dict.fromkeys(("table_lookup", "dma_nonzero", "hau_sort"), ("x",)),
-    **{"hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
+    **dict.fromkeys(REGIONS, ("rois",)),
+    **{"hau_line_gather": ("index",), "hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
 }
 #: The most ranges that one finding lists.
 MOST = 256

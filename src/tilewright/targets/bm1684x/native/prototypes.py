@@ -48,6 +48,7 @@ SPECIAL: tuple[tuple[str, str, str], ...] = (
     (r"tpu_gdma_mask_select_\w+", r"mask_is_local", "int"),
     (r"tpu_bdc_npu_\w+_from_static", r"src", STATIC),
     (r"tpu_bdc_\w+", r"index|mask|count_addr", LOCAL),
+    (r"tpu_hau_sort_general", r"flags|descends|indexed|automatic", "int"),
     (r"tpu_hau_\w+", r"(output|input|src|dst)(_\w+)?|index|numbers|overlaps|iou|scores?|param", SYSTEM),
     (r"tpu_gdma_(set_C_system|system_\w+)", r"dst|src", SYSTEM),
     (r"tpu_gdma_\w+_S2[LS]", r"src|param", SYSTEM),

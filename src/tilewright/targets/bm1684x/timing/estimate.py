@@ -27,6 +27,7 @@ from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
+from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
 from tilewright.targets.bm1684x.layouts.layout import aligned
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
@@ -38,7 +39,7 @@ DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm", "int_mm")
 #: For each operation that multiplies, the operand whose shape gives the depth of its sums: weights or left matrix.
 FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
-POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
+POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d", *REGIONS)
 #: Pixels that the cube computes at a time, by bytes per weight; columns at a time, for matrices stored by rows.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4

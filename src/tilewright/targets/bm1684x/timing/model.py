@@ -27,6 +27,8 @@ class Timing(NamedTuple):
     #: slower in proportion.
     unit: int = 4096
     full: int = 4
+    #: Without strides, planes of a tensor of which n and c change places count as whole multiples of these bytes.
+    plane: int = 16
     #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.
     strided_pool: int = 3
     #: Passes of a division over its operands per Newton step; one more pass comes on top.

@@ -3,7 +3,8 @@
 The rule was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of neighbouring
 elements, of at least 256 bytes each. DDR has four channels, which take turns every 4096 bytes; a transfer that stays in
 fewer of them is slower in proportion. The estimator looks at the first four pages of 4096 bytes that a transfer visits,
-and counts them from the tensor's first byte. Other commands have one rate.
+and counts them from the tensor's first byte. If n and c change places, it looks at the tensor's first four pages only,
+and takes rows of planes of whole 16 bytes if the command has no strides. Other commands have one rate.
 
 The estimator gives no time to copies within local memory; here they take as long as copies into it.
 """
@@ -15,7 +16,7 @@ from math import prod
 import numpy as np
 
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Tensor
 from tilewright.targets.bm1684x.timing.model import Timing
@@ -23,6 +24,7 @@ from tilewright.targets.bm1684x.timing.model import Timing
 #: Transfers that are timed by the bytes of one operand alone.
 BY_BYTES = {
     "dma_linear": "y",
+    "dma_linear_bcast": "y",
     "dma_cw_trans": "y",
     "dma_h_gather": "y",
     "dma_h_scatter": "x",
@@ -59,7 +61,7 @@ def transfer(command: Command, timing: Timing) -> int:
         runs, run = max(_runs(x.shape, x.stride), _runs(y.shape, y.stride))
     rate = timing.write_rate if out else timing.read_rate if y.storage.is_local else timing.copy_rate
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
-    return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(x, y, name, timing)))
+    return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
@@ -72,18 +74,18 @@ def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
     return n * c * h * w, 1
 
 
-def _channels(x: Tensor, y: Tensor, name: str, timing: Timing) -> int:
+def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     """Return how many channels of DDR a transfer keeps busy, as the estimator counts them: 1 to `full`."""
     if x.storage.is_local and y.storage.is_local:
         return int(timing.full)
     far = x if y.storage.is_local else y
     shape, stride = far.shape, far.stride
-    if name == "dma_nc_trans":  # the estimator takes the source's shape for both ends
+    turned = command.operation.name == "dma_nc_trans"
+    if turned:  # the estimator takes the source's shape for both ends
         shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w)
-        near = y if far is x else x
-        if stride == layout.continuous(far.shape) and near.stride != layout.continuous(near.shape):
-            own = layout.aligned(near.shape, near.dtype, near.start_lane, near.config)
-            stride = stride._replace(n=0) if near.stride == own else stride  # the defaults of both
+        if attribute(command.attributes, "without_strides"):
+            plane = -(-shape.h * shape.w * far.dtype.bytes // timing.plane) * timing.plane
+            stride = Stride(0, plane // far.dtype.bytes, shape.w, 1)
     size, pages = far.dtype.bytes, max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
     visited: list[int] = []
@@ -95,5 +97,9 @@ def _channels(x: Tensor, y: Tensor, name: str, timing: Timing) -> int:
                 if number not in visited:
                     visited.append(number)
             if len(visited) >= pages:
-                return len({number % pages for number in visited[:pages]})
-    return len({number % pages for number in visited})
+                break
+        if len(visited) >= pages:
+            break
+    if turned:  # pages after the first four do not count
+        return sum(number < pages for number in visited)
+    return len({number % pages for number in visited[:pages]})

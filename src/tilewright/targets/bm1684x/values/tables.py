@@ -44,6 +44,18 @@ OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("cos", F16): (2752, 16),
     ("cos", BF16): (2816, 16),
 }
+#: Numbers of entries in static memory, where they are more than a program loads.
+STORED: Mapping[tuple[str, DType], int] = {
+    ("exp", F32): 32,
+    ("log", F32): 64,
+    ("arcsin", F32): 64,
+    **{(name, dtype): 16 for name in ("exp", "log") for dtype in (F16, BF16)},
+}
+
+
+def stored(name: str, dtype: DType) -> int:
+    """Return the number of entries that a table has in static memory."""
+    return STORED.get((name, dtype), OFFSETS[name, dtype][1])
 
 
 def _zeta(n: int) -> float:
@@ -82,7 +94,8 @@ def _coefficient(name: str, k: int) -> float:
 def tables() -> Mapping[int, Array]:
     """Return the tables by their byte offset in static memory, as stored."""
     found = {}
-    for (name, dtype), (offset, count) in OFFSETS.items():
+    for (name, dtype), (offset, _) in OFFSETS.items():
+        count = stored(name, dtype)
         if dtype is I32:
             found[offset] = np.arange(count, dtype=np.int32)
         else:

@@ -18,7 +18,7 @@ TIU, DMA, HAU = "tiu", "dma", "hau"
 #: The attributes of commands, and the default of each.
 ATTRIBUTES: Mapping[str, Any] = {
     **dict.fromkeys(("mode", "source_mode"), Rounding.HALF_TO_EVEN),
-    **dict.fromkeys(("saturate", "rotated", "relu", "descending"), False),
+    **dict.fromkeys(("saturate", "rotated", "relu", "descending", "without_strides"), False),
     **dict.fromkeys(("left_transposed", "right_transposed", "both_transposed"), False),
     **dict.fromkeys(("left", "right", "pad", "between", "base", "depth"), 0),
     **{"steps": STEPS, "window": None, "axis": 3, "threshold": 0.0},

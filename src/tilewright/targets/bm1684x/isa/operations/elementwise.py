@@ -118,9 +118,16 @@ def absolute(v: Values) -> Array:
 
 
 def sign(v: Values) -> Array:
-    """Return the sign of the operand a: -1, 0 or 1."""
+    """Return the sign of the operand a: 1, 0 or -1. Floats that are neither positive nor +0 give -1.
+
+    These include -0, NaN and, where subnormals count as zero, subnormals: the machine compares them as `holds` does.
+    """
     dtype = v.types["y"]
-    return floats.narrow(np.sign(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else np.sign(v["a"])
+    zero, one, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))
+    if not dtype.is_float:
+        return np.sign(v["a"])
+    positive, null = (holds(relation, v["a"], dtype.from_bits(0), dtype) for relation in ("greater", "equal"))
+    return floats.narrow(np.where(positive, one, np.where(null, zero, minus)), dtype)
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:

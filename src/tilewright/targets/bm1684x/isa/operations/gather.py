@@ -91,7 +91,8 @@ def gathered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Arr
 
 def gather_copies(v: Values) -> Array:
     """Return the gather of elements from x (4, c, 1, w). Raises MachineError if the four copies of x differ."""
-    if (v["x"] != v["x"][:1]).any():
+    bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # NaNs are unequal
+    if (bits != bits[:1]).any():
         raise MachineError("x", "its four copies differ", "write the same values to all of them")
     return gather(KINDS["pe"], _first_copy(v))
 

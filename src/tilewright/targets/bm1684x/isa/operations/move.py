@@ -101,6 +101,38 @@ def sort(v: Values) -> dict[str, Array]:
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
+def gather_lines(v: Values) -> Array:
+    """Return y, whose line i is line `index[i] - base` of x. Where an index is out of range, it is `other` or `kept`.
+
+    All operands are flat. A line has as many elements as y has for each index.
+    """
+    at, inside = _lines(v)
+    lines = v["x"].reshape(-1, v.shapes["y"][0] // len(at))
+    instead = v["other"] if "other" in v.data else v["kept"].reshape(len(at), -1)
+    return np.where(inside[:, None], lines[at], instead).reshape(-1)
+
+
+def _lines(v: Values) -> tuple[Array, Array]:
+    """Return the number of the line that each index selects, and a mask of the indices in range.
+
+    Raises ValueError if x and y are not whole lines.
+    """
+    at, size = v["index"].astype(np.int64) - v.attribute("base"), v.shapes["y"][0] // len(v["index"])
+    if not size or v["x"].size % size or size * len(at) != v.shapes["y"][0]:
+        raise ValueError(f"x has {v['x'].size} elements and y {v.shapes['y'][0]}, for {len(at)} indices")
+    inside = (at >= 0) & (at < v["x"].size // size)
+    return np.where(inside, at, 0), inside
+
+
+def gathered_lines(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return masks of the elements of x that gather_lines reads and of the elements of y that it writes."""
+    at, inside = _lines(v)
+    read = np.zeros((v["x"].size // (v.shapes["y"][0] // len(at)), v.shapes["y"][0] // len(at)), np.bool_)
+    read[at[inside]] = True
+    written = np.repeat(inside | ("other" in v.data), read.shape[1])
+    return {"x": read.reshape(-1), "y": written, "kept": np.zeros((), np.bool_)}
+
+
 def hard_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
 
@@ -157,6 +189,7 @@ kept = (rules.of("y", I32), counted)
 for name in ("dma_copy", "dma_linear"):  # both in NCHW order; a linear copy has a command of its own
     define(DMA, name, "x", lambda v: v["x"].reshape(v.shapes["y"]), bits)
 define(DMA, "dma_broadcast", "x", _broadcast, bits)
+define(DMA, "dma_linear_bcast", "x", _broadcast, bits)
 define(DMA, "dma_nc_trans", "x", _transposed(1, 0, 2, 3), bits)
 define(DMA, "dma_cw_trans", "x", cw_transposed, bits)
 define(DMA, "dma_matrix_trans", "x", _transposed(1, 0), bits)
@@ -189,9 +222,12 @@ define(TIU, "cw_trans", "x", cw_transposed, bits)
 define(TIU, "wc_trans", "x", cw_transposed, bits)
 define(TIU, "npu_bcast", "x", _broadcast, bits)
 define(TIU, "static_bcast", "x", _broadcast, bits)
+define(TIU, "static_distribute", "x", cw_transposed, bits)
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
 define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=taken_from("table", table_lookup))
 define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index")
+lines = (rules.alike("x", "y", "other", "kept"), rules.of("index", I32))
+define(HAU, "hau_line_gather", "x index other kept", gather_lines, *lines, by_data=True, touches=gathered_lines)
 chosen: dict[str, Any] = {"outputs": "y count", "by_data": True, "touches": first_ones}
 define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, **chosen)
 boxes = (rules.of("x", F32), rules.of("scores", F32), *kept)

@@ -12,8 +12,8 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32
-from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, widen, wrap
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
+from tilewright.targets.bm1684x.values.floats import flush, narrow, saturate, shift, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
@@ -37,7 +37,7 @@ def _weights(v: Values) -> Array:
 
 def _first(v: Values) -> list[Array]:
     """Return the float32 terms with which a sum of products begins: bias, then acc, each if the command has it."""
-    return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
+    return [flush(v[name].astype(np.float32)) for name in ("bias", "acc") if name in v.data]
 
 
 def _plus(total: Array, v: Values, name: str) -> Array:
@@ -115,17 +115,32 @@ def integer_average(v: Values) -> Array:
 
 def maximum(v: Values) -> Array:
     """Return the largest element in each window over x; padding has the value `pad`."""
-    dtype = v.types["x"]
-    taps = _window(v).taps(v["x"], v["pad"])
-    if dtype.is_float:
-        return narrow(widen(taps, dtype).max((2, 3)), dtype)
-    return taps.max((2, 3))
+    return largest(_window(v).taps(v["x"], v["pad"]), v.types["x"])
+
+
+def largest(taps: Array, dtype: DType) -> Array:
+    """Return the largest elements over kh and kw of `taps` (n, c, kh, kw, oh, ow), which are stored as `dtype`."""
+    return narrow(widen(taps, dtype).max((2, 3)), dtype) if dtype.is_float else taps.max((2, 3))
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors of a matrix product, (M, K) and (K, N). The zero point is subtracted from the operand R."""
+    """Return the factors of a matrix product, (M, K) and (K, N). Zero points are subtracted from the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
-    return sides(left, right.astype(np.int32) - v["zero"] if "zero" in v.data else right, v.attributes)
+    if {"zero", "zeros"} & v.data.keys():
+        right = right.astype(np.int32) - (_zeros(v) if "zeros" in v.data else v["zero"])
+    return sides(left, right, v.attributes)
+
+
+def _zeros(v: Values) -> Array:
+    """Return the zero points that belong to the elements of R, as stored, or to its rows.
+
+    With `both_transposed`, `zeros` has one for each row of R, (1, N, 1, 1). Otherwise it is a row of N zero points, of
+    which each lane has a copy, (1, rows of R, 1, N), and R's elements take those of their own lane.
+    """
+    zeros = v["zeros"].astype(np.int32)
+    if v.attribute("both_transposed"):
+        return zeros.reshape(-1, 1)
+    return np.diagonal(zeros[0, :, 0])[:, None] if v.attribute("right_transposed") else zeros[0, :, 0]
 
 
 def _factor(v: Values, name: str) -> Array:
@@ -164,18 +179,8 @@ def integer_matmul(v: Values) -> Array:
 
 
 def wide_matmul(v: Values) -> Array:
-    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers.
-
-    `zeros` has a zero point per column of the result, (1, 1, 1, N), or, with `both_transposed`, per row, (1, N, 1, 1).
-    """
-    total = conv.integer_matmul(*_sides(v)).astype(np.int64)
-    if "zeros" in v.data:
-        left, right = _sides(v)
-        if v.attribute("both_transposed"):
-            total -= v["zeros"].astype(np.int64).reshape(-1, 1) * right.astype(np.int64).sum(0)
-        else:
-            total -= left.astype(np.int64).sum(1)[:, None] * v["zeros"].astype(np.int64).reshape(1, -1)
-    return wrap(_plus(total, v, "acc"), v.types["y"])
+    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers. `zeros` may replace `zero`."""
+    return wrap(_plus(conv.integer_matmul(*_sides(v)).astype(np.int64), v, "acc"), v.types["y"])
 
 
 def shifted_matmul(v: Values) -> Array:

@@ -215,6 +215,16 @@ def within_lanes(places: Mapping[str, Any]) -> str:
     return ""
 
 
+def packed_rows(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse a broadcast of a tensor whose rows have gaps, or whose result has, or ""."""
+    x, y = places["x"], places["y"]
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and y.shape.w > 1:
+        for name, place in (("x", x), ("y", y)):
+            if place.stride.w != 1:
+                return f"{name} has a stride of {place.stride.w} along w; a broadcast takes 1 only"
+    return ""
+
+
 def short_steps(places: Mapping[str, Any]) -> str:
     """Return the reason to refuse a row whose elements are more than WIDEST_STEP bytes apart, or ""."""
     for name, place in places.items():
@@ -236,13 +246,20 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
     return f"x is aligned but begins at address {x.address:#x}; give a multiple of {CUBE}" if x.address % CUBE else ""
 
 
+def first_of_lanes(places: Mapping[str, Any]) -> str:
+    """Return the reason to refuse a command whose result does not begin in lane 0, or ""."""
+    return first_lane({"y": places["y"]})
+
+
 COMPUTE = (in_lanes, one_start_lane)
 #: Rules on places by operation. The default is COMPUTE for the compute engine, and no rule for other engines.
 PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     "dma_copy": (short_steps,),
-    "dma_broadcast": (within_lanes,),
+    "dma_broadcast": (within_lanes, packed_rows),
     "static_bcast": (),
-    "npu_bcast": (in_lanes,),
+    "static_distribute": (first_of_lanes,),
+    "dma_linear_bcast": (within_lanes,),
+    "npu_bcast": (in_lanes, within_lanes),
     **dict.fromkeys(("cw_trans", "wc_trans"), (in_lanes, first_lane)),
     **dict.fromkeys(("w_gather", "w_scatter", "hw_gather", "hw_scatter"), (*COMPUTE, shared_index)),
     "fp_taylor": (*COMPUTE, first_lane, several_terms),

@@ -1,0 +1,119 @@
+"""Pools and depthwise convolutions over regions of interest: each column of the result has a window of its own.
+
+`rois` (1, columns, 1, 4) has for each column of the result the first and the last element of its region: column and row
+of the first, column and row of the last (u16; measured). The window begins at the first element. Elements of the window
+that lie after the last one, below or to the right, have the value `pad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.isa.operations import rules
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
+from tilewright.targets.bm1684x.isa.operations.neural import largest
+from tilewright.targets.bm1684x.values import conv
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16
+from tilewright.targets.bm1684x.values.floats import wrap
+
+#: The operations of this module.
+REGIONS = ("roi_max_pool2d", "fp_roi_avg_pool2d", "int8_roi_avg_pool2d", "int8_roi_depthwise2d")
+
+
+class Chosen(NamedTuple):
+    """The elements of x in all windows: rows (columns, kh, 1), columns (columns, 1, kw), and a mask of those inside."""
+
+    rows: Array
+    columns: Array
+    inside: Array
+
+
+def _chosen(v: Values) -> Chosen:
+    """Return the elements in the windows. Raises MachineError if an element inside of a region is outside of x."""
+    kh, kw = v.attribute("window").kernel
+    height, width = v["x"].shape[2:]
+    left, top, right, bottom = np.moveaxis(v["rois"].astype(np.int64)[0, :, 0], 1, 0)
+    rows = (top[:, None] + np.arange(kh))[:, :, None]
+    columns = (left[:, None] + np.arange(kw))[:, None, :]
+    inside = (rows <= bottom[:, None, None]) & (columns <= right[:, None, None])
+    bad = inside & ((rows >= height) | (columns >= width))
+    if bad.any():
+        number = int(np.argmax(bad.any((1, 2))))
+        region = f"columns {left[number]}..{right[number]}, rows {top[number]}..{bottom[number]}"
+        reason = f"region {number} has {region}, but x has {height} rows of {width} columns"
+        raise MachineError("rois", reason, "give regions whose windows stay within x")
+    return Chosen(rows, columns, inside)
+
+
+def _taps(v: Values) -> Array:
+    """Return the elements in the windows, (n, c, kh, kw, 1, columns)."""
+    rows, columns, inside = _chosen(v)
+    found = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
+    return np.where(inside, found, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
+
+
+def touched(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the mask of the elements of x that the windows read."""
+    rows, columns, inside = _chosen(v)
+    read = np.zeros(v["x"].shape, np.bool_)
+    at = np.broadcast_arrays(rows, columns)
+    read[:, :, at[0][inside], at[1][inside]] = True
+    return {"x": read}
+
+
+def maximum(v: Values) -> Array:
+    """Return the largest element in each window."""
+    return largest(_taps(v), v.types["x"])
+
+
+def float_average(v: Values) -> Array:
+    """Return the sum of each window's elements, each multiplied by `scale` before the sum."""
+    return conv.float_depthwise(_taps(v), v["scale"], v.types["x"], [])
+
+
+def integer_sum(weights: Callable[[Values], Array], v: Values) -> Array:
+    """Return the sum of each window's elements times `weights`, (c, kh, kw)."""
+    return wrap(conv.integer_depthwise(_taps(v), weights(v)), v.types["y"])
+
+
+def _scale(v: Values) -> Array:
+    return np.broadcast_to(v["scale"], (v["x"].shape[1], *v.attribute("window").kernel))
+
+
+def _kernels(v: Values) -> Array:
+    return v["w"].reshape(-1, *v.attribute("window").kernel)
+
+
+inputs = (rules.alike("x", "pad"), rules.of("rois", U16))
+eight, wide = rules.of("x", I8, U8), rules.of("y", I16, U16)
+signed = rules.signed_as_its_sources
+define(TIU, "roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), touches=touched)
+define(
+    TIU,
+    "fp_roi_avg_pool2d",
+    "x rois pad scale",
+    float_average,
+    *inputs,
+    rules.floats("x", "scale", "y"),
+    touches=touched,
+)
+for name, more, weights in (("avg_pool2d", "scale", _scale), ("depthwise2d", "w", _kernels)):
+    define(
+        TIU,
+        f"int8_roi_{name}",
+        f"x rois pad {more}",
+        partial(integer_sum, weights),
+        *inputs,
+        eight,
+        rules.of("w", I8, U8),
+        rules.of("scale", U8),
+        wide,
+        signed("x", "w"),
+        touches=touched,
+    )
