@@ -116,6 +116,7 @@ def depthwise(c: Case) -> Ends:
 def transpose_conv(c: Case) -> Ends:
     shape, same = _image(c, 1), c.chance()
     kernel, stride, channels = (c.number(1, 4), c.number(1, 4)), (c.number(1, 3), c.number(1, 3)), c.number(1, 4)
+    same = same or any(k < s for k, s in zip(kernel, stride, strict=True))  # XNNPACK does not take VALID then
     size = tuple(shape[1 + i] * stride[i] + (0 if same else max(0, kernel[i] - stride[i])) for i in (0, 1))
     x = c.quant()
     source = c.tensor(shape, x)
