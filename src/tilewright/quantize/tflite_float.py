@@ -99,7 +99,7 @@ class Conversion:
     def add(self, kind: str, inputs: Sequence[str], hint: str, count: int = 1, **attributes: Any) -> list[str]:
         """Add a node with `count` outputs; return their names."""
         outputs = [fresh_name(hint, self.names) for _ in range(count)]
-        name = fresh_name(f"{kind}_{len(self.nodes)}", self.names)
+        name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1: onnxruntime calls nodes so when it expands others
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
         return outputs
 

@@ -260,14 +260,15 @@ def _lstm(net: Conversion, call: Call) -> None:
     x = net.value(call.tensor(0))
     x = x if major else net.one("Transpose", [x], name, perm=(1, 0, 2))
     x = net.one("Reshape", [x, net.constant("shape", np.array([-1, depth]))], name)
-    gates = net.one("Gemm", [x, net.constant(f"{name}:w", w), bias], name, transB=1)
+    gates = net.one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
     each = net.constant("sizes", np.array([batch] * steps, np.int64))
     parts = net.add("Split", [gates, each], name, steps, axis=0) if steps > 1 else [gates]
-    recurrent, quarters = net.constant(f"{name}:r", r.T), net.constant("sizes", np.array([size] * 4, np.int64))
+    recurrent, quarters = net.constant(f"{name}:r", r), net.constant("sizes", np.array([size] * 4, np.int64))
     hidden, cell, states = "", "", list[str]()
     axis = net.constant("axis", np.array([0 if major else 1], np.int64))
     for part in parts:
-        total = net.one("Add", [part, net.one("MatMul", [hidden, recurrent], name)], name) if hidden else part
+        added = net.one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias
+        total = net.one("Add", [part, added], name)
         i, f, g, o = net.add("Split", [total, quarters], name, 4, axis=1)
         kinds = ((i, "Sigmoid"), (f, "Sigmoid"), (g, "Tanh"), (o, "Sigmoid"))
         i, f, g, o = (net.one(kind, [gate], name) for gate, kind in kinds)
