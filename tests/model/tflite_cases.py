@@ -116,7 +116,7 @@ def depthwise(c: Case) -> Ends:
 def transpose_conv(c: Case) -> Ends:
     shape, same = _image(c, 1), c.chance()
     kernel, stride, channels = (c.number(1, 4), c.number(1, 4)), (c.number(1, 3), c.number(1, 3)), c.number(1, 4)
-    same = same or any(k < s for k, s in zip(kernel, stride, strict=True))  # XNNPACK does not take VALID then
+    same = same and all(k >= s for k, s in zip(kernel, stride, strict=True))  # else XNNPACK does not take it
     size = tuple(shape[1 + i] * stride[i] + (0 if same else max(0, kernel[i] - stride[i])) for i in (0, 1))
     x = c.quant()
     source = c.tensor(shape, x)
@@ -425,8 +425,8 @@ class Kind(NamedTuple):
 KINDS = {
     kind.make.__name__: kind
     for kind in (
-        Kind(conv, unclaimed=("int16",)), Kind(depthwise), Kind(transpose_conv), Kind(fully_connected), Kind(mul),
-        Kind(add, unclaimed=("int16",)), Kind(sub, unclaimed=("int16",)),
+        Kind(conv, unclaimed=("int16",)), Kind(depthwise), Kind(transpose_conv), Kind(mul),
+        Kind(fully_connected, unclaimed=("int16",)), Kind(add, unclaimed=("int16",)), Kind(sub, unclaimed=("int16",)),
         Kind(leaky_relu), Kind(hard_swish, ("int8",)), Kind(logistic), Kind(tanh), Kind(relu), Kind(mean),
         Kind(average_pool), Kind(max_pool), Kind(requantise, unclaimed=("int8",)), Kind(softmax, ("int8",)),
         Kind(transpose),
