@@ -247,7 +247,10 @@ def requantise(c: Case) -> Ends:
 
 def softmax(c: Case) -> Ends:
     shape, x = c.shape(c.number(1, 3), 9), c.quant()
-    source, y = c.tensor(shape, x), c.tensor(shape, Quantised(1 / 256, -128))
+    result = Quantised(1 / 256, -128)
+    if c.dtype == "int16":
+        x, result = Quantised(float(np.float32(_one(x) / 100))), Quantised(2.0**-15)
+    source, y = c.tensor(shape, x), c.tensor(shape, result)
     c.w.op("SOFTMAX", [source], [y], "SoftmaxOptions", beta=1.0)
     return [source], [y]
 
@@ -428,7 +431,7 @@ KINDS = {
         Kind(conv, unclaimed=("int16",)), Kind(depthwise), Kind(transpose_conv), Kind(mul),
         Kind(fully_connected, unclaimed=("int16",)), Kind(add, unclaimed=("int16",)), Kind(sub, unclaimed=("int16",)),
         Kind(leaky_relu), Kind(hard_swish, ("int8",)), Kind(logistic), Kind(tanh), Kind(relu), Kind(mean),
-        Kind(average_pool), Kind(max_pool), Kind(requantise, unclaimed=("int8",)), Kind(softmax, ("int8",)),
+        Kind(average_pool), Kind(max_pool), Kind(requantise, unclaimed=("int8",)), Kind(softmax),
         Kind(transpose),
         Kind(strided_slice), Kind(plain_slice), Kind(split), Kind(split_sizes), Kind(pack), Kind(unpack),
         Kind(expand_dims), Kind(concatenation), Kind(pad), Kind(resize), Kind(lstm, ("int8",)),

@@ -18,7 +18,7 @@ from tilewright.array import Array  # noqa: E402
 from tilewright.cli import main  # noqa: E402
 from tilewright.errors import UnsupportedError  # noqa: E402
 from tilewright.quantize import Options, quantize  # noqa: E402
-from tilewright.quantize.tflite_float import converted  # noqa: E402
+from tilewright.quantize.tflite_nodes import converted  # noqa: E402
 
 
 class Net:

@@ -23,7 +23,7 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
-from tilewright.quantize.tflite_float import converted
+from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
 OPSET, IR_VERSION = 13, 8

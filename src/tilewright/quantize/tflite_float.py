@@ -1,4 +1,4 @@
-"""Converts float .tflite models to ONNX, which the schemes quantise. Weights may be float16, or int8 with scales.
+"""An ONNX model made of a float .tflite file: its values and constants. Weights may be float16, or int8 with scales.
 
 Values of four axes are kept channels-first between convolutions, and in the file's own order where an operator depends
 on it. The inputs and outputs of the model keep the file's order.
@@ -24,25 +24,11 @@ OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # to channels first, and back
 
 
-def converted(path: Path) -> ModelProto:
-    """Return the ONNX model of a float .tflite file.
-
-    Raises ModelError if the file is damaged, and UnsupportedError if it is quantised already, or if an operator or
-    type is not supported.
-    """
-    from tilewright.quantize import tflite_nodes
-
-    try:
-        net = Conversion(path)
-        for index, call in enumerate(net.calls):
-            tflite_nodes.convert(net, net.current(call), index)
-        return net.model()
-    except (ModelError, UnsupportedError) as error:
-        raise error.within(path) from None
-
-
 class Conversion:
-    """An ONNX model in the making: its nodes and constants, and the names of each value in both orders of axes."""
+    """An ONNX model in the making: its nodes and constants, and the names of each value in both orders of axes.
+
+    Raises UnsupportedError if an input of the file is not float32.
+    """
 
     def __init__(self, path: Path) -> None:
         network = read(path)[0]
@@ -107,7 +93,7 @@ class Conversion:
         return self.add(kind, inputs, hint, **attributes)[0]
 
     def value(self, tensor: Tensor) -> str:
-        """Return the ONNX name of a value in the file's order of axes."""
+        """Return the ONNX name of a value in the file's order of axes. Raises ModelError if nothing has written it."""
         name = tensor.name
         if name not in self.own:
             if tensor.data is not None:

@@ -1,12 +1,14 @@
-"""The ONNX nodes of each operator of a float .tflite file."""
+"""Converts float .tflite models to ONNX, which the schemes quantise: the ONNX nodes of each operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 
-from tilewright.errors import UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ops.base import Op
 from tilewright.graph.rounding import Activation
@@ -26,6 +28,21 @@ CLAMPS: dict[str, Activation] = {"RELU6": "relu6", "RELU_N1_TO_1": "relu_n1_to_1
 INT64_MIN = -(1 << 63)
 #: Most steps of an LSTM: each becomes some 15 nodes.
 MAX_STEPS = 256
+
+
+def converted(path: Path) -> ModelProto:
+    """Return the ONNX model of a float .tflite file.
+
+    Raises ModelError if the file is damaged, and UnsupportedError if it is quantised already, or if an operator or
+    type is not supported.
+    """
+    try:
+        net = Conversion(path)
+        for index, call in enumerate(net.calls):
+            convert(net, net.current(call), index)
+        return net.model()
+    except (ModelError, UnsupportedError) as error:
+        raise error.within(path) from None
 
 
 def convert(net: Conversion, call: Call, index: int) -> None:

@@ -38,15 +38,14 @@ class LeakyRelu(Unary):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, out = site.input(0), site.output
         centred = given(values[0]).astype(np.int64) - x.zero_point
-        identity, slope = rounding.ratio(out.scale, x.scale), rounding.ratio(out.scale, x.scale, self.alpha)
-        codes = np.where(centred >= 0, self._part(centred, identity, rounding, out.dtype), 0)
-        codes = np.where(centred < 0, self._part(centred, slope, rounding, out.dtype), codes)
+        factors = [rounding.ratio(out.scale, x.scale), rounding.ratio(out.scale, x.scale, self.alpha)]
+        narrow = out.dtype != "int16" and all(2.0**-8 <= abs(factor) <= 2.0**7 for factor in factors)
+        scale = rescaled_xnnpack if rounding.elementwise == "xnnpack" and narrow else self._scaled
+        codes = np.where(centred >= 0, *(scale(centred, factor) for factor in factors))
         return (clamped(codes + out.zero_point, out),)
 
     @staticmethod
-    def _part(centred: Array, factor: float, rounding: Rounding, dtype: str) -> Array:
-        if rounding.elementwise == "xnnpack" and dtype != "int16" and 2.0**-8 <= abs(factor) <= 2.0**7:
-            return rescaled_xnnpack(centred, factor)
+    def _scaled(centred: Array, factor: float) -> Array:
         q, shift = quantize_multiplier(abs(factor))
         return multiply_by_quantized_multiplier(centred, q, shift) * (-1 if factor < 0 else 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -12,6 +13,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED32
 from tilewright.graph.ir import Site
+from tilewright.graph.lookup import looked_up, table
 from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
@@ -188,20 +190,26 @@ class Mean(Op):
 class Softmax(Op):
     """Softmax of `beta * x` over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
 
-    The output has scale 1/256 and zero point -128.
+    The output has scale 1/256 and zero point -128; for int16, scale 2**-15, zero point 0, and tables of TFLite.
     """
 
     kind = "softmax"
     beta: float = 1.0
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if the output's scale is not 1/256 or zero point -128."""
-        if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
+        """Return the input's shape. Raises UnsupportedError if the output's scale or zero point are not the fixed."""
+        x, out = site.input(0), site.output
+        if x.dtype == "int16":
+            if abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point or x.zero_point or out.dtype != "int16":
+                raise UnsupportedError(site.where, "has an output scale or zero point other than 2**-15 and 0")
+        elif (out.scale, out.zero_point) != (1 / 256, -128):
             raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
-        return (site.input(0).shape,)
+        return (x.shape,)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x = given(values[0]).astype(np.int64)
+        if site.input(0).dtype == "int16":
+            return (self._wide(site, x, "float32" if rounding.name == "tflm" else "float64"),)
         if rounding.delegated:
             return (self._by_table(site, x),)
         real = min(
@@ -228,3 +236,31 @@ class Softmax(Op):
         total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
         code = round_half_away(exponential * (np.float32(1) / (total * np.float32(site.output.scale))))
         return np.clip(code + site.output.zero_point, -128, 127).astype(site.output.dtype)
+
+    def _wide(self, site: Site, x: Array, dtype: str) -> Array:
+        """Return the output codes of int16 inputs: tables of exp on -10..0 and of 1 / (1 + x) on 0..1 (softmax.h).
+
+        `dtype` is the float type in which the runtime computes its tables.
+        """
+        q, shift = quantize_multiplier(
+            np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
+        )
+        scaled = multiply_by_quantized_multiplier(x - x.max(axis=-1, keepdims=True), q, shift)
+        codes = looked_up(np.clip(scaled + 32767, -32768, 32767), _exp_table(dtype))
+        total = codes.sum(axis=-1, keepdims=True)  # Q16.15
+        leading = 31 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64)  # leading zeros of 32 bits
+        shifted = ((total << (leading - 1)) + (1 << 13)) >> 14  # 1..2 in Q16
+        inverse = looked_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), _reciprocal_table(dtype))
+        right = 31 - leading
+        result = (codes * inverse + ((np.int64(1) << right) >> 1)) >> right
+        return np.clip(result, 0, 32767).astype(np.int16)
+
+
+@cache
+def _exp_table(dtype: str) -> Array:
+    return table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype)
+
+
+@cache
+def _reciprocal_table(dtype: str) -> Array:
+    return table(lambda x: 1 / (1 + x), 1 / 65535, -32768, 2 / 65535, dtype)
