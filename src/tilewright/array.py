@@ -65,6 +65,11 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
     return total
 
 
+def wide_matmul(a: Array, b: Array) -> Array:
+    """Return the integer matrix product ``a @ b`` as int64, exact while its sums stay below 2**53 (16 by 8 bits do)."""
+    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+
+
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS uses one thread.
 

@@ -92,6 +92,7 @@ def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[t
     graph, values = program.graph, dict[str, Array]()
     if graph is not None and inputs is not None:
         values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
+        values |= reference.states(graph, values, None)
     for step in program.steps:
         if isinstance(step, HostStep):
             assert graph is not None

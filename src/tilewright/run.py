@@ -39,8 +39,12 @@ def run(
     order: str = "stream",
     seed: int = 0,
     progress: Progress | None = None,
+    reset: bool = False,
 ) -> RunResult:
     """Run S samples through a compiled network.
+
+    A network with states takes the samples in their order, as one stream: each sample sees the states that the sample
+    before it left. With `reset`, every sample starts from the initial states.
 
     `check` looks for hazards; `compare` compares outputs with `graph.reference`. `timing` names a timing model
     (None: the target's first). Raises InputError if the inputs do not fit the network, or if `order` is not "stream"
@@ -59,23 +63,27 @@ def run(
     findings: list[Finding] = []
     matches: bool | None = None
     deviations: dict[str, Deviation] = {}
-    for start in range(0, total, block):
-        some = {name: array[start : start + block] for name, array in samples.items()}
+    golden: dict[str, Array] | None = None
+    for some in reference.streamed(graph, samples, block, reset):
+        first = not parts
+        before = parts[-1] if parts and graph.states and not reset else None
         with one_thread(), uncollected():
-            outputs, rows, found = _block(job, graph, some, None if start else progress)
+            values = {**some, **reference.states(graph, some, before)}
+            outputs, rows, found = _block(job, graph, values, progress if first else None)
         parts.append(outputs)
-        findings = findings if start else found
+        findings = found if first else findings
         layers = (
-            [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)] if start else rows
+            rows if first else [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)]
         )
         if compare:
-            golden = reference.run(graph, some, program.rounding)
+            kept = golden if before else None
+            golden = reference.results(graph, {**some, **reference.states(graph, some, kept)}, program.rounding)
             if isinstance(target, Approximates) and target.approximates(program):
                 for name in graph.outputs:
                     own = Deviation.of(outputs[name], golden[name])
                     deviations[name] = deviations[name].with_more(own) if name in deviations else own
                 continue
-            equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.outputs)
+            equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.results)
             matches = equal and matches is not False
     joined = {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
     made = job.result(graph.name, program.rounding, joined, layers, findings)
@@ -246,7 +254,7 @@ def _block(
     last_use = {name: index for index, (_, nodes) in enumerate(steps) for node in nodes for name in reads[node]}
     ran = {name for _, nodes in steps for name in nodes}
     passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
-    kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
+    kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
     job.bound = 0
@@ -261,7 +269,14 @@ def _block(
             findings.extend(finding.inside(step.name) for finding in found)
         for name in [name for name in values if last_use.get(name) == index and name not in kept]:
             del values[name]
-    return {name: values[name] for name in graph.outputs}, layers, findings
+    return {name: _given(graph, values, name) for name in graph.results}, layers, findings
+
+
+def _given(graph: Graph, values: Mapping[str, Array], name: str) -> Array:
+    """Return the value of a result; a state after a sample may be a constant of the network."""
+    value = reference.value_of(graph, values, name)
+    assert value is not None
+    return value
 
 
 def _graph(program: Program) -> Graph:

@@ -63,7 +63,7 @@ def test_other_residuals_are_refused() -> None:
     for changed, error, message in (
         (replace(graph.tensors["r"], quant=Quant((0.3,), (0,))), ModelError, "not a power of two"),
         (replace(graph.tensors["r"], shape=(1, 5, 4, 1)), ModelError, "its residual has the shape"),
-        (replace(graph.tensors["r"], dtype="int32"), UnsupportedError, "not int8 or uint8"),
+        (replace(graph.tensors["r"], dtype="int32"), UnsupportedError, "not int8, uint8 or int16"),
         (replace(graph.tensors["r"], quant=None), UnsupportedError, "no quantisation parameters"),
     ):
         with pytest.raises(error, match=message):

@@ -235,7 +235,7 @@ def test_a_framework_that_is_missing_is_no_finding(tmp_path: Path, monkeypatch: 
         raise ImportError(name)
 
     graph = load(DIGITS)
-    monkeypatch.setattr("tilewright.model.tflite.import_module", missing)
+    monkeypatch.setattr("tilewright.model.tflite_verify.import_module", missing)
     found = verify(DIGITS, graph, random_inputs(graph, 3))
     assert found.passed is None and "not installed" in str(found)
 

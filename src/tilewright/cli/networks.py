@@ -204,7 +204,7 @@ def quantize(
     verify: bool,
     as_json: bool,
 ) -> int:
-    """Quantise a float ONNX model to int8.
+    """Quantise a float .onnx or .tflite model to int8.
 
     Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md. The exit status
     is 1 if the written file gives different outputs in `run` and in onnxruntime.

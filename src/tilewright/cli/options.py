@@ -287,6 +287,7 @@ class Simulation:
     check: bool
     what_if: bool | None
     energy: str | None
+    reset: bool
 
     def run(
         self,
@@ -347,7 +348,14 @@ class Simulation:
             verification = verify(path, graph, samples.values) if verified else None
             origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
-                result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
+                result = run(
+                    program,
+                    samples.values,
+                    timing=self.timing,
+                    check=self.check,
+                    progress=progress,
+                    reset=self.reset,
+                )
         thorough = self.html is not None if self.what_if is None else self.what_if
         values = samples.values if samples and thorough else None
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
@@ -436,4 +444,5 @@ simulation = bundle(
         metavar="TABLE|FILE.toml",
         help="Estimate the energy by this table: default, horowitz, ddr3, or your own [--json: default].",
     ),
+    click.option("--reset", is_flag=True, help="Start each sample from the initial states (networks with states)."),
 )

@@ -61,6 +61,7 @@ class Session:
             if inputs is None:
                 raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
             samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
+            samples |= reference.states(program.graph, samples, None)
         self._begin(Launches(program, samples, order, timing), order, expected or {})
 
     @classmethod

@@ -149,11 +149,25 @@ class Site:
         return self.outputs[0]
 
 
+@dataclass(frozen=True)
+class State:
+    """A value that a network keeps from one sample to the next, such as the buffer of a streaming convolution.
+
+    Each field names a tensor: `source` is the value before a sample, `result` the value after it, and the constant
+    `initial` the value before the first sample. No node writes `source`. The three have the same shape and type.
+    """
+
+    source: str
+    result: str
+    initial: str
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
-    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for.
+    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
+    `states` is a stream: each sample sees the state that the sample before it left.
     """
 
     name: str
@@ -162,6 +176,17 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     rounding: str = "tflm"
+    states: tuple[State, ...] = ()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the tensors that have values before the first node runs: inputs, and states before a sample."""
+        return (*self.inputs, *(state.source for state in self.states))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of the tensors whose values are kept after the last node: outputs, and states after a sample."""
+        return (*self.outputs, *(state.result for state in self.states))
 
     def __repr__(self) -> str:
         given, made = ([_type(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
@@ -183,7 +208,8 @@ class Graph:
 
     def pruned(self) -> Graph:
         """Return the graph without the tensors that no node uses and that are neither inputs nor outputs."""
-        used = {*self.inputs, *self.outputs, *(n for node in self.nodes for n in (*node.inputs, *node.outputs))}
+        used = {*self.sources, *self.results, *(state.initial for state in self.states)}
+        used.update(name for node in self.nodes for name in (*node.inputs, *node.outputs))
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})
 
     def validate(self) -> Graph:
@@ -199,17 +225,32 @@ class Graph:
         names = [node.name for node in self.nodes]
         if len(set(names)) < len(names) or not self.outputs:
             raise ModelError(where, "has two nodes with the same name, or has no outputs")
-        for name in (*self.inputs, *self.outputs):
+        for name in (*self.sources, *self.results):
             if name not in self.tensors:
-                raise ModelError(where, f"input or output '{name}' is not a tensor of the graph")
-        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.inputs) | {""}
+                raise ModelError(where, f"input, output or state '{name}' is not a tensor of the graph")
+        for state in self.states:
+            self._check_state(state)
+        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.sources) | {""}
         for node in self.nodes:
             self._check_node(node, known)
             known.update(node.outputs)
-        for name in self.outputs:
+        for name in self.results:
             if name not in known:
-                raise ModelError(where, f"output '{name}' is never written")
+                raise ModelError(where, f"output or state '{name}' is never written")
         return self
+
+    def _check_state(self, state: State) -> None:
+        """Check a state's tensors. Raises ModelError if types differ, or if two states or inputs have one source."""
+        where = f"state '{state.source}'"
+        initial = self.tensors.get(state.initial)
+        if initial is None or initial.data is None:
+            raise ModelError(where, "has no constant initial value")
+        for name in (state.source, state.result):
+            if (self.tensors[name].shape, self.tensors[name].dtype) != (initial.shape, initial.dtype):
+                reason = f"is {_type(self.tensors[name])} in '{name}', but {_type(initial)} in '{state.initial}'"
+                raise ModelError(where, reason)
+        if self.tensors[state.source].data is not None or self.sources.count(state.source) > 1:
+            raise ModelError(where, "is a constant, an input, or the source of another state too")
 
     def _check_node(self, node: Node, known: set[str]) -> None:
         where = node.where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -61,27 +61,72 @@ def _samples(tensor: Tensor, array: Array) -> Array:
 
 
 def run(
-    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str | None = None, observe: Observer | None = None
+    graph: Graph,
+    inputs: Array | Mapping[str, Array],
+    rounding: str | None = None,
+    observe: Observer | None = None,
+    *,
+    reset: bool = False,
 ) -> dict[str, Array]:
     """Return the outputs {name: (S, *shape)} for S samples, under a rounding mode [default: the model's own].
 
-    `observe` is called after every node with the node's Site and results, once for each block of samples.
+    A network with states takes the samples in their order, as one stream. With `reset`, every sample starts from the
+    initial states. `observe` is called after every node with the node's Site and results, once for each block of
+    samples.
     """
     samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
     total = next(iter(samples.values())).shape[0]
-    block = max(1, BLOCK_BYTES // widest(graph))
-    parts = [
-        run_block(graph, {name: array[start : start + block] for name, array in samples.items()}, rounding, observe)
-        for start in range(0, total, block)
-    ]
+    parts: list[dict[str, Array]] = []
+    for some in streamed(graph, samples, total, reset):
+        before = parts[-1] if parts and not reset else None
+        parts.append(results(graph, {**some, **states(graph, some, before)}, rounding, observe))
     return {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
 
 
+def streamed(graph: Graph, samples: Mapping[str, Array], block: int, reset: bool) -> Iterator[dict[str, Array]]:
+    """Yield blocks of samples: one sample at a time if the network has states (unless `reset`), else `block` samples.
+
+    Values of `samples` are {name: (S, *shape)}.
+    """
+    if graph.states and not reset:
+        block = 1
+    for start in range(0, next(iter(samples.values())).shape[0], block):
+        yield {name: array[start : start + block] for name, array in samples.items()}
+
+
+def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
+    """Return the states for a block of samples as {source: (S, *shape)}: those in `before`, or if None, the initial.
+
+    `before` has the results of the sample before.
+    """
+    if before is not None:
+        return {state.source: before[state.result] for state in graph.states}
+    count = next(iter(samples.values())).shape[0]
+    initial = {state.source: graph.tensors[state.initial].data for state in graph.states}
+    return {name: np.repeat(data[None], count, axis=0) for name, data in initial.items() if data is not None}
+
+
+def results(
+    graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
+) -> dict[str, Array]:
+    """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
+    total, block = next(iter(values.values())).shape[0], max(1, BLOCK_BYTES // widest(graph))
+    parts = [
+        run_block(graph, {name: array[start : start + block] for name, array in values.items()}, rounding, observe)
+        for start in range(0, total, block)
+    ]
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe: Observer | None) -> dict[str, Array]:
-    """Return the outputs {name: (S, *shape)} for samples evaluated together. Values are dropped after the last use."""
+    """Return the results {name: (S, *shape)} for samples evaluated together: outputs, and states after each sample.
+
+    `samples` has the values of `graph.sources`. Values are dropped after their last use.
+    """
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
+    kept = set(graph.results)
     for index, site in enumerate(graph.sites()):
         operands = [value_of(graph, values, name) for name in site.node.inputs]
         results = site.node.op.evaluate(site, operands, mode)
@@ -89,10 +134,10 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
         if observe:
             observe(site, results)
         for name in site.node.inputs:
-            if last_use[name] == index and name not in graph.outputs:
+            if last_use[name] == index and name not in kept:
                 values.pop(name, None)
     count = next(iter(samples.values())).shape[0]
-    outputs = {name: value_of(graph, values, name) for name in graph.outputs}
+    outputs = {name: value_of(graph, values, name) for name in graph.results}
     return {
         name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None
     }

@@ -6,6 +6,7 @@ An accumulator is multiplied by a real factor, usually below one. The rules diff
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
 - `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
 - `pow2`: factors that are powers of two, ties upwards (VTA's own arithmetic, docs/quantize.md);
+- `reduced`: a 16-bit multiplier, one rounding with ties upwards (TFLite's kernels for int16 with 64-bit sums);
 - `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see the class `Shift`).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
@@ -23,7 +24,7 @@ from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, one_of
 from tilewright.graph.ir import Tensor
 
-RequantRule = Literal["double", "away", "float", "shift", "pow2"]
+RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -78,6 +79,13 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
     if left.any():
         x = wrap_int32(x << left)
     return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), right)
+
+
+def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
+    """Return x * q * 2**(shift - 31) by the rule `reduced`, for int64 sums; q is rounded to 16 bits first."""
+    reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
+    down = 15 - shift
+    return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)
 
 
 def power_of_two(real: float | Array, where: str) -> Array:
@@ -254,7 +262,8 @@ class Requant:
             scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)
         else:
             q, shift = quantize_multiplier(self.real)
-            scaled = multiply_by_quantized_multiplier(acc, q, shift)
+            multiply = multiply_by_reduced_multiplier if rule == "reduced" else multiply_by_quantized_multiplier
+            scaled = multiply(acc, q, shift)
         scaled += self.zero_point
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
 

@@ -43,9 +43,9 @@ def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) 
     path = Path(path)
     samples = {name: array[:SAMPLES] for name, array in reference.check_inputs(graph, inputs).items()}
     if path.suffix == ".tflite":
-        from tilewright.model import tflite
+        from tilewright.model import tflite_verify
 
-        return tflite.verify(path, graph, samples)
+        return tflite_verify.verify(path, graph, samples)
     if path.suffix == ".onnx":
         from tilewright.model import onnx_verify
 

@@ -105,16 +105,20 @@ class Program:
         order: str = "stream",
         seed: int = 0,
         progress: Callable[[int, int, str], None] | None = None,
+        reset: bool = False,
     ) -> RunResult:
         """Run S samples through the program: an array (S, ...), or one array for each input of the network by name.
+
+        A network with states (a stream) takes the samples in their order; with `reset`, every sample starts from the
+        initial states.
 
         `timing` names a timing model (None: the target's first). `check` looks for hazards. `compare` compares the
         outputs with the integer reference. `order` is the order in which the machine's values are computed: "stream",
         "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
         total and the step's name. Raises the errors of `tilewright.run.run`.
         """
-        run = RUNNER[0]
-        return run(self, inputs, timing=timing, check=check, compare=compare, order=order, seed=seed, progress=progress)
+        options = {"timing": timing, "check": check, "compare": compare, "order": order, "seed": seed, "reset": reset}
+        return RUNNER[0](self, inputs, progress=progress, **options)
 
     def debug(
         self, inputs: Array | Mapping[str, Array] | None = None, *, order: str = "stream", timing: str | None = None

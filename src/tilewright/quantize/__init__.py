@@ -1,4 +1,4 @@
-"""Quantises float ONNX models to int8: docs/quantize.md.
+"""Quantises float ONNX and .tflite models to int8: docs/quantize.md.
 
 `affine` is onnxruntime's quantiser, `tflm` the same with the integers of TensorFlow Lite Micro, `pow2` has shifts only.
 """

@@ -23,6 +23,7 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
 OPSET, IR_VERSION = 13, 8
@@ -33,14 +34,14 @@ PREPARED = "prepared.onnx"
 
 
 def read(path: str | Path) -> ModelProto:
-    """Read a float ONNX model and bring it into the common form.
+    """Read a float .onnx or .tflite model and bring it into the common form.
 
-    Raises ModelError if the file is not a valid ONNX model, and UnsupportedError, naming the node or input, if it
-    cannot be quantised.
+    Raises ModelError if the file is not a valid model, and UnsupportedError, naming the node or input, if it cannot be
+    quantised.
     """
     path = regular(path, ModelError)
     try:
-        model = onnx.load(path)
+        model = converted(path) if path.suffix == ".tflite" else onnx.load(path)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         refuse(model, str(path))  # before the checker, whose error does not name a custom operator

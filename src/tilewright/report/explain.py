@@ -103,20 +103,24 @@ def graph_text(graph: Graph) -> str:
 
     The text is the same on every machine. An activation is named after the node that writes it, as TFLite's own names
     can have hundreds of characters. A graph input has its own name; a constant is shown by its type and the first
-    digits of its SHA-256.
+    digits of its SHA-256. A state has two lines: its initial value, and the value that the next sample sees.
     """
     macs = sum(site.node.op.macs(site) for site in graph.sites())
     called = _references(graph)
     lines = [f"graph {_word(graph.name)}: {len(graph.nodes)} nodes, {macs} MACs"]
     lines += [f"input {called[name]}: {_type(graph.tensors[name])}" for name in graph.inputs]
+    for state in graph.states:
+        lines.append(f"state {called[state.source]}: {_value(graph, state.initial, called)}")
     lines += [_node(graph, node, called) for node in graph.nodes]
+    for state in graph.states:
+        lines.append(f"then {called[state.source]} = {_value(graph, state.result, called)}")
     lines += [f"output {_value(graph, name, called)} as {_word(name)}" for name in graph.outputs]
     return "\n".join(lines) + "\n"
 
 
 def _references(graph: Graph) -> dict[str, str]:
     """Return the name by which `graph_text` shows each tensor; constants are left out."""
-    called = {name: _word(name) for name in graph.inputs}
+    called = {name: _word(name) for name in graph.sources}
     for node in graph.nodes:
         for index, name in enumerate(node.outputs):
             called[name] = _word(node.name) + (f".{index}" if index else "")

@@ -1,11 +1,13 @@
 """All operators of the graph, and `KINDS`, which maps the name of each kind to its class."""
 
+from tilewright.graph.ops.activation import HardSwish, LeakyRelu, Logistic, Tanh
 from tilewright.graph.ops.base import KINDS, Op, Window
-from tilewright.graph.ops.elementwise import Add, Clamp, Dequantize, IntegerAdd, Mul, Quantize, RequantShift
-from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected, Linear, MatMul
+from tilewright.graph.ops.elementwise import Add, Clamp, Dequantize, IntegerAdd, Mul, Quantize, RequantShift, Sub
+from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected, Linear, MatMul, TransposeConv2D
+from tilewright.graph.ops.lstm import Lstm
 from tilewright.graph.ops.onnx import OnnxOp
 from tilewright.graph.ops.reduce import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Softmax
-from tilewright.graph.ops.shape import Concat, Pad, Reshape, Transpose, Upsample
+from tilewright.graph.ops.shape import Concat, Pack, Pad, Reshape, ResizeNearest, Slice, Split, Transpose, Upsample
 
 __all__ = [
     "KINDS",
@@ -14,24 +16,35 @@ __all__ = [
     "Clamp",
     "Concat",
     "Conv2D",
-    "Dequantize",
     "DepthwiseConv2D",
+    "Dequantize",
     "FullyConnected",
+    "HardSwish",
     "IntegerAdd",
+    "LeakyRelu",
     "Linear",
+    "Logistic",
+    "Lstm",
     "MatMul",
     "MaxPool2D",
     "Mean",
     "Mul",
     "OnnxOp",
     "Op",
+    "Pack",
     "Pad",
     "Quantize",
     "RealAveragePool2D",
     "RequantShift",
     "Reshape",
+    "ResizeNearest",
+    "Slice",
     "Softmax",
+    "Split",
+    "Sub",
+    "Tanh",
     "Transpose",
+    "TransposeConv2D",
     "Upsample",
     "Window",
 ]

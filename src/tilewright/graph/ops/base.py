@@ -15,7 +15,7 @@ from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.rounding import Activation, Rounding, clamp_range
 
 Shape = tuple[int, ...]
-CODES = ("int8", "uint8")
+CODES = ("int8", "uint8", "int16")
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Op(ABC):
         """Return the output shapes that follow from the input shapes. Raises ModelError if the inputs do not fit."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the tensors of `site` that must hold quantised 8-bit codes; by default all inputs and outputs."""
+        """Return the tensors of `site` that must hold quantised codes; by default all inputs and outputs."""
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Check types. Raises UnsupportedError if a tensor that `codes` returns is not quantised int8 or uint8."""
+        """Check types. Raises UnsupportedError unless all tensors that `codes` returns are quantised CODES."""
         for tensor in self.codes(site):
             if tensor.dtype not in CODES or tensor.quant is None:
-                other = f"is {tensor.dtype}, not int8 or uint8"
+                other = f"is {tensor.dtype}, not int8, uint8 or int16"
                 kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
                 raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
 

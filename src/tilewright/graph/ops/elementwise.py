@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -63,31 +64,33 @@ def centred(site: Site, index: int, value: Array | None) -> Array:
 
 
 @dataclass(frozen=True)
-class Add(Binary):
-    """The sum of two tensors of codes, by the rule of the rounding mode.
+class Sum(Binary):
+    """Base class of a + b and a - b for two tensors of codes, by the rule of the rounding mode.
 
-    TFLite's rule (add.h) is a common scale with 20 extra bits, and three multipliers.
+    TFLite's rule (add.h) is a common scale with 20 extra bits (int16: 15), and three multipliers.
     """
 
-    kind = "add"
+    sign: ClassVar[int] = 1
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        if rounding.elementwise == "ort":
+        if rounding.elementwise == "ort" and self.sign > 0:
             return (self._fused(site, values),)
         a, b = (centred(site, index, values[index]) for index in (0, 1))
+        b = self.sign * b
         if rounding.elementwise == "pow2":
             return self._clamp(site, self._shifted(site, a, b), False)
-        total = self._delegated(site, a, b) if rounding.delegated else None
-        return self._clamp(site, self._fixed_point(site, a, b) if total is None else total, rounding.delegated)
+        delegated = rounding.delegated and site.output.dtype != "int16"
+        total = self._delegated(site, a, b) if delegated else None
+        return self._clamp(site, self._fixed_point(site, a, b) if total is None else total, delegated)
 
     def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
         scales = [np.float64(site.input(index).scale) for index in (0, 1)]
-        twice_max = 2 * max(scales)
+        twice_max, extra = 2 * max(scales), 15 if site.output.dtype == "int16" else 20
         total = np.zeros(1, np.int64)
         for operand, scale in zip((a, b), scales, strict=True):
             q, shift = quantize_multiplier(scale / twice_max)
-            total = total + multiply_by_quantized_multiplier(operand << 20, q, shift)
-        q, shift = quantize_multiplier(twice_max / ((1 << 20) * np.float64(site.output.scale)))
+            total = total + multiply_by_quantized_multiplier(operand << extra, q, shift)
+        q, shift = quantize_multiplier(twice_max / ((1 << extra) * np.float64(site.output.scale)))
         return multiply_by_quantized_multiplier(total, q, shift)
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
@@ -129,6 +132,21 @@ class Add(Binary):
 
 
 @dataclass(frozen=True)
+class Add(Sum):
+    """a + b."""
+
+    kind = "add"
+
+
+@dataclass(frozen=True)
+class Sub(Sum):
+    """a - b."""
+
+    kind = "sub"
+    sign = -1
+
+
+@dataclass(frozen=True)
 class Mul(Binary):
     """The product of two tensors of codes, requantised by one factor as the rounding mode does (TFLite: mul.h)."""
 
@@ -137,7 +155,8 @@ class Mul(Binary):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         product = centred(site, 0, values[0]) * centred(site, 1, values[1])
         real = rounding.ratio(site.output.scale, site.input(0).scale, site.input(1).scale)
-        if rounding.elementwise == "xnnpack" and 2.0**-16 <= real < 2.0**8:
+        narrow = site.output.dtype != "int16"
+        if narrow and rounding.elementwise == "xnnpack" and 2.0**-16 <= real < 2.0**8:
             if site.node.inputs[0] == site.node.inputs[1]:
                 return self._clamp(site, self._square(site, values[0]), True)
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
@@ -148,7 +167,7 @@ class Mul(Binary):
             scaled = product.astype(np.float32) * np.float32(real) + np.float32(out.zero_point)
             return self._clamp(site, round_half_even(scaled) - out.zero_point, True)
         q, shift = quantize_multiplier(real)
-        return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
+        return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), narrow and rounding.delegated)
 
     def _square(self, site: Site, value: Array | None) -> Array:
         """Return x * x, without the zero point, as XNNPACK's square computes it: the zero point affects rounding."""
@@ -199,7 +218,8 @@ class Quantize(Unary):
         if source.dtype == "float32":
             code = _from_real(x.astype(np.float32), np.float32(out.scale), rounding)
         else:
-            code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding)
+            narrow = source.dtype == out.dtype != "int16"
+            code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding, narrow)
         return (clamped(code + out.zero_point, out),)
 
 
@@ -218,11 +238,18 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
     return np.nan_to_num(code.astype(np.float64))
 
 
-def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
+def rescaled_xnnpack(centred: Array, ratio: float | np.float32) -> Array:
+    """Return centred codes times a ratio of scales, which is rounded to 8 fractional bits; ties go upwards."""
+    code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
+    return code
+
+
+def _rescaled(centred: Array, source: float, out: float, rounding: Rounding, narrow: bool) -> Array:
     """Return centred codes (`code - zero_point`), converted from the scale `source` to the scale `out`.
 
-    XNNPACK's rule, for ratios of scales from 1/256 to 128, keeps 8 fractional bits of the ratio and rounds ties
-    upwards. onnxruntime converts the codes to real numbers and back.
+    XNNPACK's rule is that of `rescaled_xnnpack` for ratios from 1/256 to 128, if codes are `narrow`: both int8 or
+    both uint8.
+    onnxruntime converts the codes to real numbers and back.
     """
     if rounding.elementwise == "ort":
         real = centred.astype(np.float32) * np.float32(source)
@@ -230,9 +257,8 @@ def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> 
     if rounding.elementwise == "pow2":
         return shift_up(centred, power_of_two(source / out, "QUANTIZE"))
     ratio = np.float32(source) / np.float32(out)
-    if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
-        code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
-        return code
+    if rounding.delegated and narrow and 2.0**-8 <= ratio <= 2.0**7:
+        return rescaled_xnnpack(centred, ratio)
     q, shift = quantize_multiplier(np.float64(source) / np.float64(out))
     return multiply_by_quantized_multiplier(centred, q, shift)
 

@@ -1,7 +1,7 @@
-"""Convolution, depthwise convolution and matrix products: exact accumulation, then one requantisation.
+"""Convolutions, depthwise and transposed ones too, and matrix products: exact sums, then one requantisation.
 
-`Linear` has a method for each of the two, because a machine without a requantising multiplier only accumulates. A
-residual, if there is one, is added to the sums before they are rounded.
+`SumOfProducts` has a method for each of the two, because a machine without a requantising multiplier only accumulates.
+A residual, if there is one, is added to the sums before they are rounded. Sums of int16 inputs have 64 bits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from math import prod
 
 import numpy as np
 
-from tilewright.array import Array, exact_matmul
+from tilewright.array import Array, exact_matmul, wide_matmul
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, Window, four, given
-from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two
+from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two, wrap_int32
 
 #: Largest left shift of a residual: the largest with which an 8-bit code less its zero point fits int32.
 MAX_LIFT = 23
@@ -40,18 +40,28 @@ def magnitude(tensor: Tensor) -> int:
     return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
+def wide(x: Tensor) -> bool:
+    """Return whether products of the tensor are summed in 64 bits."""
+    return x.dtype == "int16"
+
+
+def product(x: Tensor, w: Tensor, rows: Array, columns: Array) -> Array:
+    """Return the exact matrix product of centred values of `x` and `w`: int64 if `x` is `wide`, else int32."""
+    return wide_matmul(rows, columns) if wide(x) else exact_matmul(rows, columns, 255, magnitude(w))
+
+
 def merge_samples(x: Array) -> Array:
     """Return x (S, N, H, W, C) reshaped to (S * N, H, W, C): samples and the batch form one axis."""
     return x.reshape(-1, *x.shape[2:])
 
 
 @dataclass(frozen=True)
-class Linear(Op):
+class SumOfProducts(Op):
     """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`, for x, w and residual less zero points.
 
-    The inputs are x, w, an optional int32 bias and an optional residual: a tensor of codes of the output's shape. Its
-    scale is that of the sums times 2**lift, lift >= 0. With `shift`, there is no residual; inputs 3 and 4 (int64), the
-    multiplier and addend of each output channel, replace the scales.
+    The inputs are x, w, an optional int32 bias (if x is int16, also int64) and an optional residual: a tensor of codes
+    of the output's shape. Its scale is that of the sums times 2**lift, lift >= 0. With `shift`, there is no residual;
+    inputs 3 and 4 (int64), the multiplier and addend of each output channel, replace the scales.
     """
 
     activation: Activation = "none"
@@ -80,7 +90,7 @@ class Linear(Op):
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        """Return the accumulators before the bias, int32 (S, *out_shape). w, unlike x, has no sample axis."""
+        """Return the sums before the bias, int32 or int64 (S, *out_shape). w, unlike x, has no sample axis."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding, residual: Array | None = None) -> Array:
         """Add the bias and the codes `residual` to accumulators (S, *out_shape), requantise and clamp.
@@ -94,8 +104,16 @@ class Linear(Op):
             acc = acc + (centred << np.int32(self.lift(site)))
         if self.shift is not None:
             return self.shift.apply(acc, site.constant(3), site.constant(4), site.output.dtype)
-        requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation, rounding.delegated)
+        x, bias = site.input(0), site.optional(2)
+        requant = Requant.of_product(x, site.input(1), site.output, self.activation, rounding.delegated and not wide(x))
+        if wide(x):
+            narrow = bias is not None and bias.dtype == "int32"
+            return requant.apply(wrap_int32(acc) if narrow else acc, self.wide_rule(rounding, narrow))
         return requant.apply(acc, self.rule(rounding))
+
+    def wide_rule(self, rounding: Rounding, narrow: bool) -> RequantRule:
+        """Return the rule for int16 inputs; `narrow`: a 32-bit bias, and so 32-bit sums."""
+        return "double" if narrow else "reduced"
 
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.convolution
@@ -122,11 +140,15 @@ class Linear(Op):
                 if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
                     raise ModelError(site.where, f"has a multiplier or addend that is not int64 of shape [{channels}]")
         bias = site.optional(2)
-        if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
-            raise UnsupportedError(
-                site.where,
-                f"has a {bias.dtype} bias of shape {list(bias.shape)}; int32 of shape [{channels}] is supported",
-            )
+        kinds = ("int32", "int64") if wide(site.input(0)) else ("int32",)
+        if bias is not None and (bias.shape != (channels,) or bias.dtype not in kinds):
+            reason = f"has a {bias.dtype} bias of shape {list(bias.shape)}"
+            raise UnsupportedError(site.where, f"{reason}; {' or '.join(kinds)} of shape [{channels}] is supported")
+
+
+@dataclass(frozen=True)
+class Linear(SumOfProducts):
+    """Base class of the operators that gather the products of each output: what the machines' arrays compute."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +183,12 @@ class Conv2D(Convolution):
         batch, oh, ow, kh, kw, channels = patches.shape
         depth, groups = w.shape[3], channels // w.shape[3]
         out_group = w.shape[0] // groups
-        acc = np.empty((batch, oh, ow, w.shape[0]), np.int32)
+        acc = np.empty((batch, oh, ow, w.shape[0]), np.int64 if wide(site.input(0)) else np.int32)
         for group in range(groups):
             rows = patches[..., group * depth : (group + 1) * depth].reshape(batch * oh * ow, kh * kw * depth)
             columns = centre(w, site.input(1))[group * out_group : (group + 1) * out_group].reshape(out_group, -1).T
-            product = exact_matmul(rows, columns, 255, magnitude(site.input(1)))
-            acc[..., group * out_group : (group + 1) * out_group] = product.reshape(batch, oh, ow, out_group)
+            sums = product(site.input(0), site.input(1), rows, columns)
+            acc[..., group * out_group : (group + 1) * out_group] = sums.reshape(batch, oh, ow, out_group)
         return acc.reshape(x.shape[0], *site.output.shape)
 
 
@@ -182,14 +204,60 @@ class DepthwiseConv2D(Convolution):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         centred = self.window.pad(merge_samples(centre(x, site.input(0))))
-        patches = self.window.view(centred.astype(np.int32))
-        weights = centre(w, site.input(1))[0].astype(np.int32)
+        kind = np.int64 if wide(site.input(0)) else np.int32
+        patches = self.window.view(centred.astype(kind))
+        weights = centre(w, site.input(1))[0].astype(kind)
         multiplier = w.shape[3] // x.shape[-1]
-        acc = np.zeros((patches.shape[0], *site.output.shape[1:]), np.int32)
+        acc = np.zeros((patches.shape[0], *site.output.shape[1:]), kind)
         for row, column in np.ndindex(*self.window.kernel):
             taps = patches[:, :, :, row, column]
             acc += (np.repeat(taps, multiplier, axis=-1) if multiplier > 1 else taps) * weights[row, column]
         return acc.reshape(x.shape[0], *site.output.shape)
+
+
+@dataclass(frozen=True)
+class TransposeConv2D(SumOfProducts):
+    """Transposed convolution: x (N, H, W, C), weights (O, KH, KW, C), out (N, *size, O).
+
+    Each input pixel adds its products with all taps to `window.kernel` positions of the output, `window.stride` apart
+    from those of the next pixel. The first output row and column have the positions (top, left) of `window.padding`.
+    """
+
+    kind = "transpose_conv2d"
+    window: Window = Window()
+    size: tuple[int, int] = (1, 1)
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises ModelError if the weights do not fit, or strides or the size are below 1."""
+        batch, _, _, channels = four(site, 0)
+        outputs, height, width, depth = four(site, 1)
+        if depth != channels or (height, width) != self.window.kernel or min(*self.window.stride, *self.size) < 1:
+            reason = f"weights of shape {[outputs, height, width, depth]} do not fit {channels} input channels"
+            raise ModelError(site.where, reason)
+        shape = (batch, *self.size, outputs)
+        self._check_added(site, outputs, shape)
+        return (shape,)
+
+    def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        centred, (kh, kw), (down, right) = (
+            merge_samples(centre(x, site.input(0))),
+            self.window.kernel,
+            self.window.stride,
+        )
+        batch, height, width, channels = centred.shape
+        taps = centre(w, site.input(1)).transpose(3, 1, 2, 0).reshape(channels, -1)
+        products = product(site.input(0), site.input(1), centred.reshape(-1, channels), taps)
+        products = products.reshape(batch, height, width, kh, kw, w.shape[0])
+        (top, _, left, _), (rows, columns) = self.window.padding, self.size
+        extent = (max((height - 1) * down + kh, top + rows), max((width - 1) * right + kw, left + columns))
+        total = np.zeros((batch, *extent, w.shape[0]), products.dtype)
+        for row, column in np.ndindex(kh, kw):
+            ends = row + (height - 1) * down + 1, column + (width - 1) * right + 1
+            total[:, row : ends[0] : down, column : ends[1] : right] += products[:, :, :, row, column]
+        return total[:, top : top + rows, left : left + columns].reshape(x.shape[0], *site.output.shape)
+
+    def macs(self, site: Site) -> int:
+        return site.input(0).size * (site.input(1).size // site.input(1).shape[3])
 
 
 @dataclass(frozen=True)
@@ -210,11 +278,14 @@ class FullyConnected(Linear):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
-        acc = exact_matmul(rows, centre(w, site.input(1)).T, 255, magnitude(site.input(1)))
+        acc = product(site.input(0), site.input(1), rows, centre(w, site.input(1)).T)
         return acc.reshape(x.shape[0], *site.output.shape)
 
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.fully_connected
+
+    def wide_rule(self, rounding: Rounding, narrow: bool) -> RequantRule:
+        return super().wide_rule(rounding, narrow) if rounding.name == "tflm" else "away"
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.fixed_point import FIXED32
 from tilewright.graph.ir import Site
+from tilewright.graph.lookup import looked_up, table
 from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
@@ -23,7 +26,6 @@ from tilewright.graph.rounding import (
     round_half_away,
     round_half_even,
     rounding_divide_by_pot,
-    saturating_rounding_doubling_high_mul,
     shift_up,
 )
 
@@ -159,7 +161,9 @@ class Mean(Op):
         elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
             centred = (total - count * source.zero_point).astype(np.float32)
             mean = round_half_even(centred * self.factor32(site, count)) + out.zero_point
-        elif rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
+        elif (
+            rounding.delegated and source.dtype != "int16"
+        ):  # XNNPACK adds both zero points, as one float32, before it rounds
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)
@@ -182,57 +186,30 @@ class Mean(Op):
         return (q << extra) // count, shift - extra
 
 
-def _high_mul(a: Array, b: Array | int) -> Array:
-    return saturating_rounding_doubling_high_mul(a, np.asarray(b, np.int64))
-
-
-def _exp_on_negative_values(a: Array) -> Array:
-    """Return exp(a) in Q0.31 for a <= 0 in Q5.26 (gemmlowp fixedpoint.h)."""
-    quarter = 1 << (31 - _DIFF_BITS - 2)
-    remainder = (a & (quarter - 1)) - quarter  # in [-1/4, 0), Q5.26
-    # exp(x) on [-1/4, 0): Taylor around -1/8, in Q0.31
-    x = (remainder << _DIFF_BITS) + (1 << 28)
-    x2 = _high_mul(x, x)
-    x3 = _high_mul(x2, x)
-    x4_over_4 = rounding_divide_by_pot(_high_mul(x2, x2), 2)
-    tail = rounding_divide_by_pot(_high_mul(x4_over_4 + x3, 715827883) + x2, 1)
-    result = 1895147668 + _high_mul(x + tail, 1895147668)
-    whole = remainder - a  # a multiple of 1/4, not negative
-    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-2**k), k = -2..4, Q0.31
-    for bit, factor in enumerate(factors, start=31 - _DIFF_BITS - 2):
-        result = np.where(whole & (1 << bit), _high_mul(result, factor), result)
-    return np.where(a == 0, (1 << 31) - 1, result)
-
-
-def _reciprocal(x: Array) -> Array:
-    """Return 1 / (1 + x) in Q0.31 for x in Q0.31, 0 <= x < 1, by three Newton-Raphson steps."""
-    one = (1 << 31) - 1
-    half = (x + one + 1) >> 1  # rounding half sum; x + one is not negative
-    y = 1515870810 + _high_mul(half, -1010580540)  # 48/17 - 32/17 d, in Q2.29
-    for _ in range(3):
-        error = (1 << 29) - _high_mul(half, y)
-        y = y + (_high_mul(y, error) << 2)
-    return np.clip(y << 1, -(1 << 31), one)
-
-
 @dataclass(frozen=True)
 class Softmax(Op):
     """Softmax of `beta * x` over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
 
-    The output has scale 1/256 and zero point -128.
+    The output has scale 1/256 and zero point -128; for int16, scale 2**-15, zero point 0, and tables of TFLite.
     """
 
     kind = "softmax"
     beta: float = 1.0
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if the output's scale is not 1/256 or zero point -128."""
-        if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
+        """Return the input's shape. Raises UnsupportedError if the output's scale or zero point are not the fixed."""
+        x, out = site.input(0), site.output
+        if x.dtype == "int16":
+            if abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point or x.zero_point or out.dtype != "int16":
+                raise UnsupportedError(site.where, "has an output scale or zero point other than 2**-15 and 0")
+        elif (out.scale, out.zero_point) != (1 / 256, -128):
             raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
-        return (site.input(0).shape,)
+        return (x.shape,)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x = given(values[0]).astype(np.int64)
+        if site.input(0).dtype == "int16":
+            return (self._wide(site, x, "float32" if rounding.name == "tflm" else "float64"),)
         if rounding.delegated:
             return (self._by_table(site, x),)
         real = min(
@@ -244,11 +221,11 @@ class Softmax(Op):
         diff = x - x.max(axis=-1, keepdims=True)
         inside = diff >= -radius
         scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
-        exponential = np.where(inside, _exp_on_negative_values(scaled), 0)
+        exponential = np.where(inside, FIXED32.exp_on_negative_values(scaled, _DIFF_BITS), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
-        inverse = _reciprocal((total << leading) - (1 << 31))
-        code = rounding_divide_by_pot(_high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
+        inverse = FIXED32.reciprocal((total << leading) - (1 << 31))
+        code = rounding_divide_by_pot(FIXED32.high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
         return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
 
     def _by_table(self, site: Site, x: Array) -> Array:
@@ -259,3 +236,31 @@ class Softmax(Op):
         total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
         code = round_half_away(exponential * (np.float32(1) / (total * np.float32(site.output.scale))))
         return np.clip(code + site.output.zero_point, -128, 127).astype(site.output.dtype)
+
+    def _wide(self, site: Site, x: Array, dtype: str) -> Array:
+        """Return the output codes of int16 inputs: tables of exp on -10..0 and of 1 / (1 + x) on 0..1 (softmax.h).
+
+        `dtype` is the float type in which the runtime computes its tables.
+        """
+        q, shift = quantize_multiplier(
+            np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
+        )
+        scaled = multiply_by_quantized_multiplier(x - x.max(axis=-1, keepdims=True), q, shift)
+        codes = looked_up(np.clip(scaled + 32767, -32768, 32767), _exp_table(dtype))
+        total = codes.sum(axis=-1, keepdims=True)  # Q16.15
+        leading = 31 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64)  # leading zeros of 32 bits
+        shifted = ((total << (leading - 1)) + (1 << 13)) >> 14  # 1..2 in Q16
+        inverse = looked_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), _reciprocal_table(dtype))
+        right = 31 - leading
+        result = (codes * inverse + ((np.int64(1) << right) >> 1)) >> right
+        return np.clip(result, 0, 32767).astype(np.int16)
+
+
+@cache
+def _exp_table(dtype: str) -> Array:
+    return table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype)
+
+
+@cache
+def _reciprocal_table(dtype: str) -> Array:
+    return table(lambda x: 1 / (1 + x), 1 / 65535, -32768, 2 / 65535, dtype)

@@ -1,4 +1,4 @@
-"""Operators that only move codes: reshape, transpose, upsampling, padding, concatenation."""
+"""Operators that only move codes: reshape, transpose, upsampling, slices, padding, concatenation."""
 
 from __future__ import annotations
 
@@ -81,6 +81,109 @@ class Upsample(Moved):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         return (given(values[0]).repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3),)
+
+
+@dataclass(frozen=True)
+class ResizeNearest(Moved):
+    """Nearest-neighbour resizing of x (N, H, W, C): `rows` and `columns` are the input positions of the output's."""
+
+    kind = "resize_nearest"
+    rows: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the resized shape. Raises ModelError if a position is outside the input."""
+        batch, height, width, channels = four(site, 0)
+        for places, extent in ((self.rows, height), (self.columns, width)):
+            if not places or not 0 <= min(places) <= max(places) < extent:
+                raise ModelError(site.where, f"resizes from positions outside its {height}x{width} input")
+        return ((batch, len(self.rows), len(self.columns), channels),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        return (given(values[0])[:, :, list(self.rows)][:, :, :, list(self.columns)],)
+
+
+@dataclass(frozen=True)
+class Slice(Moved):
+    """Every `steps`-th of `counts` elements from `begin` on, along each axis; the result has the shape `shape`.
+
+    Steps may be negative. `shape` may leave out axes of 1, or have more of them.
+    """
+
+    kind = "slice"
+    begin: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the shape of the slice. Raises ModelError if it is outside the input."""
+        extents = site.input(0).shape
+        inside = len(extents) == len(self.begin) == len(self.counts) == len(self.steps)
+        for begin, count, step, extent in zip(self.begin, self.counts, self.steps, extents, strict=False):
+            inside = inside and count > 0 and 0 <= begin < extent and 0 <= begin + (count - 1) * step < extent
+        if not inside or prod(self.shape) != prod(self.counts):
+            raise ModelError(site.where, f"takes a slice that is not inside its input of shape {list(extents)}")
+        return (self.shape,)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, places = given(values[0]), [slice(None)]
+        for begin, count, step in zip(self.begin, self.counts, self.steps, strict=True):
+            end = begin + count * step
+            places.append(slice(begin, None if end < 0 else end, step))
+        return (x[tuple(places)].reshape(x.shape[0], *self.shape),)
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """Cuts the input along `axis` into parts of `sizes`; if not `keep_dims`, each part has size 1 and no such axis."""
+
+    kind = "split"
+    axis: int = 0
+    sizes: tuple[int, ...] = ()
+    keep_dims: bool = True
+
+    def check_types(self, site: Site) -> None:
+        """Check the tensors' types. Raises ModelError if an output has another type than the input."""
+        if any(tensor.dtype != site.input(0).dtype for tensor in site.outputs):
+            raise ModelError(site.where, "splits a tensor into parts of other types")
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the shapes of the parts. Raises ModelError if the sizes do not add up to the axis."""
+        shape = site.input(0).shape
+        fits = 0 <= self.axis < len(shape) and sum(self.sizes) == shape[self.axis] and min(self.sizes, default=0) > 0
+        if not fits or (not self.keep_dims and max(self.sizes) > 1):
+            raise ModelError(site.where, f"cannot split axis {self.axis} of {list(shape)} into {list(self.sizes)}")
+        before, after = shape[: self.axis], shape[self.axis + 1 :]
+        return tuple((*before, *((size,) if self.keep_dims else ()), *after) for size in self.sizes)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x = given(values[0])
+        parts = np.split(x, np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
+        return tuple(p.reshape(x.shape[0], *tensor.shape) for p, tensor in zip(parts, site.outputs, strict=True))
+
+
+@dataclass(frozen=True)
+class Pack(Moved):
+    """Inputs of one shape, stacked along a new `axis` of the result. Nothing is rescaled."""
+
+    kind = "pack"
+    axis: int = 0
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises ModelError if inputs differ in shape, UnsupportedError if in scale."""
+        tensors, out = [site.input(index) for index in range(len(site.inputs))], site.output
+        shape = tensors[0].shape
+        if any(t.shape != shape or t.dtype != out.dtype for t in tensors) or not 0 <= self.axis <= len(shape):
+            raise ModelError(site.where, f"cannot stack {[list(t.shape) for t in tensors]} along axis {self.axis}")
+        if any(t.quant and out.quant and (t.scale, t.zero_point) != (out.scale, out.zero_point) for t in tensors):
+            raise UnsupportedError(site.where, "stacks tensors of different scales or zero points", "requantise them")
+        return ((*shape[: self.axis], len(tensors), *shape[self.axis :]),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        samples = max(given(value).shape[0] for value in values)
+        parts = [np.broadcast_to(given(value), (samples, *given(value).shape[1:])) for value in values]
+        return (np.stack(parts, axis=self.axis + 1),)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     found: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
-        if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.outputs:
+        if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [site for site in graph.sites() if node.outputs[0] in site.node.inputs]
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
@@ -137,7 +137,7 @@ def _launches(
 
     def outside(some: Sequence[Layer]) -> set[str]:
         own = {layer.name for layer in some}
-        return {name for node, names in reads.items() if node not in own for name in names} | set(graph.outputs)
+        return {name for node, names in reads.items() if node not in own for name in names} | set(graph.results)
 
     if not layers:
         return []

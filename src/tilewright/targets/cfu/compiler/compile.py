@@ -135,7 +135,7 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
             last[name] = index
     outside = {name for node in graph.nodes if node.name not in operators for name in node.inputs}
     for name in first:
-        if first[name] >= 0 and (name in outside or name in graph.outputs):
+        if first[name] >= 0 and (name in outside or name in graph.results):
             last[name] = count
     return [Lived(name, graph.tensors[name].nbytes, first[name], last[name]) for name in first]
 

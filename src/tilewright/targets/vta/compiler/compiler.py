@@ -123,7 +123,7 @@ def _launch(chain: Chain, graph: Graph, config: Config, timing: str, alone: bool
     `alone`: whether it is a layer of a longer chain.
     """
     own = {node.site.node.name for node in chain.nodes}
-    wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
+    wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.results)
     return _launch_of(chain, wanted, config, timing, alone)
 
 

@@ -84,7 +84,7 @@ def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, Least
         for name in site.node.inputs:
             readers.setdefault(name, []).append(site)
     return {
-        site.node.name: _least(site, known, readers.get(site.output.name, []), site.output.name in graph.outputs)
+        site.node.name: _least(site, known, readers.get(site.output.name, []), site.output.name in graph.results)
         for site in graph.sites()
         if isinstance(site.node.op, Linear) and site.input(1).data is not None
     }

@@ -25,7 +25,7 @@ def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, 
     `takes`: whether the machine can compute some nodes together.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
-    inner = {name for name, count in readers.items() if count == 1} - set(graph.outputs)
+    inner = {name for name, count in readers.items() if count == 1} - set(graph.results)
     makers: dict[str, Site] = {}
     found: dict[str, tuple[Site, ...]] = {}
     for site in graph.sites():

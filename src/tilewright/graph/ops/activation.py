@@ -1,0 +1,218 @@
+"""Activation functions on codes, as TFLite's integer kernels compute them: leaky ReLU, hard swish, logistic, tanh.
+
+The kernels of TFLite Micro and LiteRT's reference kernels compute the same codes. In modes that have no rule of their
+own (`ort`, `pow2`), these rules are used too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.graph.fixed_point import FIXED16, FIXED32
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Shape, clamped, given
+from tilewright.graph.ops.elementwise import Unary, rescaled_xnnpack
+from tilewright.graph.rounding import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    rounding_divide_by_pot,
+)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Unary):
+    """x where x >= 0, else alpha * x, rescaled to the output's scale (leaky_relu.h)."""
+
+    kind = "leaky_relu"
+    alpha: float = 0.0
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, out = site.input(0), site.output
+        centred = given(values[0]).astype(np.int64) - x.zero_point
+        factors = [rounding.ratio(out.scale, x.scale), rounding.ratio(out.scale, x.scale, self.alpha)]
+        narrow = out.dtype != "int16" and all(2.0**-8 <= abs(factor) <= 2.0**7 for factor in factors)
+        scale = rescaled_xnnpack if rounding.elementwise == "xnnpack" and narrow else self._scaled
+        codes = np.where(centred >= 0, *(scale(centred, factor) for factor in factors))
+        return (clamped(codes + out.zero_point, out),)
+
+    @staticmethod
+    def _scaled(centred: Array, factor: float) -> Array:
+        q, shift = quantize_multiplier(abs(factor))
+        return multiply_by_quantized_multiplier(centred, q, shift) * (-1 if factor < 0 else 1)
+
+
+@dataclass(frozen=True)
+class HardSwish(Unary):
+    """x * relu6(x + 3) / 6 for 8-bit codes, with 16-bit multipliers (hard_swish.h)."""
+
+    kind = "hard_swish"
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the input's shape. Raises UnsupportedError for int16, or if the output's scale is too fine."""
+        if site.input(0).dtype == "int16":
+            raise UnsupportedError(site.where, "is a HARD_SWISH of int16", "quantise it to int8")
+        if self._multipliers(site)[1] > 0:
+            raise UnsupportedError(site.where, "has an output scale below 1/128 of the input's")
+        return super().shapes(site)
+
+    @staticmethod
+    def _multipliers(site: Site) -> tuple[int, int, int, int]:
+        """Return multiplier and exponent to the output's scale, and those to the scale 3 / 2**15 of relu6(x + 3)."""
+        fine = np.float32(1 / 128) * np.float32(site.input(0).scale)
+        made: list[int] = []
+        for scale in (np.float32(site.output.scale), np.float32(3) / np.float32(32768)):
+            q, shift = quantize_multiplier(np.float64(fine / scale))
+            made += [min((int(q) + (1 << 15)) >> 16, (1 << 15) - 1), int(shift)]
+        return made[0], made[1], made[2], made[3]
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        out = site.output
+        to_out, out_shift, to_gate, gate_shift = self._multipliers(site)
+        fine = (given(values[0]).astype(np.int64) - site.input(0).zero_point) << 7
+        gate = FIXED16.saturated(fine << (gate_shift - 1)) if gate_shift > 0 else fine
+        gate = FIXED16.high_mul(gate, to_gate)
+        gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
+        gate = (gate + (1 << 15)) >> 1
+        product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
+        return (clamped(rounding_divide_by_pot(product, -out_shift) + out.zero_point, out),)
+
+
+@dataclass(frozen=True)
+class Sigmoidal(Unary):
+    """Base class of logistic and tanh: gemmlowp's functions for 8-bit codes, a table of 256 values for int16."""
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the input's shape. Raises UnsupportedError if scale or zero point of the output are not fixed ones."""
+        x, out = site.input(0), site.output
+        scale, zero = self.result(x.dtype)
+        if abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point):
+            reason = f"has an output scale or zero point other than {scale:g} and {zero}"
+            raise UnsupportedError(site.where, reason if out.dtype == x.dtype else f"{reason}, or another type")
+        return super().shapes(site)
+
+    @abstractmethod
+    def result(self, dtype: str) -> tuple[float, int]:
+        """Return the scale and zero point that TFLite requires of the output."""
+
+    @abstractmethod
+    def fixed(self, x: Array) -> Array:
+        """Return the function of x in Q4.27, as codes without zero point."""
+
+    @abstractmethod
+    def short(self, x: Array) -> Array:
+        """Return the function of x in Q3.12, as int16 codes, in 16-bit fixed point."""
+
+    @abstractmethod
+    def table(self, x: Array) -> Array:
+        """Return the function of x in units of 1 / 12288, as int16 codes, from the table."""
+
+    #: Left shifts of int16 inputs in Q3.12 that need no multiplier.
+    plain: ClassVar[tuple[int, ...]] = (0,)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, out = given(values[0]).astype(np.int64), site.output
+        if site.input(0).dtype == "int16":
+            left = left_shift(site.input(0).scale, self.plain)
+            if rounding.elementwise == "xnnpack" and left is not None:  # LiteRT's optimised kernel
+                return (self.short(x << left).astype(np.int16),)
+            return (self.table(in_12288ths(x, site.input(0).scale, left)).astype(np.int16),)
+        q, shift = quantize_multiplier(np.float64(site.input(0).scale) * (1 << 27))
+        radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
+        centred = x - site.input(0).zero_point
+        inside = np.abs(centred) < radius
+        codes = self.fixed(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift)) + out.zero_point
+        low, high = (-128, 127) if out.dtype == "int8" else (0, 255)
+        codes = np.where(inside, codes, np.where(centred < 0, low, high))
+        return (np.clip(codes, low, high).astype(out.dtype),)
+
+
+def left_shift(scale: float, plain: Sequence[int]) -> int | None:
+    """Return k if `scale` is 2**(k - 12) to 1 part in 1,000, and k is in `plain`; else None."""
+    log2 = np.log2(np.float32(scale))
+    left = 12 + int(np.rint(log2))
+    return left if abs(log2 - np.rint(log2)) < 1e-3 and left in plain else None
+
+
+def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
+    """Return int16 codes of a scale, in units of 1 / 12288: a 15-bit multiplier, and a shift with ties upwards.
+
+    `left` is what `left_shift` returns for the scale.
+    """
+    if left is not None:
+        return x * (3 << left)
+    multiplier, shift = float(np.float32(scale)) * 4096.0 * 3.0, 0
+    while multiplier <= 32767.0 / 2.0 and shift <= 30:
+        multiplier, shift = multiplier * 2, shift + 1
+    return (x * int(multiplier) + ((1 << shift) >> 1)) >> shift
+
+
+#: Entries of TFLite's table of the logistic function that are one more than the function, rounded to nearest.
+_ROUNDED_UP = (
+    4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41, 43, 44, 45,
+    46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
+)  # fmt: skip
+
+
+@cache
+def _table() -> Array:
+    """Return TFLite's table of 2**16 * logistic(i / 24) for i = 0..255 (common.h), int64."""
+    table = np.rint(65536 / (1 + np.exp(-np.arange(256, dtype=np.float64) / 24))).astype(np.int64)
+    table[list(_ROUNDED_UP)] += 1
+    return table
+
+
+def _interpolated(x: Array, bits: int, top: int) -> Array:
+    """Return the table at |x| / 2**bits, times 2**bits, interpolated linearly; `top` beyond its end."""
+    size, (place, part) = np.abs(x), (np.abs(x) >> bits, np.abs(x) & ((1 << bits) - 1))
+    low, high = _table()[np.minimum(place, 254)], _table()[np.minimum(place, 254) + 1]
+    return np.where(size >> bits >= 255, top, (low << bits) + part * (high - low))
+
+
+@dataclass(frozen=True)
+class Logistic(Sigmoidal):
+    """1 / (1 + exp(-x)). The output has scale 1/256 and the lowest zero point, or for int16, 2**-15 and 0."""
+
+    kind = "logistic"
+
+    def result(self, dtype: str) -> tuple[float, int]:
+        return {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}[dtype]
+
+    def fixed(self, x: Array) -> Array:
+        return rounding_divide_by_pot(FIXED32.logistic(x, 4), 31 - 8)
+
+    def short(self, x: Array) -> Array:
+        return FIXED16.logistic(x, 3)
+
+    def table(self, x: Array) -> Array:
+        found = _interpolated(x, 9, 0x7FFF << 10)
+        return np.where(x >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10
+
+
+@dataclass(frozen=True)
+class Tanh(Sigmoidal):
+    """tanh(x). The output has scale 1/128 and zero point 0 (uint8: 128), or for int16, 2**-15 and 0."""
+
+    kind = "tanh"
+    plain: ClassVar[tuple[int, ...]] = (0, 1)
+
+    def result(self, dtype: str) -> tuple[float, int]:
+        return {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}[dtype]
+
+    def fixed(self, x: Array) -> Array:
+        return rounding_divide_by_pot(FIXED32.tanh(x, 4), 31 - 7)
+
+    def short(self, x: Array) -> Array:
+        return FIXED16.tanh(FIXED16.saturated(x), 3)
+
+    def table(self, x: Array) -> Array:
+        found = _interpolated(x, 8, 0xFFFF << 8)
+        return np.where(x >= 0, found - (1 << 23) + (1 << 7), -found + (1 << 23) + (1 << 7) - 1) >> 8

@@ -1,0 +1,275 @@
+"""Reads the tables of a `.tflite` file: tensors, operators with their options, and constants.
+
+The file is untrusted. Python's flatbuffers has no verifier, so reads outside the buffer raise various Python errors;
+all of them become a ModelError. The file's size bounds every loop, and arrays are views of the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tflite
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError, printable
+from tilewright.graph import ops
+from tilewright.graph.ir import Named, Quant, Tensor
+from tilewright.graph.rounding import Activation
+
+MAX_BYTES = 1 << 31  # flatbuffers' own limit
+MAX_RANK = 8
+MAX_NAME = 1 << 10
+MAX_SUBGRAPHS = 1 << 8
+
+#: The names of element types; all but these are known by name only, and no operator takes them.
+_DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
+_HELD = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
+_OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+
+_WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
+_DILATED = (*_WINDOW, "DilationHFactor", "DilationWFactor")
+_SLICE_MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset")
+_LSTM = ("FusedActivationFunction", "CellClip", "ProjClip", "TimeMajor")
+#: The options of each operator: the flatbuffer table, and the fields that are read.
+_OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "CONV_2D": (tflite.Conv2DOptions, (*_DILATED, "QuantizedBiasType")),
+    "DEPTHWISE_CONV_2D": (tflite.DepthwiseConv2DOptions, _DILATED),
+    "TRANSPOSE_CONV": (tflite.TransposeConvOptions, _WINDOW),
+    "AVERAGE_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "MAX_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "FULLY_CONNECTED": (
+        tflite.FullyConnectedOptions,
+        ("FusedActivationFunction", "KeepNumDims", "WeightsFormat", "QuantizedBiasType"),
+    ),
+    "ADD": (tflite.AddOptions, ("FusedActivationFunction", "PotScaleInt16")),
+    "SUB": (tflite.SubOptions, ("FusedActivationFunction", "PotScaleInt16")),
+    "MUL": (tflite.MulOptions, ("FusedActivationFunction",)),
+    "CONCATENATION": (tflite.ConcatenationOptions, ("Axis", "FusedActivationFunction")),
+    "MEAN": (tflite.ReducerOptions, ("KeepDims",)),
+    "SOFTMAX": (tflite.SoftmaxOptions, ("Beta",)),
+    "LEAKY_RELU": (tflite.LeakyReluOptions, ("Alpha",)),
+    "STRIDED_SLICE": (tflite.StridedSliceOptions, _SLICE_MASKS),
+    "SPLIT": (tflite.SplitOptions, ("NumSplits",)),
+    "SPLIT_V": (tflite.SplitVOptions, ("NumSplits",)),
+    "PACK": (tflite.PackOptions, ("Axis", "ValuesCount")),
+    "UNPACK": (tflite.UnpackOptions, ("Axis", "Num")),
+    "RESIZE_NEAREST_NEIGHBOR": (tflite.ResizeNearestNeighborOptions, ("AlignCorners", "HalfPixelCenters")),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (tflite.UnidirectionalSequenceLSTMOptions, _LSTM),
+    "VAR_HANDLE": (tflite.VarHandleOptions, ("Container", "SharedName")),
+    "CALL_ONCE": (tflite.CallOnceOptions, ("InitSubgraphIndex",)),
+}
+
+_ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
+
+HOW_TO_QUANTISE = (
+    "quantise it to int8: TFLiteConverter with optimizations=[Optimize.DEFAULT], a representative_dataset and "
+    "target_spec.supported_ops=[OpsSet.TFLITE_BUILTINS_INT8]; or give the float model to `tilewright quantize`"
+)
+
+
+@dataclass(frozen=True)
+class Call(Named):
+    """An operator of a file: its builtin name `code`, options, and the tensors it reads and writes (None: absent).
+
+    `intermediates` describe values inside the operator.
+    """
+
+    name: str
+    code: str
+    options: Mapping[str, Any]
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor | None, ...]
+    intermediates: tuple[Tensor | None, ...] = ()
+
+    def option(self, field: str, default: Any = 0) -> Any:
+        return self.options.get(field, default)
+
+    @property
+    def activation(self) -> Activation:
+        """The fused activation. Raises UnsupportedError if it is not one of _ACTIVATIONS."""
+        code = self.option("FusedActivationFunction")
+        if code not in _ACTIVATIONS:
+            raise UnsupportedError(self.where, f"has the unsupported fused activation number {code}")
+        return _ACTIVATIONS[code]
+
+    @property
+    def output(self) -> Tensor:
+        tensor = self.outputs[0]
+        assert tensor is not None
+        return tensor
+
+    def tensor(self, index: int) -> Tensor:
+        """Return the tensor of the required input `index`. Raises ModelError if this input is absent."""
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
+            raise ModelError(self.where, f"{self.code} lacks its input {index}")
+        return tensor
+
+    def constant(self, index: int) -> Array:
+        """Return the values of input `index`. Raises UnsupportedError if it is not a constant."""
+        data = self.tensor(index).data
+        if data is None:
+            raise UnsupportedError(self.where, f"{self.code} takes input {index} at run time; it must be constant")
+        return data
+
+    def numbers(self, index: int) -> list[int]:
+        """Return the integers of constant input `index`."""
+        return [int(number) for number in self.constant(index).reshape(-1)]
+
+    def axis(self, axis: int, extra: int = 0) -> int:
+        """Return an axis of the first output or input, counted from 0. Raises ModelError if there is none such."""
+        rank = len(self.tensor(0).shape) + extra
+        if not -rank <= axis < rank:
+            raise ModelError(self.where, f"{self.code} has the axis {axis}; there are {rank} axes")
+        return axis % rank
+
+    def window(self, kernel: tuple[int, int], size: tuple[int, int] | None = None) -> ops.Window:
+        """Return the window for an image of `size` (rows, columns) [default: that of input 0].
+
+        Raises ModelError if input 0 is no image, or the window is impossible.
+        """
+        shape = self.tensor(0).shape
+        if size is None:
+            if len(shape) != 4:
+                raise ModelError(self.where, f"{self.code} has an input of shape {list(shape)}, not four axes")
+            size = shape[1], shape[2]
+        stride = (int(self.option("StrideH", 1)), int(self.option("StrideW", 1)))
+        dilation = (int(self.option("DilationHFactor", 1)), int(self.option("DilationWFactor", 1)))
+        if min(*kernel, *stride, *dilation) < 1 or max(*kernel, *stride, *dilation) > 1 << 15:
+            raise ModelError(self.where, f"has an impossible kernel {kernel}, stride {stride} or dilation {dilation}")
+        if self.option("Padding") == 1:
+            return ops.Window(kernel, stride, (0, 0, 0, 0), dilation)
+        return ops.Window.same(size, kernel, stride, dilation)
+
+
+class Subgraph(NamedTuple):
+    """A subgraph of a `.tflite` file: tensors by index, operators, and the names of inputs and outputs.
+
+    `variables` are the names of the tensors that keep their values from one run to the next.
+    """
+
+    tensors: tuple[Tensor, ...]
+    calls: tuple[Call, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    variables: frozenset[str]
+
+
+def read(path: Path) -> tuple[Subgraph, ...]:
+    """Return a file's subgraphs; the first is the network. Raises ModelError if the file is damaged."""
+    size = path.stat().st_size
+    if not 8 <= size <= MAX_BYTES:
+        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES} bytes")
+    content = path.read_bytes()
+    if not tflite.Model.ModelBufferHasIdentifier(content, 0):
+        raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
+    try:
+        return _subgraphs(str(path), tflite.Model.GetRootAs(content, 0))
+    except (struct.error, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
+        raise ModelError(path, "is truncated or damaged: a table points outside the file", "export it again") from None
+
+
+def _subgraphs(path: str, model: Any) -> tuple[Subgraph, ...]:
+    count = model.SubgraphsLength()
+    if not 1 <= count <= MAX_SUBGRAPHS:
+        raise ModelError(path, f"has {count} subgraphs; 1 to {MAX_SUBGRAPHS} are possible")
+    buffers = [model.Buffers(index).DataAsNumpy() for index in range(model.BuffersLength())]
+    codes = [_code(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
+    made = tuple(_subgraph(path, model.Subgraphs(index), buffers, codes) for index in range(count))
+    if not made[0].calls or not made[0].inputs or not made[0].outputs:
+        raise ModelError(path, "is damaged: it has no operators, inputs or outputs")
+    return made
+
+
+def _subgraph(path: str, graph: Any, buffers: Sequence[Any], codes: Sequence[str]) -> Subgraph:
+    names = set[str]()
+    tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
+    operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
+    ends = _ends(graph)
+    for index in {i for table in (graph, *operators) for side in _ends(table) for i in side}:
+        if not -1 <= index < len(tensors):
+            raise ModelError(path, f"is damaged: it refers to tensor {index} but has {len(tensors)} tensors")
+    if any(-1 in side for side in ends):
+        raise ModelError(path, "is damaged: an input or output is no tensor")
+    calls = []
+    for index, operator in enumerate(operators):
+        code = codes[operator.OpcodeIndex()]
+        inside = [i for i in _numbers(operator.IntermediatesAsNumpy()) if -1 <= i < len(tensors)]
+        sides = (tuple(tensors[i] if i >= 0 else None for i in side) for side in (*_ends(operator), inside))
+        calls.append(Call(f"{code}_{index}", code, _options(code, operator), *sides))
+    inputs, outputs = (tuple(tensors[i].name for i in side) for side in ends)
+    kept = frozenset(tensor.name for i, tensor in enumerate(tensors) if graph.Tensors(i).IsVariable())
+    return Subgraph(tensors, tuple(calls), inputs, outputs, kept)
+
+
+def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the indices of a subgraph's or operator's inputs, and those of its outputs; -1 is an absent tensor."""
+    return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
+
+
+def _numbers(vector: Any) -> tuple[int, ...]:
+    """Return a flatbuffers vector of integers as a tuple; flatbuffers gives 0 for an empty vector."""
+    return tuple(int(number) for number in vector) if isinstance(vector, np.ndarray) else ()
+
+
+def _text(name: bytes | None) -> str:
+    """Return a name as one printable line of at most MAX_NAME characters."""
+    return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
+
+
+def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
+    """Return the graph's tensor for tensor `index` of the file. Its name is made unique and added to `names`."""
+    name = _text(tensor.Name()) or f"tensor_{index}"
+    while name in names:
+        name = f"{name}:{index}"
+    names.add(name)
+    dtype = _DTYPES.get(tensor.Type(), f"of type number {tensor.Type()}")
+    if tensor.ShapeLength() > MAX_RANK:
+        raise UnsupportedError(path, f"tensor '{name}' has {tensor.ShapeLength()} axes; up to {MAX_RANK} are supported")
+    if tensor.Sparsity() is not None:
+        raise UnsupportedError(path, f"tensor '{name}' is stored sparse", "export the model with dense tensors")
+    if not 0 <= tensor.Buffer() < len(buffers):
+        raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
+    shape, data = _numbers(tensor.ShapeAsNumpy()), buffers[tensor.Buffer()]
+    constant = isinstance(data, np.ndarray) and data.size and dtype in _HELD
+    quant = _quant(tensor.Quantization())
+    if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, and files have any number there
+        quant = replace(quant, axis=0)
+    return Tensor(name, shape, dtype, quant, _constant(name, shape, dtype, data) if constant else None)
+
+
+def _constant(name: str, shape: tuple[int, ...], dtype: str, data: Array) -> Array:
+    count = prod(max(0, extent) for extent in shape)
+    if count * np.dtype(dtype).itemsize != data.nbytes:
+        raise ModelError(f"tensor '{name}'", f"has {data.nbytes} bytes of data for {dtype}{list(shape)}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _quant(quant: Any) -> Quant | None:
+    scale = quant.ScaleAsNumpy() if quant is not None else 0
+    if not isinstance(scale, np.ndarray) or not scale.size:
+        return None
+    zero_point = _numbers(quant.ZeroPointAsNumpy()) or (0,) * scale.size
+    return Quant(tuple(float(s) for s in scale), zero_point, int(quant.QuantizedDimension()))
+
+
+def _code(code: Any) -> str:
+    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the first
+    if number == tflite.BuiltinOperator.CUSTOM:
+        return f"custom operator '{_text(code.CustomCode())}'"
+    return _OPERATORS.get(number, f"operator number {number}")
+
+
+def _options(code: str, operator: Any) -> dict[str, Any]:
+    if code not in _OPTIONS or operator.BuiltinOptions() is None:
+        return {}
+    kind, fields = _OPTIONS[code]
+    table = kind()
+    table.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    return {field: getattr(table, field)() for field in fields}

@@ -1,0 +1,108 @@
+"""Compares the graph of a `.tflite` file with the file run by LiteRT, or by TFLite Micro if LiteRT refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph import reference
+from tilewright.graph.ir import Graph, Site
+from tilewright.model.tflite_file import read
+from tilewright.model.verification import Comparison, Verification, compared
+
+PACKAGE, MICRO = "ai-edge-litert", "tflite-micro"
+#: Bytes that TFLite Micro may use for tensors.
+ARENA = 1 << 26
+#: Tolerance of real tensors, relative to their largest magnitude: a real softmax may differ in the last bit.
+REAL = 1e-6
+
+
+def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
+    """Compare every tensor that `graph` computes in the rounding mode `litert` with the same tensor in LiteRT.
+
+    Samples of a network with states are one stream.
+    """
+    try:
+        litert = import_module("ai_edge_litert.interpreter")
+    except ImportError:
+        return Verification("LiteRT", reason=f"{PACKAGE} is not installed; pip install {PACKAGE}")
+    framework = f"LiteRT {version(PACKAGE)}"
+    try:
+        model = litert.Interpreter(
+            str(path),
+            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=True,
+        )
+        model.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        reason = f"LiteRT cannot load the file: {str(error).splitlines()[0][:120]}"
+        return _verified_by_micro(path, graph, samples, reason)
+    places = {tensor.name: index for index, tensor in enumerate(read(path)[0].tensors)}
+    before: dict[str, Array] | None = None
+
+    def compare(sample: Mapping[str, Array], found: Comparison) -> None:
+        for name, array in sample.items():
+            model.set_tensor(places[name], array[0])
+        model.invoke()
+        nonlocal before
+        values = {**sample, **reference.states(graph, sample, before)}
+        before = reference.results(graph, values, "litert", partial(_observe, model, places, found))
+
+    return compared(framework, samples, compare)
+
+
+def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], reason: str) -> Verification:
+    """Compare the outputs in the rounding mode `tflm` with TFLite Micro's; `reason` is why LiteRT ran nothing."""
+    golden = in_tflite_micro(path, samples)
+    if golden is None:
+        return Verification("LiteRT", reason=f"{reason}; pip install {MICRO} to compare with TFLite Micro")
+    ours = reference.run(graph, samples, "tflm")
+    rows = {name: np.stack([mine, golden[name]], axis=1) for name, mine in ours.items()}
+
+    def compare(row: Mapping[str, Array], found: Comparison) -> None:
+        for name, pair in row.items():
+            found.add_equal(name, pair[0, 0], pair[0, 1])
+
+    return compared("TFLite Micro", rows, compare)
+
+
+def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = False) -> dict[str, Array] | None:
+    """Return the outputs of TFLite Micro, {name: (S, *shape)}, for samples {name: (S, *shape)} fed one after another.
+
+    Return None if it is not installed or does not run the file. `reset` resets states before each sample.
+    """
+    try:
+        runtime = import_module("tflite_micro.python.tflite_micro.runtime")
+        model = runtime.Interpreter.from_bytes(path.read_bytes(), arena_size=ARENA)
+    except (ImportError, RuntimeError, ValueError):
+        return None
+    network, rows = read(path)[0], list[list[Array]]()
+    for index in range(len(next(iter(samples.values())))):
+        if reset:
+            model.reset()
+        for position, name in enumerate(network.inputs):
+            model.set_input(samples[name][index], position)
+        model.invoke()
+        rows.append([model.get_output(position).copy() for position in range(len(network.outputs))])
+    shapes = {tensor.name: tensor.shape for tensor in network.tensors}
+    columns = zip(network.outputs, zip(*rows, strict=True), strict=True)
+    return {name: np.stack(column).reshape(-1, *shapes[name]) for name, column in columns}
+
+
+def _observe(model: Any, places: Mapping[str, int], found: Comparison, site: Site, results: tuple[Array, ...]) -> None:
+    for tensor, ours in zip(site.outputs, results, strict=True):
+        if tensor.name not in places:  # a state, which LiteRT writes in place
+            continue
+        theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
+        if tensor.quant is None:
+            steps = (ours[0].astype(np.float64) - theirs) / max(1e-30, float(np.abs(theirs).max(initial=0)))
+            found.add(tensor.name, np.abs(steps) > REAL, steps)
+        else:
+            found.add_equal(tensor.name, ours[0], theirs)

@@ -1,0 +1,145 @@
+"""An ONNX model made of a float .tflite file: its values and constants. Weights may be float16, or int8 with scales.
+
+Values of four axes are kept channels-first between convolutions, and in the file's own order where an operator depends
+on it. The inputs and outputs of the model keep the file's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.ir import Tensor, fresh_name
+from tilewright.model.tflite import folded
+from tilewright.model.tflite_file import Call, read
+
+OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # to channels first, and back
+
+
+class Conversion:
+    """An ONNX model in the making: its nodes and constants, and the names of each value in both orders of axes.
+
+    Raises UnsupportedError if an input of the file is not float32.
+    """
+
+    def __init__(self, path: Path) -> None:
+        network = read(path)[0]
+        self.name, self.calls = path.stem, network.calls
+        self.inputs, self.outputs = network.inputs, network.outputs
+        self.tensors = {tensor.name: tensor for tensor in network.tensors}
+        self.names = set(self.tensors)
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self.own: dict[str, str] = {name: name for name in self.inputs}
+        self.first: dict[str, str] = {}
+        for name in self.inputs:
+            tensor = self.tensors[name]
+            if tensor.dtype != "float32":
+                how = "run it without quantising" if tensor.dtype in ("int8", "int16", "uint8") else "use float32"
+                raise UnsupportedError(f"input '{name}'", f"is {tensor.dtype}, not float32", how)
+
+    def current(self, call: Call) -> Call:
+        """Return the call with the constants that are known now."""
+        return replace(call, inputs=tuple(t and self.tensors[t.name] for t in call.inputs))
+
+    def fold(self, call: Call) -> bool:
+        """Keep the result of an operator that has constant inputs only; return whether it is one of those known."""
+        data = folded(call)
+        if data is None and call.code == "DEQUANTIZE" and call.tensor(0).data is not None:
+            data = self.real(call.tensor(0))
+        if data is None:
+            return False
+        self.tensors[call.output.name] = replace(call.output, shape=data.shape, data=data.astype(call.output.dtype))
+        return True
+
+    def real(self, tensor: Tensor) -> Array:
+        """Return a constant as float32; integers with scales are dequantised. Raises UnsupportedError for others."""
+        data = tensor.data
+        if data is None:
+            raise UnsupportedError(f"tensor '{tensor.name}'", "is computed where a constant is required")
+        if data.dtype.kind == "f":
+            return data.astype(np.float32)
+        if tensor.quant is None:
+            raise UnsupportedError(f"tensor '{tensor.name}'", f"is {tensor.dtype} without a scale", "use float32")
+        form = [1] * data.ndim
+        if tensor.quant.per_channel:
+            form[tensor.quant.axis] = -1
+        scale, zero = (np.reshape(values, form) for values in (tensor.quant.scale, tensor.quant.zero_point))
+        real: Array = ((data.astype(np.float64) - zero) * scale).astype(np.float32)
+        return real
+
+    def constant(self, hint: str, data: Array) -> str:
+        """Add a constant; return its name."""
+        name = fresh_name(hint, self.names)
+        self.constants[name] = data
+        return name
+
+    def add(self, kind: str, inputs: Sequence[str], hint: str, count: int = 1, **attributes: Any) -> list[str]:
+        """Add a node with `count` outputs; return their names."""
+        outputs = [fresh_name(hint, self.names) for _ in range(count)]
+        name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1: onnxruntime calls nodes so when it expands others
+        self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
+        return outputs
+
+    def one(self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
+        return self.add(kind, inputs, hint, **attributes)[0]
+
+    def value(self, tensor: Tensor) -> str:
+        """Return the ONNX name of a value in the file's order of axes. Raises ModelError if nothing has written it."""
+        name = tensor.name
+        if name not in self.own:
+            if tensor.data is not None:
+                whole = tensor.data.dtype.kind in "ib" and tensor.quant is None
+                self.own[name] = self.constant(name, tensor.data if whole else self.real(tensor))
+            elif name in self.first:
+                self.own[name] = self.one("Transpose", [self.first[name]], f"{name}:last", perm=LAST)
+            else:
+                raise ModelError(f"tensor '{name}'", "is read before anything has written it")
+        return self.own[name]
+
+    def channels_first(self, tensor: Tensor) -> str:
+        """Return the ONNX name of a value of four axes, or of a constant that broadcasts to them, channels first."""
+        name = tensor.name
+        if name not in self.first:
+            if tensor.data is not None:
+                data = self.real(tensor)
+                whole = data.reshape((1,) * (4 - data.ndim) + data.shape)
+                self.first[name] = self.constant(f"{name}:first", whole.transpose(FIRST))
+            else:
+                self.first[name] = self.one("Transpose", [self.value(tensor)], f"{name}:first", perm=FIRST)
+        return self.first[name]
+
+    def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
+        """Return whether an element-wise operator should compute channels first: a computed operand already is."""
+        computed = [tensor for tensor in tensors if tensor.data is None]
+        held = any(tensor.name in self.first and tensor.name not in self.own for tensor in computed)
+        return rank == 4 and held and all(len(tensor.shape) == 4 for tensor in computed)
+
+    def keep(self, tensor: Tensor, name: str, first: bool) -> None:
+        """Note that the ONNX value `name` is the tensor, channels first or in the file's order."""
+        (self.first if first else self.own)[tensor.name] = name
+
+    def model(self) -> ModelProto:
+        """Return the model. Raises UnsupportedError if an output is not float32."""
+        ends: list[ValueInfoProto] = []
+        for name in self.outputs:
+            tensor = self.tensors[name]
+            if tensor.dtype != "float32":
+                raise UnsupportedError(f"output '{name}'", f"is {tensor.dtype}, not float32")
+            final = name if name not in self.inputs else f"{name}:output"
+            self.nodes.append(helper.make_node("Identity", [self.value(tensor)], [final], f"output_{len(ends)}"))
+            ends.append(helper.make_tensor_value_info(final, TensorProto.FLOAT, tensor.shape))
+        starts = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, self.tensors[name].shape) for name in self.inputs
+        ]
+        held = [numpy_helper.from_array(np.ascontiguousarray(data), name) for name, data in self.constants.items()]
+        graph = helper.make_graph(self.nodes, self.name, starts, ends, held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

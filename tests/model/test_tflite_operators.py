@@ -1,0 +1,78 @@
+"""Every operator of .tflite files, on random files, against TFLite Micro and LiteRT in the three modes of TFLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.model.tflite_cases import KINDS, Case
+from tests.model.tflite_writer import run_litert, run_tflm
+from tilewright.array import Array
+from tilewright.graph import reference
+from tilewright.graph.ir import Graph
+from tilewright.model import load
+from tilewright.program import serial
+
+SAMPLES = 3
+EACH = [(name, dtype) for name, kind in KINDS.items() for dtype in kind.dtypes]
+
+
+def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0) -> Path:
+    case = Case(seed, dtype)
+    case.bias_axis = bias_axis
+    inputs, outputs = KINDS[name].make(case)
+    return case.w.written(path, inputs, outputs)
+
+
+def codes(graph: Graph, seed: int) -> dict[str, Array]:
+    """Random codes of every input, extremes among them."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name in graph.inputs:
+        tensor, info = graph.tensors[name], np.iinfo(graph.tensors[name].dtype)
+        some = rng.integers(info.min, info.max + 1, (SAMPLES, *tensor.shape))
+        ends = rng.choice([info.min, info.max], some.shape)
+        made[name] = np.where(rng.random(some.shape) < 0.05, ends, some).astype(tensor.dtype)
+    return made
+
+
+def check(path: Path, modes: tuple[str, ...], seed: int) -> None:
+    graph = load(path)
+    inputs = codes(graph, seed)
+    placed = dict(enumerate(inputs.values()))
+    for mode in modes:
+        theirs = run_tflm(path, placed) if mode == "tflm" else run_litert(path, placed, mode)
+        ours = reference.run(graph, inputs, mode)
+        for name, golden in zip(graph.outputs, theirs, strict=True):
+            mine = ours[name].reshape(golden.shape)
+            different = int((mine != golden).sum())
+            assert different == 0, f"{mode}, seed {seed}: {different} of {golden.size} codes of '{name}' differ"
+
+
+def modes_of(name: str, dtype: str) -> tuple[str, ...]:
+    return ("tflm", "litert") if dtype in KINDS[name].unclaimed else ("tflm", "litert", "xnnpack")
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.slow) for s in range(3, 40))])
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_operators_equal_their_frameworks(name: str, dtype: str, seed: int, tmp_path: Path) -> None:
+    check(written(name, dtype, seed, tmp_path / f"{name}.tflite"), modes_of(name, dtype), seed)
+
+
+@pytest.mark.parametrize("name", ["conv", "depthwise"])
+def test_the_axis_of_a_bias_means_nothing(name: str, tmp_path: Path) -> None:
+    """person_detect of TFLite Micro has biases of one axis whose scales are along axis 3. LiteRT refuses such files."""
+    check(written(name, "int8", 5, tmp_path / "axis.tflite", bias_axis=3), ("tflm",), 5)
+
+
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_operators_survive_a_program_file(name: str, dtype: str, tmp_path: Path) -> None:
+    graph = load(written(name, dtype, 1, tmp_path / f"{name}.tflite"))
+    data, arrays = serial.graph_to_data(graph)
+    again = serial._graph(data, dict(arrays))
+    inputs = codes(graph, 1)
+    for mine, theirs in zip(reference.run(again, inputs).values(), reference.run(graph, inputs).values(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert serial.graph_to_data(again)[0] == data
