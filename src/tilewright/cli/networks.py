@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.cli.options import Compilation, OwnCfu, Simulation
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def compile_(
         program = _compiled(compilation, timing, firmware)
     if raw and program.graph:
         from tilewright.conform import dump
-        from tilewright.model import inputs
+        from tilewright.model.inputs import random
 
-        dump(program, inputs.random(program.graph).values, raw)
+        dump(program, random(program.graph).values, raw)
     file.save(program, output)  # last: nothing is written if the target refuses --raw
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
@@ -167,6 +167,7 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
     show_default=True,
     help="Add residuals to the sums of a convolution, or to its rounded result; pow2 only.",
 )
+@inputs.shapes
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
 @click.option("--labels", metavar="FILE", help="Their true classes: .npy, or one number per line.")
 @click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
@@ -192,6 +193,7 @@ def quantize(
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     bgr: bool,
+    shapes: dict[str, tuple[int, ...]],
     verify: bool,
     as_json: bool,
 ) -> int:
@@ -206,7 +208,7 @@ def quantize(
     require()
     from tilewright.quantize import report
 
-    settings = Options(scheme, method, activations, _pixels(mean, std, bgr), residuals)
+    settings = Options(scheme, method, activations, _pixels(mean, std, bgr), residuals, shapes)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
@@ -235,6 +237,7 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
         timing=timing,
         schedule=asked.planned(),
         search=asked.search,
+        shapes=asked.shapes,
     )
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilewright.cli import inputs
 from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
@@ -237,6 +238,7 @@ class Compilation:
     no_cache: bool
     schedule: str | None
     search: bool
+    shapes: dict[str, tuple[int, ...]]
 
     def planned(self) -> UserSchedule | None:
         """Return the user's schedule, if there is one.
@@ -270,6 +272,7 @@ compilation = bundle(
         help="Tile sizes, loop order and slots of layers, as `explain --save-schedule` writes them (vta).",
     ),
     click.option("--search", is_flag=True, help="Search for plans that take fewer cycles than --schedule."),
+    inputs.shapes,
 )
 
 
@@ -408,9 +411,9 @@ def samples_of(program: Program, source: str | None) -> Samples | None:
         if source:
             raise InputError("--input", "this program has no network", "leave it out: the program has its own data")
         return None
-    from tilewright.model import inputs
+    from tilewright.model import inputs as samples
 
-    return inputs.read(source, program.graph) if source else inputs.random(program.graph)
+    return samples.read(source, program.graph) if source else samples.random(program.graph)
 
 
 simulation = bundle(

@@ -19,10 +19,10 @@ from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import MAX_ELEMENTS, Named
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
+from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
-MAX_RANK = 8
 MAX_NAME = 1 << 10
 #: Limit for all constants of a model together.
 MAX_CONSTANT_BYTES = 1 << 32
@@ -70,8 +70,11 @@ class RawModel:
     rounding: str = "ort"
 
 
-def read(path: Path) -> RawModel:
-    """Return the contents of an ONNX file. Raises ModelError if it is damaged, UnsupportedError if not supported."""
+def read(path: Path, shapes: Shapes | None = None) -> RawModel:
+    """Return the contents of an ONNX file, whose inputs have the given `shapes` where the file leaves extents open.
+
+    Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
+    """
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
         raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
@@ -90,7 +93,7 @@ def read(path: Path) -> RawModel:
     if not 1 <= opset <= MAX_OPSET:
         raise UnsupportedError(path, f"uses opset {opset}", f"opsets 1 to {MAX_OPSET} are supported")
     constants = _constants(graph.initializer, path)
-    inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
+    inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
     outputs = tuple(name(value.name) for value in graph.output)
     made_for = {entry.key: entry.value for entry in model.metadata_props}.get(ROUNDING, "ort")
@@ -143,21 +146,15 @@ def _value(attribute: Any, where: str) -> Any:
     return found if attribute.type in many else found[0]
 
 
-def _input(value: Any) -> ValueType:
-    where = f"input '{value.name}'"
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type") or not tensor.HasField("shape") or len(tensor.shape.dim) > MAX_RANK:
-        raise UnsupportedError(where, "is not a tensor of known rank", f"give it a shape of at most {MAX_RANK} axes")
-    shape = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if axis == 0 and not dim.HasField("dim_value"):  # an open batch size becomes 1: samples have a separate axis
-            shape.append(1)
-        elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
-            text = f"'{printable(dim.dim_param[:40])}'" if dim.dim_param else str(dim.dim_value)
-            raise UnsupportedError(where, f"has the extent {text} at axis {axis}", "export it with constant shapes")
-        else:
-            shape.append(int(dim.dim_value))
-    return ValueType(dtype_of(tensor.elem_type, where), tuple(shape))
+def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]:
+    """Return the types of the inputs. The shapes that the user has `given` replace open extents."""
+    found = []
+    for value in values:
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(f"input '{name(value.name)}'", "is not a tensor", "export it with tensors only")
+        found.append((name(value.name), value.type.tensor_type.elem_type, declared(value)))
+    shapes = fixed((each for _, _, each in found), given)
+    return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind, _ in found}
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:

@@ -19,10 +19,11 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.model.shapes import Shapes, declared, fixed
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
 OPSET, IR_VERSION = 13, 8
@@ -32,11 +33,11 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 PREPARED = "prepared.onnx"
 
 
-def read(path: str | Path) -> ModelProto:
-    """Read a float ONNX model and bring it into the common form.
+def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
+    """Read a float ONNX model and bring it into the common form, with the given `shapes` of inputs with open extents.
 
-    Raises ModelError if the file is not a valid ONNX model, and UnsupportedError, naming the node or input, if it
-    cannot be quantised.
+    Raises ModelError if the file is not a valid ONNX model, UnsupportedError, naming the node or input, if it cannot be
+    quantised, and InputError if a shape does not fit.
     """
     path = regular(path, ModelError)
     try:
@@ -54,7 +55,7 @@ def read(path: str | Path) -> ModelProto:
         FileNotFoundError,
     ) as error:  # names not in UTF-8: bytes
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
-    fix_inputs(model, str(path))
+    fix_inputs(model, path, shapes)
     return prepare(model, str(path))
 
 
@@ -75,24 +76,22 @@ def refuse(model: ModelProto, where: str) -> None:
         raise UnsupportedError(where, f"has nothing to quantise: it has no {', '.join(WEIGHTED)}")
 
 
-def fix_inputs(model: ModelProto, where: str) -> None:
-    """Set a free batch dimension of inputs to 1. Raises UnsupportedError for other free dimensions or input types."""
+def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> None:
+    """Fix the shapes of inputs by the rules of `model.shapes`.
+
+    Raises UnsupportedError if an extent stays open or for other input types, InputError if a shape does not fit.
+    """
     graph = model.graph
     for info in real_inputs(model):
-        tensor = info.type.tensor_type
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
-            raise UnsupportedError(where, f"input '{info.name}' is {kind}", "convert the model to float32")
-        if not tensor.HasField("shape"):
-            raise UnsupportedError(where, f"input '{info.name}' has no shape", "export the model with fixed shapes")
-        for axis, dim in enumerate(tensor.shape.dim):
-            if dim.dim_value > 0:
-                continue
-            if axis:
-                free = f"input '{info.name}' has the free dimension '{dim.dim_param or '?'}' on axis {axis}"
-                fix = "fix it: python -m onnxruntime.tools.make_dynamic_shape_fixed"
-                raise UnsupportedError(where, free, fix)
-            dim.dim_value = 1
+            raise UnsupportedError(path, f"input '{info.name}' is {kind}", "convert the model to float32")
+    try:
+        known = fixed(map(declared, real_inputs(model)), shapes)
+    except (UnsupportedError, InputError) as error:
+        raise error.within(path) from None
+    for info in real_inputs(model):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, known[info.name]))
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")

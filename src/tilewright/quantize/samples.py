@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from tilewright.files import regular
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
+from tilewright.model.shapes import Shapes
 
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
@@ -27,7 +28,8 @@ SUFFIXES = (".npy", ".npz", *IMAGES)
 class Options:
     """Options of quantisation.
 
-    `method` is for `affine` and `tflm`, `activations` for `affine` only, `residuals` for `pow2` only.
+    `method` is for `affine` and `tflm`, `activations` for `affine` only, `residuals` for `pow2` only. `shapes` are
+    those of inputs whose extents the model leaves open, by name.
     """
 
     scheme: str = "affine"
@@ -35,6 +37,7 @@ class Options:
     activations: str = "int8"
     pixels: Pixels | None = None
     residuals: str = "sums"
+    shapes: Shapes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
