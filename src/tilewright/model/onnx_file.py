@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite, prod
+from math import isnan, prod
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,10 @@ ROUNDING = "tilewright.rounding"
 
 @dataclass(frozen=True, eq=False)
 class RawNode(Named):
-    """A node of an ONNX file. `attributes` holds JSON values; attributes that are tensors are in `tensors`."""
+    """A node of an ONNX file. `attributes` holds JSON values; tensors are in `tensors`, branches of If in `graphs`.
+
+    `alike`: its second and third input must have the same type.
+    """
 
     name: str
     op_type: str
@@ -43,6 +46,8 @@ class RawNode(Named):
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
+    graphs: Mapping[str, RawGraph] = field(default_factory=dict)
+    alike: bool = False
 
     def input(self, index: int) -> str:
         """Return the name of input `index`, or '' if this input is absent."""
@@ -51,6 +56,15 @@ class RawNode(Named):
     @property
     def json(self) -> tuple[tuple[str, str], ...]:
         return as_json(self.attributes)
+
+
+@dataclass(frozen=True, eq=False)
+class RawGraph:
+    """A branch of an If: its nodes may read values from outside it."""
+
+    nodes: tuple[RawNode, ...]
+    constants: Mapping[str, Array]
+    outputs: tuple[str, ...]
 
 
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -84,8 +98,8 @@ def read(path: Path, shapes: Shapes | None = None) -> RawModel:
     except Exception as error:  # the type depends on protobuf's implementation
         raise ModelError(path, f"is not an ONNX file: {type(error).__name__}", "export it again") from None
     graph = model.graph
-    if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
-        reason = f"has {len(graph.node)} nodes and {len(graph.output)} outputs"
+    if (count := nodes_in(graph)) > MAX_NODES or not graph.node or not graph.output:
+        reason = f"has {count} nodes and {len(graph.output)} outputs"
         raise ModelError(path, reason, f"1 to {MAX_NODES} nodes and at least one output are required")
     if model.functions or graph.sparse_initializer:
         raise UnsupportedError(path, "has local functions or sparse constants", "export it without them")
@@ -120,29 +134,45 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
         raise UnsupportedError(where, reason, "export it with standard operators")
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
+    graphs: dict[str, RawGraph] = {}
     for attribute in node.attribute:
         key = name(attribute.name)
         if attribute.type == attribute.TENSOR:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
+        elif attribute.type == attribute.GRAPH and op_type == "If":
+            graphs[key] = _branch(attribute.g, path)
         else:
             attributes[key] = _value(attribute, where)
     inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
-    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors)
+    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors, graphs)
+
+
+def _branch(graph: Any, path: Path) -> RawGraph:
+    if graph.input or graph.sparse_initializer or not graph.output:
+        raise ModelError("", "has an If with a branch that has inputs, sparse constants or no results")
+    nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
+    return RawGraph(nodes, _constants(graph.initializer, path), tuple(name(value.name) for value in graph.output))
+
+
+def nodes_in(graph: Any) -> int:
+    """Return the number of nodes of a GraphProto and of all graphs inside it."""
+    inner = (attribute.g for node in graph.node for attribute in node.attribute if attribute.type == attribute.GRAPH)
+    return len(graph.node) + sum(map(nodes_in, inner))
 
 
 def _value(attribute: Any, where: str) -> Any:
-    """Return the value or values of an ONNX attribute: finite numbers, or text cut to MAX_NAME bytes."""
+    """Return the value or values of an ONNX attribute: numbers other than NaN, or text cut to MAX_NAME bytes."""
     one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
     many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
     if attribute.type not in one | many:
         reason = f"has the attribute {attribute.name} of the unsupported kind {attribute.type}"
-        raise UnsupportedError(where, reason, "export it without control flow (If, Loop and Scan)")
+        raise UnsupportedError(where, reason, "export it without loops (Loop and Scan)")
     values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
     found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
-    if not all(isinstance(value, str) or isfinite(value) for value in found):
-        raise ModelError(where, f"has the attribute {attribute.name}, whose value is not finite")
+    if not all(isinstance(value, str) or not isnan(value) for value in found):
+        raise ModelError(where, f"has the attribute {attribute.name}, whose value is not a number (NaN)")
     return found if attribute.type in many else found[0]
 
 
