@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -176,7 +177,20 @@ class Graph:
 
     def node(self, name: str) -> Node:
         """Return the node called `name`."""
-        return next(node for node in self.nodes if node.name == name)
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, by the tensor's name: each node once, in order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(filter(None, node.inputs)):
+                found.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
 
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)

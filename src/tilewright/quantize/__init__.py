@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, UnsupportedError, one_of
+from tilewright.errors import InputError, ModelError, UnsupportedError, one_of
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
@@ -63,16 +63,18 @@ def quantize(
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
+    unbounded = models.unbounded(original, samples.feeds(calibrating))
     if options.scheme == "pow2":
-        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded")
+        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded", unbounded)
         quantised, evaluated = made.model, exact(made.model)
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
     else:
         if options.scheme == "tflm":
-            quantised = micro.quantize(original, calibrating, options.method, progress)
+            quantised = micro.quantize(original, calibrating, options.method, progress, unbounded)
         else:
-            quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
+            settings = options.method, options.activations
+            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
         evaluated, shifts, reasons = quantised, {}, None
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
@@ -90,5 +92,5 @@ def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
 
     try:
         return verify(output, load(output), samples)
-    except UnsupportedError as error:
+    except (ModelError, UnsupportedError) as error:
         return Verification("onnxruntime", reason=f"Tilewright does not read the file: {error}")

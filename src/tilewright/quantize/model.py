@@ -6,7 +6,7 @@ The common form has opset 13 or later, batch 1, folded constants, no BatchNorm o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
 def prepare(model: ModelProto, where: str) -> ModelProto:
     """Return the model after onnxruntime's own preprocessing for quantisation.
 
-    Raises UnsupportedError if the preprocessing fails, or if a constant is not finite.
+    Raises UnsupportedError if the preprocessing fails.
     """
     try:
         made = _preprocess(model)
@@ -120,9 +120,6 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         _name_averages(made)
     except Exception as error:  # converter, inference and session each raise exception types of their own
         raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
-    for tensor in made.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all():
-            raise UnsupportedError(where, f"constant '{tensor.name}' holds NaN or infinity")
     return made
 
 
@@ -196,8 +193,9 @@ def first_line(error: Exception) -> str:
 class Network:
     """A prepared model, in which constants, consumers and shapes can be looked up."""
 
-    def __init__(self, model: ModelProto) -> None:
-        self.model = model
+    def __init__(self, model: ModelProto, unbounded: frozenset[str] = frozenset()) -> None:
+        """`unbounded` names the tensors that hold NaN or infinity, which have no scale."""
+        self.model, self.unbounded = model, unbounded
         self.nodes: list[NodeProto] = list(model.graph.node)
         self.inputs = [info.name for info in model.graph.input]
         self.outputs = [info.name for info in model.graph.output]
@@ -239,6 +237,22 @@ class Network:
         """Return the only node that reads a tensor; None for several readers, or if the tensor is a model output."""
         readers = self.consumers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+
+def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
+    """Return the names of the float tensors of a model that hold NaN or infinity: constants, and values for samples.
+
+    The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model.
+    """
+    net = Network(model)
+    constants = [tensor.name for tensor in model.graph.initializer if net.is_float(tensor.name)]
+    found = {name for name in constants if not np.isfinite(net.constant(name)).all()}
+    if found:
+        tracer = Tracer(model, [name for node in net.nodes for name in node.output if net.is_float(name)])
+        for feed in samples:
+            values = tracer.run(feed)
+            found.update(name for name, value in values.items() if not np.isfinite(value).all())
+    return frozenset(found)
 
 
 def operand(node: NodeProto, index: int) -> str:

@@ -43,7 +43,7 @@ def covering(largest: float) -> int:
 
 def codes(values: Array, exponent: int) -> Array:
     """Return the int8 codes of real values at the scale 2**exponent, as floats. Ties are rounded up; codes saturate."""
-    scaled = np.ldexp(values, -exponent) + np.float32(0.5)
+    scaled = np.asarray(np.ldexp(values, -exponent) + np.float32(0.5))  # of a scalar, NumPy returns no array
     return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
 
 
