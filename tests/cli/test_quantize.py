@@ -105,7 +105,7 @@ BAD_MODELS: dict[str, tuple[Callable[[], ModelProto], str]] = {
         _free_width,
         "input 'x': has the open extent 'W' at axis 3; give a number for it: --shape x=1,3,8,W",
     ),
-    "infinite weight": (_not_finite, "constant 'w0' holds NaN or infinity"),
+    "infinite weight": (_not_finite, "constant 'w0': holds NaN or infinity"),
     "half precision": (_half, "FLOAT16"),
 }
 

@@ -58,11 +58,11 @@ def test_labels_of_a_file_or_beside_it(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
-    with pytest.raises(InputError, match=r"a.png: is an image; say with --mean, --std and --bgr"):
+    with pytest.raises(InputError, match=r"a.png: is an image; say with `Options\(pixels=Pixels"):
         samples.read(tmp_path, graph(1, 3, 4, 6))
     with pytest.raises(InputError, match="is 6x4 pixels but the model takes 4x6"):
         samples.read(tmp_path, graph(1, 3, 6, 4), Pixels((0.0,)))
-    with pytest.raises(InputError, match="--mean: has 2 numbers; give one, or 3"):
+    with pytest.raises(InputError, match="mean: has 2 numbers; give one, or 3"):
         samples.read(tmp_path, graph(1, 3, 4, 6), Pixels((1.0, 2.0)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no samples"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
     options.answer(as_json, {"target": target, "config": chosen.to_dict(), **written}, said)
 
 
-_integers = options.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
+_integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
 
 
 @click.command()

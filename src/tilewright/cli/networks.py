@@ -15,7 +15,6 @@ from tilewright.cli.options import Compilation, OwnCfu, Simulation
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.quantize.samples import Pixels
 
 
 @click.command()
@@ -136,9 +135,6 @@ def explain(
             schedules.show(beside)
 
 
-_reals = options.numbers(float, "a number, or one number per channel separated by commas")
-
-
 @click.command()
 @click.argument("model")
 @click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of files.")
@@ -169,10 +165,10 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
 )
 @inputs.shapes
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
-@click.option("--labels", metavar="FILE", help="Their true classes: .npy, or one number per line.")
-@click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
-@click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images.")
-@click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
+@inputs.labels
+@inputs.images[0]
+@inputs.images[1]
+@inputs.images[2]
 @click.option(
     "--verify/--no-verify",
     default=True,
@@ -208,7 +204,7 @@ def quantize(
     require()
     from tilewright.quantize import report
 
-    settings = Options(scheme, method, activations, _pixels(mean, std, bgr), residuals, shapes)
+    settings = Options(scheme, method, activations, inputs.pixels(mean, std, bgr), residuals, shapes)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
@@ -244,14 +240,6 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
         click.echo(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
     return program
-
-
-def _pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:
-    if mean is None and std is None and not bgr:
-        return None
-    from tilewright.quantize.samples import Pixels
-
-    return Pixels(mean or (0.0,), std or (1.0,), bgr)
 
 
 COMMANDS: tuple[click.Command, ...] = (run, compile_, explain, quantize)

@@ -18,7 +18,6 @@ from tilewright.cli import inputs
 from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
-    from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
     from tilewright.sim.findings import Finding
     from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
@@ -132,20 +131,6 @@ def new_file(*names: str, metavar: str, about: str, required: bool = False) -> C
     """Return a click decorator that adds an option for a file to write."""
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
-
-
-def numbers(
-    kind: Callable[[str], float], what: str
-) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a click callback that reads numbers separated by commas, each by `kind`. `what` names them in errors."""
-
-    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
-        try:
-            return None if text is None else tuple(map(kind, text.split(",")))
-        except ValueError:
-            raise click.BadParameter(f"'{text}' is not {what}", ctx, param) from None
-
-    return read
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -290,6 +275,12 @@ class Simulation:
     check: bool
     what_if: bool | None
     energy: str | None
+    samples: int | None
+    labels: str | None
+    class_names: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    bgr: bool
 
     def run(
         self,
@@ -331,7 +322,7 @@ class Simulation:
         from tilewright.files import digest, write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
-        from tilewright.report.summary import HALF, Summary, predict
+        from tilewright.report.summary import HALF, Summary, predict, ranked
         from tilewright.run import differing, run, run_bare
         from tilewright.whatif import whatifs
 
@@ -339,7 +330,9 @@ class Simulation:
             perfetto.require(self.trace)
         table = read(self.energy) if self.energy else None
         graph, verification = program.graph, None
-        samples = samples_of(program, self.source)
+        prepared = inputs.pixels(self.mean, self.std, self.bgr)
+        names = inputs.class_names(self.class_names)
+        samples = inputs.samples_of(program, self.source, self.samples, self.labels, prepared)
         if samples is None or graph is None:
             known = (loaded.expected, loaded.findings) if loaded else ({}, ())
             result = run_bare(program, timing=self.timing, check=self.check, expected=known[0], findings=known[1])
@@ -354,14 +347,25 @@ class Simulation:
         thorough = self.html is not None if self.what_if is None else self.what_if
         values = samples.values if samples and thorough else None
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
-        predictions = predict(graph, result.outputs)
+        predictions, best = predict(graph, result.outputs), ranked(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
         own = None
         if firmware is not None and samples is not None:
             first = {name: array[:1] for name, array in samples.values.items()}
             own = firmware.kernels(program, first, self.timing)
         summary = Summary(
-            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table, own
+            result,
+            origin,
+            result.clock_mhz,
+            self.check,
+            predictions,
+            labels,
+            verification,
+            advice,
+            table,
+            own,
+            best,
+            names,
         )
         if self.output:
             write_outputs(self.output, result.outputs)
@@ -402,26 +406,20 @@ def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None
     click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch} --at {named.steps[0]}")
 
 
-def samples_of(program: Program, source: str | None) -> Samples | None:
-    """Return the samples in the file `source` (None: a random sample), or None for a program without a network.
-
-    Raises InputError if a program without a network is given samples.
-    """
-    if program.graph is None:
-        if source:
-            raise InputError("--input", "this program has no network", "leave it out: the program has its own data")
-        return None
-    from tilewright.model import inputs as samples
-
-    return samples.read(source, program.graph) if source else samples.random(program.graph)
-
-
 simulation = bundle(
     "simulation",
     Simulation,
     click.option(
-        "-i", "--input", "source", metavar="FILE", help="Samples: .npz, .npy, .bin or an image [random codes]."
+        "-i",
+        "--input",
+        "source",
+        metavar="DATA",
+        help="Samples: .npz, .npy, .bin, an image, or a folder of files [random codes].",
     ),
+    click.option("--samples", type=click.IntRange(1), metavar="N", help="Run the first N samples, or N random ones."),
+    inputs.labels,
+    click.option("--class-names", metavar="FILE", help="The names of the classes, one per line."),
+    *inputs.images,
     new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
     timing,
     new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file."),

@@ -150,11 +150,24 @@ class Site:
         return self.outputs[0]
 
 
+@dataclass(frozen=True)
+class Pixels:
+    """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`, for R, G, B (if `bgr`: B, G, R).
+
+    `mean` and `std` have one number, or one for each channel.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...] = (1.0,)
+    bgr: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
-    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for.
+    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. `pixels` says
+    how images become inputs; None if the model's file does not say it.
     """
 
     name: str
@@ -163,6 +176,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     rounding: str = "tflm"
+    pixels: Pixels | None = None
 
     def __repr__(self) -> str:
         given, made = ([_type(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))

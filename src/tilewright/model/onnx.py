@@ -43,7 +43,7 @@ def _imported(path: Path, shapes: Shapes | None) -> Graph:
     raw = onnx_file.read(path, shapes)
     known = resolve(raw)
     build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding).validate()
+    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding, pixels=raw.pixels).validate()
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def inlined(
         else RawNode(f"{name}:node", "Unsqueeze", "", (source,), (name,), {"axes": [0]})
         for source, name in zip(sides[key].outputs, wide, strict=True)
     ]
-    gathered = _each(node, lambda at: ("Gather", wide[at], place), {"axis": 0})
+    gathered = _each(node, lambda at: ("Gather", wide[at], place), {"axis": 0}, title=chosen.name)
     return [*sides[key].nodes, scalar, chosen, *widened, *gathered], made
 
 
@@ -93,10 +93,14 @@ def _each(
     of: Callable[[int], tuple[str, ...]],
     attributes: Mapping[str, Any] | None = None,
     alike: bool = False,
+    title: str = "",
 ) -> list[RawNode]:
-    """Return a node for each result of an If. `of` gives the operator and the inputs for the result at an index."""
+    """Return a node for each result of an If. `of` gives the operator and the inputs for the result at an index.
+
+    Names of the nodes begin with `title` [the name of the If].
+    """
     return [
-        RawNode(f"{node.name}:{out}", of(at)[0], "", of(at)[1:], (out,), attributes or {}, alike=alike)
+        RawNode(f"{title or node.name}:{out}", of(at)[0], "", of(at)[1:], (out,), attributes or {}, alike=alike)
         for at, out in enumerate(node.outputs)
         if out
     ]

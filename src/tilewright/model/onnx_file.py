@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import isnan, prod
+from dataclasses import asdict, dataclass, field
+from math import isfinite, isnan, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError, printable
-from tilewright.graph.ir import MAX_ELEMENTS, Named
+from tilewright.errors import ModelError, UnsupportedError, printable, shown
+from tilewright.graph.ir import MAX_ELEMENTS, Named, Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
@@ -24,12 +24,15 @@ from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
 MAX_NAME = 1 << 10
+MAX_CHANNELS = 4
 #: Limit for all constants of a model together.
 MAX_CONSTANT_BYTES = 1 << 32
 #: PULP's custom operators, recognised by name because files do not always give their domain.
 CUSTOM = ("RequantShift",)
 #: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
+#: The metadata key of how images become inputs: JSON text, as `pixels_text` returns it.
+PIXELS = "tilewright.pixels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,10 @@ def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode."""
+    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode.
+
+    `pixels` says how images become inputs; None if the file does not say it.
+    """
 
     opset: int
     nodes: tuple[RawNode, ...]
@@ -82,6 +88,7 @@ class RawModel:
     inputs: Mapping[str, ValueType]
     outputs: tuple[str, ...]
     rounding: str = "ort"
+    pixels: Pixels | None = None
 
 
 def read(path: Path, shapes: Shapes | None = None) -> RawModel:
@@ -110,8 +117,29 @@ def read(path: Path, shapes: Shapes | None = None) -> RawModel:
     inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
     outputs = tuple(name(value.name) for value in graph.output)
-    made_for = {entry.key: entry.value for entry in model.metadata_props}.get(ROUNDING, "ort")
-    return RawModel(opset, nodes, constants, inputs, outputs, rounding_mode(made_for).name)
+    notes = {entry.key: entry.value for entry in model.metadata_props}
+    mode = rounding_mode(notes.get(ROUNDING, "ort")).name
+    return RawModel(opset, nodes, constants, inputs, outputs, mode, _pixels(notes[PIXELS]) if PIXELS in notes else None)
+
+
+def pixels_text(pixels: Pixels) -> str:
+    """Return how images become inputs as the text of the metadata key PIXELS."""
+    return json.dumps(asdict(pixels))
+
+
+def _pixels(text: str) -> Pixels:
+    """Return how images become inputs. Raises ModelError if the text is damaged."""
+    try:
+        given = json.loads(text)
+        mean, std = (tuple(float(number) for number in given[key]) for key in ("mean", "std"))
+        fits = all(1 <= len(numbers) <= MAX_CHANNELS and all(map(isfinite, numbers)) for numbers in (mean, std))
+        if fits and all(std) and isinstance(given["bgr"], bool):
+            return Pixels(mean, std, given["bgr"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    raise ModelError(
+        f"metadata '{PIXELS}'", f"is {shown(text)}", 'it holds {"mean": [...], "std": [...], "bgr": false}'
+    )
 
 
 def name(text: str | bytes) -> str:

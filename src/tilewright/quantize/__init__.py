@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, UnsupportedError, one_of
+from tilewright.graph.ir import Pixels
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
     from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
 
-__all__ = ["RESIDUALS", "SCHEMES", "Options", "Progress", "quantize", "require"]
+__all__ = ["RESIDUALS", "SCHEMES", "Options", "Pixels", "Progress", "quantize", "require"]
 
 
 def require() -> None:
@@ -55,6 +56,7 @@ def quantize(
     if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
         raise InputError("--residuals", f"'{options.residuals}' is not for --scheme {options.scheme}", "leave it out")
     from tilewright.files import replacing
+    from tilewright.model.onnx_file import PIXELS, pixels_text
     from tilewright.quantize import affine, micro, pow2, report, samples
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
@@ -76,6 +78,8 @@ def quantize(
             settings = options.method, options.activations
             quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
         evaluated, shifts, reasons = quantised, {}, None
+    if options.pixels is not None:
+        quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())

@@ -242,11 +242,15 @@ class Network:
 def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
     """Return the names of the float tensors of a model that hold NaN or infinity: constants, and values for samples.
 
-    The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model.
+    The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model, or if
+    weights or biases of a product hold one.
     """
     net = Network(model)
     constants = [tensor.name for tensor in model.graph.initializer if net.is_float(tensor.name)]
     found = {name for name in constants if not np.isfinite(net.constant(name)).all()}
+    weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input}
+    if wrong := weights & found:
+        raise UnsupportedError(f"constant '{min(wrong)}'", "holds NaN or infinity", "train the model again")
     if found:
         tracer = Tracer(model, [name for node in net.nodes for name in node.output if net.is_float(name)])
         for feed in samples:
