@@ -110,7 +110,7 @@ _integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separa
 @click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
 @click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
 @click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
-@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.")
+@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
 @options.as_json
 def layout(
     kind: str,

@@ -56,7 +56,9 @@ def run(compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware:
 
 @click.command(name="compile")
 @options.compilation
-@options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@options.new_file(
+    "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
+)
 @click.option(
     "--raw",
     metavar="DIR",
@@ -91,7 +93,12 @@ def compile_(
 @options.compilation
 @options.firmware
 @options.timing
-@options.new_file("--save-schedule", metavar="FILE.json", about="Write the plans of all layers, for --schedule (vta).")
+@options.new_file(
+    "--save-schedule",
+    metavar="FILE.json",
+    about="Write the plans of all layers, for --schedule (vta).",
+    suffixes=(".json",),
+)
 @options.as_json
 def explain(
     compilation: Compilation, firmware: str | None, timing: str | None, save_schedule: Path | None, as_json: bool
@@ -138,7 +145,9 @@ def explain(
 @click.command()
 @click.argument("model")
 @click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of files.")
-@options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
+@options.new_file(
+    "-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].", suffixes=(".onnx",)
+)
 @click.option(
     "--scheme",
     type=click.Choice(["affine", "tflm", "pow2"]),

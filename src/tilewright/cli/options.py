@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+#: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
+HTML, TRACES = (".html", ".htm"), (".pftrace", ".json", ".perfetto-trace")
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
@@ -120,17 +122,32 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
         yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
 
 
-def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Return the path of an output file. Raises BadParameter if its folder is missing: better now than after a run."""
-    if path is not None and not path.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
-    return path
+def _writable(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """Return a click callback that checks the path of an output file: better now than after a run.
+
+    The callback raises BadParameter if the folder is missing, or if the name ends in another suffix than `suffixes`,
+    and so does not say what is written. Any name may be without a suffix.
+    """
+
+    def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if not path.resolve().parent.is_dir():
+            raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
+        if suffixes and path.suffix and path.suffix.lower() not in suffixes:
+            names = " or ".join(path.with_suffix(suffix).name for suffix in suffixes)
+            raise click.BadParameter(f"{path} would not be a {path.suffix} file; name it {names}", ctx, param)
+        return path
+
+    return check
 
 
-def new_file(*names: str, metavar: str, about: str, required: bool = False) -> Callable[[Command], Command]:
-    """Return a click decorator that adds an option for a file to write."""
-    kind = click.Path(dir_okay=False, path_type=Path)
-    return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
+def new_file(
+    *names: str, metavar: str, about: str, required: bool = False, suffixes: tuple[str, ...] = ()
+) -> Callable[[Command], Command]:
+    """Return a click decorator that adds an option for a file to write. Its name ends in one of `suffixes` [any]."""
+    kind, check = click.Path(dir_okay=False, path_type=Path), _writable(*suffixes)
+    return click.option(*names, type=kind, callback=check, metavar=metavar, help=about, required=required)
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -420,11 +437,16 @@ simulation = bundle(
     inputs.labels,
     click.option("--class-names", metavar="FILE", help="The names of the classes, one per line."),
     *inputs.images,
-    new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
+    new_file("-o", "--output", metavar="OUT.npz", about="Write the output values.", suffixes=(".npz",)),
     timing,
-    new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file."),
-    new_file("--save", metavar="RUN.twr", about="Keep the whole run, for `report` and `compare`."),
-    new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
+    new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file.", suffixes=HTML),
+    new_file("--save", metavar="RUN.twr", about="Keep the whole run, for `report` and `compare`.", suffixes=(".twr",)),
+    new_file(
+        "--trace",
+        metavar="FILE.pftrace",
+        about="Write a timeline for ui.perfetto.dev (.json: Chrome's format).",
+        suffixes=TRACES,
+    ),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
     click.option(
