@@ -28,9 +28,12 @@ def at_shell() -> Iterator[None]:
         _AT_SHELL.reset(token)
 
 
-def option(shell: str, python: str) -> str:
-    """Return an option as the user spells it: `shell` on the command line, `python` in a call from Python."""
-    return shell if _AT_SHELL.get() else python
+def option(shell: str, python: str = "") -> str:
+    """Return an option as the user spells it: `shell` on the command line, `python` in a call from Python.
+
+    `python` is by default the name of the option without dashes.
+    """
+    return shell if _AT_SHELL.get() else python or shell.lstrip("-")
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError, one_of
+from tilewright.errors import InputError, ModelError, UnsupportedError, one_of, option
 from tilewright.graph.ir import Pixels
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
@@ -48,13 +48,21 @@ def quantize(
     require()
     options = options or Options()
     if options.scheme not in SCHEMES:
-        raise InputError("--scheme", f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
+        raise InputError(option("--scheme"), f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
-        raise InputError("--method and --activations", "are not for the scheme pow2", "leave them out")
+        raise InputError(
+            option("--method and --activations", "method and activations"),
+            "are not for the scheme pow2",
+            "leave them out",
+        )
     if options.scheme == "tflm" and options.activations != Options.activations:
-        raise InputError("--activations", "is for the scheme affine only: tflm has int8", "leave it out")
+        raise InputError(option("--activations"), "is for the scheme affine only: tflm has int8", "leave it out")
     if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
-        raise InputError("--residuals", f"'{options.residuals}' is not for --scheme {options.scheme}", "leave it out")
+        raise InputError(
+            option("--residuals"),
+            f"'{options.residuals}' is not for the scheme {options.scheme}",
+            "leave it out",
+        )
     from tilewright.files import replacing
     from tilewright.model.onnx_file import PIXELS, pixels_text
     from tilewright.quantize import affine, micro, pow2, report, samples
