@@ -41,6 +41,7 @@ def compile(
     timing: str | None = None,
     schedule: object = None,
     search: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Program:
     """Compile a network for a target. `config` is a preset's name, a JSON file, or the content of such a file.
 
@@ -51,8 +52,10 @@ def compile(
     `schedule` gives plans of layers, on targets that take them (vta): a file that `explain --save-schedule` wrote, its
     JSON values, or a `tilewright.targets.vta.schedule.Schedule`. With `search`, it is only where the search starts.
     Raises InputError if the schedule is of another network or machine, or breaks a rule.
+
+    `shapes` gives the shapes of inputs of an ONNX file that leaves extents open, such as {"x": (1, 3, 224, 224)}.
     """
-    graph = model if isinstance(model, Graph) else load(model)
+    graph = model if isinstance(model, Graph) else load(model, shapes)
     machine = targets.get(target)
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
     model_of_time = run.timing_model(machine, timing)

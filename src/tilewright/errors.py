@@ -7,12 +7,33 @@ stderr and exits with status 2. Any other exception that escapes is a bug in Til
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
 #: The most characters of a value that an error repeats.
 SHOWN = 60
+_AT_SHELL = ContextVar("at_shell", default=False)
+
+
+@contextmanager
+def at_shell() -> Iterator[None]:
+    """Let errors spell options as the command line does, in a `with` block."""
+    token = _AT_SHELL.set(True)
+    try:
+        yield
+    finally:
+        _AT_SHELL.reset(token)
+
+
+def option(shell: str, python: str = "") -> str:
+    """Return an option as the user spells it: `shell` on the command line, `python` in a call from Python.
+
+    `python` is by default the name of the option without dashes.
+    """
+    return shell if _AT_SHELL.get() else python or shell.lstrip("-")
 
 
 def printable(text: str) -> str:

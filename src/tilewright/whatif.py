@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright import targets
 from tilewright.array import Array
-from tilewright.errors import ConfigError, TilewrightError
+from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
 from tilewright.run import layer_cycles, run, timed
@@ -63,8 +63,12 @@ def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
     for key, value in overrides.items():
         if key not in keys:
             others = f"; the keys of {target.name} that only change time are {', '.join(keys)}" if keys else ""
-            remedy = f"compile the model again with --set {key}={value}{others}"
-            raise ConfigError("--set", f"a program compiled for another {key} may be another program", remedy)
+            changes = f"{key}={value}{others}"
+            again = option(f"--set {changes}", f"the override {changes}")
+            remedy = f"compile the model again with {again}"
+            raise ConfigError(
+                option("--set", "overrides"), f"a program compiled for another {key} may be another program", remedy
+            )
     return replace(program, config=changed.to_dict(), digest=changed.digest())
 
 

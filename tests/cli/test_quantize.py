@@ -101,8 +101,11 @@ def _not_finite() -> ModelProto:
 BAD_MODELS: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "custom operator": (_custom, "is my.ops::"),
     "nothing to quantise": (_without_weights, "has nothing to quantise"),
-    "free width": (_free_width, "input 'x' has the free dimension 'W' on axis 3"),
-    "infinite weight": (_not_finite, "constant 'w0' holds NaN or infinity"),
+    "free width": (
+        _free_width,
+        "input 'x': has the open extent 'W' at axis 3; give a number for it: --shape x=1,3,8,W",
+    ),
+    "infinite weight": (_not_finite, "constant 'w0': holds NaN or infinity"),
     "half precision": (_half, "FLOAT16"),
 }
 

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from tilewright.errors import InputError
-from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.ir import Graph, Pixels, Tensor
+from tilewright.model.samples import count_of
 from tilewright.quantize import samples
-from tilewright.quantize.samples import Pixels
 
 
 def graph(*shape: int) -> Graph:
@@ -40,7 +40,7 @@ def test_a_folder_is_read_in_order_of_name(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a sample")
     read = samples.read(tmp_path, graph(1, 5))
     assert read.values["x"][:, 0, 0].tolist() == [1, 2, 3]
-    assert samples.count_of(read) == 3
+    assert count_of(read) == 3
     assert [feed["x"].shape for feed in samples.feeds(read)] == [(1, 5)] * 3
     assert read.source == f"3 samples from {tmp_path}"
 
@@ -58,11 +58,11 @@ def test_labels_of_a_file_or_beside_it(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
-    with pytest.raises(InputError, match=r"a.png: is an image; say with --mean, --std and --bgr"):
+    with pytest.raises(InputError, match=r"a.png: is an image; say with `Options\(pixels=Pixels"):
         samples.read(tmp_path, graph(1, 3, 4, 6))
     with pytest.raises(InputError, match="is 6x4 pixels but the model takes 4x6"):
         samples.read(tmp_path, graph(1, 3, 6, 4), Pixels((0.0,)))
-    with pytest.raises(InputError, match="--mean: has 2 numbers; give one, or 3"):
+    with pytest.raises(InputError, match="mean: has 2 numbers; give one, or 3"):
         samples.read(tmp_path, graph(1, 3, 4, 6), Pixels((1.0, 2.0)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no samples"):

@@ -15,7 +15,7 @@ import click
 
 from tilewright import __version__
 from tilewright.cli import debug, explore, machines, native, networks, programs, runs
-from tilewright.errors import HazardError, TilewrightError
+from tilewright.errors import HazardError, TilewrightError, at_shell
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
@@ -60,6 +60,11 @@ for module in (machines, networks, programs, debug, runs, explore, native):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status."""
+    with at_shell():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         # Not cli.main: it exits with status 1 for a closed pipe, which means a finding here.
         given = list(sys.argv[1:] if arguments is None else arguments)

@@ -161,9 +161,16 @@ exploration = options.bundle(
         help="Measure on a Dask cluster: tcp://HOST:PORT, tls://..., local:N, slurm:N or kubernetes:N.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
-    options.new_file("--csv", metavar="FILE", about="Write all trials as CSV."),
-    options.new_file("--parquet", metavar="FILE", about="Write all trials as Parquet (extra `explore`)."),
-    options.new_file("--html", metavar="FILE", about="Write the study as a page, one HTML file."),
+    options.new_file("--csv", metavar="FILE", about="Write all trials as CSV.", suffixes=(".csv",)),
+    options.new_file(
+        "--parquet",
+        metavar="FILE",
+        about="Write all trials as Parquet (extra `explore`).",
+        suffixes=(".parquet", ".pq"),
+    ),
+    options.new_file(
+        "--html", metavar="FILE", about="Write the study as a page, one HTML file.", suffixes=options.HTML
+    ),
     options.as_json,
 )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
     options.answer(as_json, {"target": target, "config": chosen.to_dict(), **written}, said)
 
 
-_integers = options.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
+_integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
 
 
 @click.command()
@@ -110,7 +110,7 @@ _integers = options.numbers(lambda text: int(text, 0), "a list of integers separ
 @click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
 @click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
 @click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
-@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.")
+@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
 @options.as_json
 def layout(
     kind: str,

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.cli.options import Compilation, OwnCfu, Simulation
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.quantize.samples import Pixels
 
 
 @click.command()
@@ -66,7 +65,9 @@ def run(
 
 @click.command(name="compile")
 @options.compilation
-@options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@options.new_file(
+    "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
+)
 @click.option(
     "--raw",
     metavar="DIR",
@@ -88,9 +89,9 @@ def compile_(
         program = _compiled(compilation, timing, firmware)
     if raw and program.graph:
         from tilewright.conform import dump
-        from tilewright.model import inputs
+        from tilewright.model.inputs import random
 
-        dump(program, inputs.random(program.graph).values, raw)
+        dump(program, random(program.graph).values, raw)
     file.save(program, output)  # last: nothing is written if the target refuses --raw
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
@@ -101,7 +102,12 @@ def compile_(
 @options.compilation
 @options.firmware
 @options.timing
-@options.new_file("--save-schedule", metavar="FILE.json", about="Write the plans of all layers, for --schedule (vta).")
+@options.new_file(
+    "--save-schedule",
+    metavar="FILE.json",
+    about="Write the plans of all layers, for --schedule (vta).",
+    suffixes=(".json",),
+)
 @options.as_json
 def explain(
     compilation: Compilation, firmware: str | None, timing: str | None, save_schedule: Path | None, as_json: bool
@@ -145,13 +151,12 @@ def explain(
             schedules.show(beside)
 
 
-_reals = options.numbers(float, "a number, or one number per channel separated by commas")
-
-
 @click.command()
 @click.argument("model")
 @click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of files.")
-@options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
+@options.new_file(
+    "-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].", suffixes=(".onnx",)
+)
 @click.option(
     "--scheme",
     type=click.Choice(["affine", "tflm", "pow2"]),
@@ -176,11 +181,12 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
     show_default=True,
     help="Add residuals to the sums of a convolution, or to its rounded result; pow2 only.",
 )
+@inputs.shapes
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
-@click.option("--labels", metavar="FILE", help="Their true classes: .npy, or one number per line.")
-@click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
-@click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images.")
-@click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
+@inputs.labels
+@inputs.images[0]
+@inputs.images[1]
+@inputs.images[2]
 @click.option(
     "--verify/--no-verify",
     default=True,
@@ -201,6 +207,7 @@ def quantize(
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     bgr: bool,
+    shapes: dict[str, tuple[int, ...]],
     verify: bool,
     as_json: bool,
 ) -> int:
@@ -215,7 +222,7 @@ def quantize(
     require()
     from tilewright.quantize import report
 
-    settings = Options(scheme, method, activations, _pixels(mean, std, bgr), residuals)
+    settings = Options(scheme, method, activations, inputs.pixels(mean, std, bgr), residuals, shapes)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
@@ -244,20 +251,13 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
         timing=timing,
         schedule=asked.planned(),
         search=asked.search,
+        shapes=asked.shapes,
     )
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
         click.echo(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
     return program
-
-
-def _pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:
-    if mean is None and std is None and not bgr:
-        return None
-    from tilewright.quantize.samples import Pixels
-
-    return Pixels(mean or (0.0,), std or (1.0,), bgr)
 
 
 COMMANDS: tuple[click.Command, ...] = (run, compile_, explain, quantize)

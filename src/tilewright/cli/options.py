@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilewright.cli import inputs
 from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
-    from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
     from tilewright.sim.findings import Finding
     from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+#: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
+HTML, TRACES = (".html", ".htm"), (".pftrace", ".json", ".perfetto-trace")
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
@@ -120,31 +122,32 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
         yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
 
 
-def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Return the path of an output file. Raises BadParameter if its folder is missing: better now than after a run."""
-    if path is not None and not path.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
-    return path
+def _writable(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """Return a click callback that checks the path of an output file: better now than after a run.
+
+    The callback raises BadParameter if the folder is missing, or if the name ends in another suffix than `suffixes`,
+    and so does not say what is written. Any name may be without a suffix.
+    """
+
+    def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if not path.resolve().parent.is_dir():
+            raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
+        if suffixes and path.suffix and path.suffix.lower() not in suffixes:
+            names = " or ".join(path.with_suffix(suffix).name for suffix in suffixes)
+            raise click.BadParameter(f"{path} would not be a {path.suffix} file; name it {names}", ctx, param)
+        return path
+
+    return check
 
 
-def new_file(*names: str, metavar: str, about: str, required: bool = False) -> Callable[[Command], Command]:
-    """Return a click decorator that adds an option for a file to write."""
-    kind = click.Path(dir_okay=False, path_type=Path)
-    return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
-
-
-def numbers(
-    kind: Callable[[str], float], what: str
-) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a click callback that reads numbers separated by commas, each by `kind`. `what` names them in errors."""
-
-    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
-        try:
-            return None if text is None else tuple(map(kind, text.split(",")))
-        except ValueError:
-            raise click.BadParameter(f"'{text}' is not {what}", ctx, param) from None
-
-    return read
+def new_file(
+    *names: str, metavar: str, about: str, required: bool = False, suffixes: tuple[str, ...] = ()
+) -> Callable[[Command], Command]:
+    """Return a click decorator that adds an option for a file to write. Its name ends in one of `suffixes` [any]."""
+    kind, check = click.Path(dir_okay=False, path_type=Path), _writable(*suffixes)
+    return click.option(*names, type=kind, callback=check, metavar=metavar, help=about, required=required)
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -237,6 +240,7 @@ class Compilation:
     no_cache: bool
     schedule: str | None
     search: bool
+    shapes: dict[str, tuple[int, ...]]
 
     def planned(self) -> UserSchedule | None:
         """Return the user's schedule, if there is one.
@@ -270,6 +274,7 @@ compilation = bundle(
         help="Tile sizes, loop order and slots of layers, as `explain --save-schedule` writes them (vta).",
     ),
     click.option("--search", is_flag=True, help="Search for plans that take fewer cycles than --schedule."),
+    inputs.shapes,
 )
 
 
@@ -288,6 +293,12 @@ class Simulation:
     what_if: bool | None
     energy: str | None
     reset: bool
+    samples: int | None
+    labels: str | None
+    class_names: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    bgr: bool
 
     def run(
         self,
@@ -329,7 +340,7 @@ class Simulation:
         from tilewright.files import digest, write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
-        from tilewright.report.summary import HALF, Summary, predict
+        from tilewright.report.summary import HALF, Summary, predict, ranked
         from tilewright.run import differing, run, run_bare
         from tilewright.whatif import whatifs
 
@@ -337,7 +348,9 @@ class Simulation:
             perfetto.require(self.trace)
         table = read(self.energy) if self.energy else None
         graph, verification = program.graph, None
-        samples = samples_of(program, self.source)
+        prepared = inputs.pixels(self.mean, self.std, self.bgr)
+        names = inputs.class_names(self.class_names)
+        samples = inputs.samples_of(program, self.source, self.samples, self.labels, prepared)
         if samples is None or graph is None:
             known = (loaded.expected, loaded.findings) if loaded else ({}, ())
             result = run_bare(program, timing=self.timing, check=self.check, expected=known[0], findings=known[1])
@@ -359,14 +372,25 @@ class Simulation:
         thorough = self.html is not None if self.what_if is None else self.what_if
         values = samples.values if samples and thorough else None
         result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
-        predictions = predict(graph, result.outputs)
+        predictions, best = predict(graph, result.outputs), ranked(graph, result.outputs)
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
         own = None
         if firmware is not None and samples is not None:
             first = {name: array[:1] for name, array in samples.values.items()}
             own = firmware.kernels(program, first, self.timing)
         summary = Summary(
-            result, origin, result.clock_mhz, self.check, predictions, labels, verification, advice, table, own
+            result,
+            origin,
+            result.clock_mhz,
+            self.check,
+            predictions,
+            labels,
+            verification,
+            advice,
+            table,
+            own,
+            best,
+            names,
         )
         if self.output:
             write_outputs(self.output, result.outputs)
@@ -407,31 +431,30 @@ def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None
     click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch} --at {named.steps[0]}")
 
 
-def samples_of(program: Program, source: str | None) -> Samples | None:
-    """Return the samples in the file `source` (None: a random sample), or None for a program without a network.
-
-    Raises InputError if a program without a network is given samples.
-    """
-    if program.graph is None:
-        if source:
-            raise InputError("--input", "this program has no network", "leave it out: the program has its own data")
-        return None
-    from tilewright.model import inputs
-
-    return inputs.read(source, program.graph) if source else inputs.random(program.graph)
-
-
 simulation = bundle(
     "simulation",
     Simulation,
     click.option(
-        "-i", "--input", "source", metavar="FILE", help="Samples: .npz, .npy, .bin or an image [random codes]."
+        "-i",
+        "--input",
+        "source",
+        metavar="DATA",
+        help="Samples: .npz, .npy, .bin, an image, or a folder of files [random codes].",
     ),
-    new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
+    click.option("--samples", type=click.IntRange(1), metavar="N", help="Run the first N samples, or N random ones."),
+    inputs.labels,
+    click.option("--class-names", metavar="FILE", help="The names of the classes, one per line."),
+    *inputs.images,
+    new_file("-o", "--output", metavar="OUT.npz", about="Write the output values.", suffixes=(".npz",)),
     timing,
-    new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file."),
-    new_file("--save", metavar="RUN.twr", about="Keep the whole run, for `report` and `compare`."),
-    new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
+    new_file("--html", metavar="FILE", about="Write the run as a page, one HTML file.", suffixes=HTML),
+    new_file("--save", metavar="RUN.twr", about="Keep the whole run, for `report` and `compare`.", suffixes=(".twr",)),
+    new_file(
+        "--trace",
+        metavar="FILE.pftrace",
+        about="Write a timeline for ui.perfetto.dev (.json: Chrome's format).",
+        suffixes=TRACES,
+    ),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
     click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.cli.options import OwnCfu, Simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
 @options.gdb
-@options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
+@options.new_file(
+    "--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.", suffixes=(".json",)
+)
 @options.simulation
 def exec_(
     path: str,
@@ -142,7 +144,9 @@ def disasm(path: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("path", metavar="FILE.txt")
-@options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@options.new_file(
+    "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
+)
 @click.option("-t", "--target", metavar="TARGET", help="[the one that the text names]")
 @options.machine
 @options.as_json
@@ -177,7 +181,10 @@ def asm(
 @click.option("-c", "--config", metavar="FILE.json", help="The machine's file, if it names lanes of your own.")
 @click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
 @options.new_file(
-    "--wave", metavar="FILE.vcd", about="Write a waveform around the first difference (by cxxrtl, for any ENGINE)."
+    "--wave",
+    metavar="FILE.vcd",
+    about="Write a waveform around the first difference (by cxxrtl, for any ENGINE).",
+    suffixes=(".vcd",),
 )
 @click.option("--whole", is_flag=True, help="Show that whole launch, or the first launch if none differs.")
 @options.as_json
@@ -195,7 +202,7 @@ def cosim(
     from tilewright.conform import cosim as compare
 
     program = load(path, config)
-    samples = options.samples_of(program, source)
+    samples = inputs.samples_of(program, source, None, None, None)
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
     cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)

@@ -11,7 +11,9 @@ from tilewright.cli import options
 
 @click.command()
 @click.argument("path", metavar="RUN.twr")
-@options.new_file("-o", "--output", required=True, metavar="FILE.html", about="The page to write.")
+@options.new_file(
+    "-o", "--output", required=True, metavar="FILE.html", about="The page to write.", suffixes=options.HTML
+)
 def report(path: str, output: Path) -> None:
     """Write a saved run as a page, one HTML file that opens without network."""
     from tilewright.report import page, record
@@ -23,7 +25,9 @@ def report(path: str, output: Path) -> None:
 @click.command()
 @click.argument("before", metavar="A.twr")
 @click.argument("after", metavar="B.twr")
-@options.new_file("--html", metavar="FILE", about="Write the differences as a page, one HTML file.")
+@options.new_file(
+    "--html", metavar="FILE", about="Write the differences as a page, one HTML file.", suffixes=options.HTML
+)
 @options.as_json
 def compare(before: str, after: str, html: Path | None, as_json: bool) -> None:
     """Show what takes more or fewer cycles in run B than in run A, by layer and by cause.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright import targets
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.explore import bounds
 from tilewright.explore.measure import Model, Subject, machine, sizes
 from tilewright.explore.pool import Here, Pool, Processes
@@ -53,9 +53,13 @@ def study_of(
         raise InputError("explore", "two models have the same file name", "rename one")
     fixed = {**space.fixed, **(overrides or {})}
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
-        raise InputError("--set", f"{twice} varies in this study", "leave it out of --set, or out of the space")
+        raise InputError(
+            option("--set", "overrides"),
+            f"{twice} varies in this study",
+            "leave it out of the base machine, or out of the space",
+        )
     config = chosen.config(space.config, fixed)
-    given.refuse_unknown("--space", type(config), [axis.key for axis in space.axes])
+    given.refuse_unknown(option("--space"), type(config), [axis.key for axis in space.axes])
     for rule in space.rules:
         Rule(rule)
     timing = timing_model(chosen, timing)
@@ -82,7 +86,11 @@ def explore(
     whole = grid or (trials is None and study.space.size <= SMALL)
     if trials is None and not whole:
         reason = f"the space has {study.space.size:,} points, more than {SMALL}"
-        raise InputError("explore", reason, "give --trials N, or --grid to measure all")
+        raise InputError(
+            "explore",
+            reason,
+            f"give {option('--trials')}, or {option('--grid')} to measure all",
+        )
     sampler: Sampler = Grid(study) if whole else Searched(study)
     wanted = study.space.size if trials is None else trials
     made = pool or (lambda subject: Processes(subject, workers) if workers > 1 else Here(subject))
@@ -133,14 +141,14 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
 def _check_base(study: Study, base: Trial) -> None:
     """Raise InputError if the base machine cannot run, or if it lacks what an objective or a rule names."""
     if not base.measured:
-        raise InputError("the base machine", base.reason, "change --config or --set")
+        raise InputError("the base machine", base.reason, "change its configuration")
     if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
         known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
-        raise InputError("--objective", f"there is no '{unknown}'", f"choose of {known}")
+        raise InputError(option("--objective", "objectives"), f"there is no '{unknown}'", f"choose of {known}")
     for rule in map(Rule, study.subject.rules):
         if names := sorted(rule.names - base.values.keys()):
             known = ", ".join(sorted(base.values))
-            raise InputError("--where", f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
+            raise InputError(option("--where"), f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:

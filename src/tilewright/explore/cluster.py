@@ -18,7 +18,7 @@ from queue import Empty, Queue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.explore.measure import Model, Subject, measured
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.files import regular
@@ -96,7 +96,11 @@ class Cluster:
             self._lost.append((point, keys))
             return None
         if "failed" in found:
-            raise InputError("--cluster", f"a worker failed: {found['failed']}", "measure with --workers to see where")
+            raise InputError(
+                option("--cluster"),
+                f"a worker failed: {found['failed']}",
+                "measure with workers to see where",
+            )
         if "missing" not in found:
             return Trial.from_json(found)
         self._give(found["missing"], found["worker"])
@@ -143,7 +147,11 @@ def opener(where: str) -> Callable[[float], Opened]:
     try:
         import distributed
     except ImportError:
-        raise InputError("--cluster", "needs Dask", "pip install 'tilewright[cluster]', or use --workers") from None
+        raise InputError(
+            option("--cluster"),
+            "needs Dask",
+            "pip install 'tilewright[cluster]', or use processes: " + option("--workers", "`workers`"),
+        ) from None
     for name in logging.root.manager.loggerDict:
         if name.startswith("distributed"):  # its tracebacks of a scheduler that died: we connect again, or say so
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -152,7 +160,7 @@ def opener(where: str) -> Callable[[float], Opened]:
     kind, _, number = where.partition(":")
     if kind not in ("local", "slurm", "kubernetes") or not re.fullmatch(r"[1-9]\d{0,4}", number):
         remedy = "give tcp://HOST:PORT, tls://HOST:PORT, local:N, slurm:N or kubernetes:N"
-        raise InputError("--cluster", f"'{where}' is no cluster", remedy)
+        raise InputError(option("--cluster"), f"'{where}' is no cluster", remedy)
     count = int(number)
     if kind == "local":
         options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": 50}
@@ -165,7 +173,7 @@ def opener(where: str) -> Callable[[float], Opened]:
         launcher = getattr(__import__(package, fromlist=[name]), name)
     except ImportError:
         missing = package.partition(".")[0].replace("_", "-")
-        raise InputError("--cluster", f"{kind} needs {missing}", f"pip install {missing}") from None
+        raise InputError(option("--cluster"), f"{kind} needs {missing}", f"pip install {missing}") from None
 
     def launch(_: float) -> Opened:
         cluster = launcher()  # its size, queue and image come from Dask's own configuration files
@@ -192,11 +200,11 @@ def _connect(address: str, seconds: float) -> Opened:
             return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
         except TypeError:  # Dask's error for a tls:// address without certificates
             remedy = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, __CLIENT__CERT and __CLIENT__KEY, see docs/explore.md"
-            raise InputError("--cluster", f"no certificates are configured for {address}", remedy) from None
+            raise InputError(option("--cluster"), f"no certificates are configured for {address}", remedy) from None
         except (OSError, TimeoutError) as error:
             if monotonic() > until:
                 reason = f"cannot reach the scheduler {address}: {error}"
-                raise InputError("--cluster", reason, "start it, then --resume the study") from None
+                raise InputError(option("--cluster"), reason, "start it, then resume the study") from None
             sleep(PAUSE)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.explore.study import Study
 from tilewright.explore.trial import BASE
 from tilewright.files import replacing
@@ -54,7 +54,9 @@ def require_parquet() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise InputError("--parquet", "needs pyarrow", "pip install 'tilewright[explore]', or use --csv") from None
+        raise InputError(
+            option("--parquet"), "needs pyarrow", "pip install 'tilewright[explore]', or write CSV"
+        ) from None
 
 
 def write_parquet(study: Study, path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 
 Value: TypeAlias = int | float | str
 #: Characters of a rule; the largest exponent, so that `2 ** KEY` stays small.
@@ -47,7 +47,7 @@ class Rule:
     def __post_init__(self) -> None:
         """Raise InputError if the text is not such an expression."""
         if len(self.text) > LONGEST:
-            raise InputError("--where", f"a rule has {len(self.text)} characters", f"the longest has {LONGEST}")
+            raise InputError(option("--where"), f"a rule has {len(self.text)} characters", f"the longest has {LONGEST}")
         _check(self._tree, self.text)
 
     @cached_property
@@ -55,7 +55,9 @@ class Rule:
         try:
             return ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise InputError("--where", f"'{self.text}' is not an expression", "write it as in: dsp <= 220") from None
+            raise InputError(
+                option("--where"), f"'{self.text}' is not an expression", "write it as in: dsp <= 220"
+            ) from None
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -68,9 +70,11 @@ class Rule:
             return bool(_value(self._tree, values))
         except KeyError as error:
             known = ", ".join(sorted(values))
-            raise InputError("--where", f"'{self.text}': there is no {error.args[0]}", f"choose of {known}") from None
+            raise InputError(
+                option("--where"), f"'{self.text}': there is no {error.args[0]}", f"choose of {known}"
+            ) from None
         except (TypeError, ArithmeticError) as error:
-            raise InputError("--where", f"'{self.text}' cannot be computed: {error}") from None
+            raise InputError(option("--where"), f"'{self.text}' cannot be computed: {error}") from None
 
 
 def _check(node: ast.expr, text: str) -> None:
@@ -85,7 +89,7 @@ def _check(node: ast.expr, text: str) -> None:
     if not known:
         part = ast.unparse(node)
         remedy = "use names, numbers, + - * / // % **, comparisons, and, or, not"
-        raise InputError("--where", f"'{text}': '{part}' is not allowed", remedy)
+        raise InputError(option("--where"), f"'{text}': '{part}' is not allowed", remedy)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             _check(child, text)

@@ -180,7 +180,7 @@ def _study(study: Study) -> optuna.Study:
     try:
         import optuna
     except ImportError:
-        remedy = "pip install 'tilewright[explore]', or measure the whole space with --grid"
+        remedy = "pip install 'tilewright[explore]', or measure the whole space"
         raise InputError("explore", "a search needs Optuna", remedy) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.NSGAIISampler(seed=study.seed)

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.errors import ConfigError, InputError
+from tilewright.errors import ConfigError, InputError, option
 from tilewright.targets import given
 
 #: Values of one key, and keys of a space.
@@ -62,9 +62,9 @@ class Space:
         """Raise InputError if the space has no key, too many, or one twice."""
         keys = [axis.key for axis in self.axes]
         if not 0 < len(keys) <= MOST_KEYS:
-            raise InputError("--space", f"has {len(keys)} keys that vary", f"give 1 to {MOST_KEYS}")
+            raise InputError(option("--space"), f"has {len(keys)} keys that vary", f"give 1 to {MOST_KEYS}")
         if twice := next((key for key in keys if keys.count(key) > 1 or key in self.fixed), None):
-            raise InputError("--space", f"sets {twice} twice", "give each key once")
+            raise InputError(option("--space"), f"sets {twice} twice", "give each key once")
 
     @property
     def size(self) -> int:

@@ -147,7 +147,9 @@ class Study:
             with replacing(definition) as file:
                 file.write(json.dumps(self.definition(), indent=2).encode())
         elif given.json_file(definition) != json.loads(json.dumps(self.definition())):
-            raise InputError(folder, "has another study", "give its own options again, --resume it, or another folder")
+            raise InputError(
+                folder, "has another study", "give its own options again, resume it, or give another folder"
+            )
         self.journal = _journal(folder)
         for line in _lines(self.journal, folder):
             self.trials[line.point] = line

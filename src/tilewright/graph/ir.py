@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -162,12 +163,25 @@ class State:
     initial: str
 
 
+@dataclass(frozen=True)
+class Pixels:
+    """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`, for R, G, B (if `bgr`: B, G, R).
+
+    `mean` and `std` have one number, or one for each channel.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...] = (1.0,)
+    bgr: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
     `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
-    `states` is a stream: each sample sees the state that the sample before it left.
+    `states` is a stream: each sample sees the state that the sample before it left. `pixels` says how images become
+    inputs; None if the model's file does not say it.
     """
 
     name: str
@@ -177,6 +191,7 @@ class Graph:
     outputs: tuple[str, ...]
     rounding: str = "tflm"
     states: tuple[State, ...] = ()
+    pixels: Pixels | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -201,7 +216,20 @@ class Graph:
 
     def node(self, name: str) -> Node:
         """Return the node called `name`."""
-        return next(node for node in self.nodes if node.name == name)
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, by the tensor's name: each node once, in order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(filter(None, node.inputs)):
+                found.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
 
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, one_of
+from tilewright.errors import InputError, ModelError, one_of, option
 from tilewright.graph.ir import Tensor
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
@@ -217,7 +217,7 @@ MODES = {
 def rounding_mode(name: str) -> Rounding:
     """Return the rounding mode called `name`. Raises InputError if there is no such mode."""
     if name not in MODES:
-        raise InputError("--rounding", f"there is no rounding mode '{name}'", one_of(name, MODES))
+        raise InputError(option("--rounding"), f"there is no rounding mode '{name}'", one_of(name, MODES))
     return MODES[name]
 
 

@@ -6,31 +6,34 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError
+from tilewright.errors import InputError, ModelError, option
 from tilewright.files import regular
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
+from tilewright.model.shapes import Shapes
 from tilewright.model.verification import Verification
 
 #: The largest number of samples that `verify` compares.
 SAMPLES = 2
 
 
-def load(path: str | Path) -> Graph:
-    """Return the graph of a .tflite or .onnx file.
+def load(path: str | Path, shapes: Shapes | None = None) -> Graph:
+    """Return the graph of a .tflite or .onnx file. `shapes` are those of ONNX inputs with open extents, by name.
 
-    Raises InputError if `path` is not a regular file, ModelError if the file is damaged or its suffix is unknown, and
-    UnsupportedError if it uses an unsupported feature.
+    Raises InputError if `path` is not a regular file or a shape does not fit, ModelError if the file is damaged or its
+    suffix is unknown, and UnsupportedError if it uses an unsupported feature.
     """
     path = regular(path)
     if path.suffix == ".tflite":
+        if shapes:
+            raise InputError(option("--shape", "shapes"), f"is for ONNX models; {path} has constant shapes")
         from tilewright.model import tflite
 
         return tflite.load(path)
     if path.suffix == ".onnx":
         from tilewright.model import onnx
 
-        return onnx.load(path)
+        return onnx.load(path, shapes)
     raise ModelError(path, f"has the unknown suffix '{path.suffix}'", "give a .tflite or .onnx model")
 
 

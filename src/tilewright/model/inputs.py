@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.files import regular
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.ops import Quantize
@@ -60,19 +60,21 @@ class Samples:
         return None if self.labels is None else tuple(self.labels.tolist())
 
 
-def random(graph: Graph, seed: int = 0) -> Samples:
-    """Return one sample of random codes (reals in 0..1 for a real input); `seed` makes it reproducible."""
+def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
+    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1); `seed` makes it reproducible."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
-        kind, shape = np.dtype(tensor.dtype), (1, *tensor.shape)
+        kind, shape = np.dtype(tensor.dtype), (count, *tensor.shape)
         if kind.kind == "f":
             values[name] = generator.random(shape).astype(kind)
         else:
-            low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+            codes = kind.itemsize < 4 and kind.kind != "b"  # wider integers are indices or numbers: 0 and 1 are both
+            low, high = (np.iinfo(kind).min, np.iinfo(kind).max) if codes else (0, 1)
             values[name] = generator.integers(low, high, shape, np.int64, endpoint=True).astype(kind)
-    return Samples(values, None, f"1 sample of random codes (seed {seed}); give real ones with -i")
+    give = option("give real ones with -i", "`tilewright.model.inputs.read` reads real ones")
+    return Samples(values, None, f"{count} sample{'s' * (count > 1)} of random codes (seed {seed}); {give}")
 
 
 def read(path: str | Path, graph: Graph) -> Samples:

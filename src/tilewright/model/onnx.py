@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.layout import channels_last
@@ -17,31 +17,33 @@ from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_rewrite import rewritten
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, fold, quantisation, resolve
+from tilewright.model.shapes import Shapes
 
 #: Exceptions that occur when an attribute of a wrong type or length is used.
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
-def load(path: Path) -> Graph:
+def load(path: Path, shapes: Shapes | None = None) -> Graph:
     """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    Raises ModelError if the file is damaged, and UnsupportedError if it uses a feature that is not supported.
+    `shapes` are those of inputs with open extents. Raises ModelError if the file is damaged, UnsupportedError if it
+    uses a feature that is not supported, and InputError if a shape does not fit.
     """
     with _errors_of(path):
-        return codes_first(channels_last(_imported(path))).validate()
+        return codes_first(channels_last(_imported(path, shapes))).validate()
 
 
-def imported(path: Path) -> Graph:
+def imported(path: Path, shapes: Shapes | None = None) -> Graph:
     """Return the graph of an `.onnx` file without layout changes: tensors of the file keep their names and shapes."""
     with _errors_of(path):
-        return _imported(path)
+        return _imported(path, shapes)
 
 
-def _imported(path: Path) -> Graph:
-    raw = onnx_file.read(path)
+def _imported(path: Path, shapes: Shapes | None) -> Graph:
+    raw = onnx_file.read(path, shapes)
     known = resolve(raw)
     build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding).validate()
+    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding, pixels=raw.pixels).validate()
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     """A context for importing a file: add `path` to errors, and turn exceptions of damaged files into ModelError."""
     try:
         yield
-    except (ModelError, UnsupportedError) as error:
+    except (ModelError, UnsupportedError, InputError) as error:
         raise error.within(path) from None
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]

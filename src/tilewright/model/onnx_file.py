@@ -7,34 +7,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import isfinite, prod
+from dataclasses import asdict, dataclass, field
+from math import isfinite, isnan, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError, printable
-from tilewright.graph.ir import MAX_ELEMENTS, Named
+from tilewright.errors import ModelError, UnsupportedError, printable, shown
+from tilewright.graph.ir import MAX_ELEMENTS, Named, Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
+from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
-MAX_RANK = 8
 MAX_NAME = 1 << 10
+MAX_CHANNELS = 4
 #: Limit for all constants of a model together.
 MAX_CONSTANT_BYTES = 1 << 32
 #: PULP's custom operators, recognised by name because files do not always give their domain.
 CUSTOM = ("RequantShift",)
 #: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
+#: The metadata key of how images become inputs: JSON text, as `pixels_text` returns it.
+PIXELS = "tilewright.pixels"
 
 
 @dataclass(frozen=True, eq=False)
 class RawNode(Named):
-    """A node of an ONNX file. `attributes` holds JSON values; attributes that are tensors are in `tensors`."""
+    """A node of an ONNX file. `attributes` holds JSON values; tensors are in `tensors`, branches of If in `graphs`.
+
+    `alike`: its second and third input must have the same type.
+    """
 
     name: str
     op_type: str
@@ -43,6 +49,8 @@ class RawNode(Named):
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
+    graphs: Mapping[str, RawGraph] = field(default_factory=dict)
+    alike: bool = False
 
     def input(self, index: int) -> str:
         """Return the name of input `index`, or '' if this input is absent."""
@@ -53,6 +61,15 @@ class RawNode(Named):
         return as_json(self.attributes)
 
 
+@dataclass(frozen=True, eq=False)
+class RawGraph:
+    """A branch of an If: its nodes may read values from outside it."""
+
+    nodes: tuple[RawNode, ...]
+    constants: Mapping[str, Array]
+    outputs: tuple[str, ...]
+
+
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return attributes as `OnnxOp` holds them: pairs of name and JSON text, sorted by name."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
@@ -60,7 +77,10 @@ def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode."""
+    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode.
+
+    `pixels` says how images become inputs; None if the file does not say it.
+    """
 
     opset: int
     nodes: tuple[RawNode, ...]
@@ -68,10 +88,14 @@ class RawModel:
     inputs: Mapping[str, ValueType]
     outputs: tuple[str, ...]
     rounding: str = "ort"
+    pixels: Pixels | None = None
 
 
-def read(path: Path) -> RawModel:
-    """Return the contents of an ONNX file. Raises ModelError if it is damaged, UnsupportedError if not supported."""
+def read(path: Path, shapes: Shapes | None = None) -> RawModel:
+    """Return the contents of an ONNX file, whose inputs have the given `shapes` where the file leaves extents open.
+
+    Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
+    """
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
         raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
@@ -81,8 +105,8 @@ def read(path: Path) -> RawModel:
     except Exception as error:  # the type depends on protobuf's implementation
         raise ModelError(path, f"is not an ONNX file: {type(error).__name__}", "export it again") from None
     graph = model.graph
-    if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
-        reason = f"has {len(graph.node)} nodes and {len(graph.output)} outputs"
+    if (count := nodes_in(graph)) > MAX_NODES or not graph.node or not graph.output:
+        reason = f"has {count} nodes and {len(graph.output)} outputs"
         raise ModelError(path, reason, f"1 to {MAX_NODES} nodes and at least one output are required")
     if model.functions or graph.sparse_initializer:
         raise UnsupportedError(path, "has local functions or sparse constants", "export it without them")
@@ -90,11 +114,32 @@ def read(path: Path) -> RawModel:
     if not 1 <= opset <= MAX_OPSET:
         raise UnsupportedError(path, f"uses opset {opset}", f"opsets 1 to {MAX_OPSET} are supported")
     constants = _constants(graph.initializer, path)
-    inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
+    inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
     outputs = tuple(name(value.name) for value in graph.output)
-    made_for = {entry.key: entry.value for entry in model.metadata_props}.get(ROUNDING, "ort")
-    return RawModel(opset, nodes, constants, inputs, outputs, rounding_mode(made_for).name)
+    notes = {entry.key: entry.value for entry in model.metadata_props}
+    mode = rounding_mode(notes.get(ROUNDING, "ort")).name
+    return RawModel(opset, nodes, constants, inputs, outputs, mode, _pixels(notes[PIXELS]) if PIXELS in notes else None)
+
+
+def pixels_text(pixels: Pixels) -> str:
+    """Return how images become inputs as the text of the metadata key PIXELS."""
+    return json.dumps(asdict(pixels))
+
+
+def _pixels(text: str) -> Pixels:
+    """Return how images become inputs. Raises ModelError if the text is damaged."""
+    try:
+        given = json.loads(text)
+        mean, std = (tuple(float(number) for number in given[key]) for key in ("mean", "std"))
+        fits = all(1 <= len(numbers) <= MAX_CHANNELS and all(map(isfinite, numbers)) for numbers in (mean, std))
+        if fits and all(std) and isinstance(given["bgr"], bool):
+            return Pixels(mean, std, given["bgr"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    raise ModelError(
+        f"metadata '{PIXELS}'", f"is {shown(text)}", 'it holds {"mean": [...], "std": [...], "bgr": false}'
+    )
 
 
 def name(text: str | bytes) -> str:
@@ -117,47 +162,57 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
         raise UnsupportedError(where, reason, "export it with standard operators")
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
+    graphs: dict[str, RawGraph] = {}
     for attribute in node.attribute:
         key = name(attribute.name)
         if attribute.type == attribute.TENSOR:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
+        elif attribute.type == attribute.GRAPH and op_type == "If":
+            graphs[key] = _branch(attribute.g, path)
         else:
             attributes[key] = _value(attribute, where)
     inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
-    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors)
+    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors, graphs)
+
+
+def _branch(graph: Any, path: Path) -> RawGraph:
+    if graph.input or graph.sparse_initializer or not graph.output:
+        raise ModelError("", "has an If with a branch that has inputs, sparse constants or no results")
+    nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
+    return RawGraph(nodes, _constants(graph.initializer, path), tuple(name(value.name) for value in graph.output))
+
+
+def nodes_in(graph: Any) -> int:
+    """Return the number of nodes of a GraphProto and of all graphs inside it."""
+    inner = (attribute.g for node in graph.node for attribute in node.attribute if attribute.type == attribute.GRAPH)
+    return len(graph.node) + sum(map(nodes_in, inner))
 
 
 def _value(attribute: Any, where: str) -> Any:
-    """Return the value or values of an ONNX attribute: finite numbers, or text cut to MAX_NAME bytes."""
+    """Return the value or values of an ONNX attribute: numbers other than NaN, or text cut to MAX_NAME bytes."""
     one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
     many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
     if attribute.type not in one | many:
         reason = f"has the attribute {attribute.name} of the unsupported kind {attribute.type}"
-        raise UnsupportedError(where, reason, "export it without control flow (If, Loop and Scan)")
+        raise UnsupportedError(where, reason, "export it without loops (Loop and Scan)")
     values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
     found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
-    if not all(isinstance(value, str) or isfinite(value) for value in found):
-        raise ModelError(where, f"has the attribute {attribute.name}, whose value is not finite")
+    if not all(isinstance(value, str) or not isnan(value) for value in found):
+        raise ModelError(where, f"has the attribute {attribute.name}, whose value is not a number (NaN)")
     return found if attribute.type in many else found[0]
 
 
-def _input(value: Any) -> ValueType:
-    where = f"input '{value.name}'"
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type") or not tensor.HasField("shape") or len(tensor.shape.dim) > MAX_RANK:
-        raise UnsupportedError(where, "is not a tensor of known rank", f"give it a shape of at most {MAX_RANK} axes")
-    shape = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if axis == 0 and not dim.HasField("dim_value"):  # an open batch size becomes 1: samples have a separate axis
-            shape.append(1)
-        elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
-            text = f"'{printable(dim.dim_param[:40])}'" if dim.dim_param else str(dim.dim_value)
-            raise UnsupportedError(where, f"has the extent {text} at axis {axis}", "export it with constant shapes")
-        else:
-            shape.append(int(dim.dim_value))
-    return ValueType(dtype_of(tensor.elem_type, where), tuple(shape))
+def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]:
+    """Return the types of the inputs. The shapes that the user has `given` replace open extents."""
+    found = []
+    for value in values:
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(f"input '{name(value.name)}'", "is not a tensor", "export it with tensors only")
+        found.append((name(value.name), value.type.tensor_type.elem_type, declared(value)))
+    shapes = fixed((each for _, _, each in found), given)
+    return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind, _ in found}
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:

@@ -36,7 +36,18 @@ def rewritten(known: Known) -> Known:
 
 def simplify(known: Known) -> Known:
     """Return a network with the same values and fewer identities, transposes and MatMuls (see onnx_rewrite)."""
-    return _gemms(_constants(_without_identities(known)))
+    return _gemms(_constants(_without_identities(_without_empty(known))))
+
+
+def _without_empty(known: Known) -> Known:
+    """Return the network with each Concat without its empty inputs, unless all of them are empty."""
+    nodes = []
+    for node in known.nodes:
+        full = (
+            tuple(name for name in node.inputs if 0 not in known.types[name].shape) if node.op_type == "Concat" else ()
+        )
+        nodes.append(replace(node, inputs=full) if full else node)
+    return replace(known, nodes=tuple(nodes))
 
 
 def _without_identities(known: Known) -> Known:

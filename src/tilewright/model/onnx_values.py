@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -14,6 +15,7 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
 from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant
 from tilewright.graph.ort import ValueType
+from tilewright.model.onnx_control import check_alike, inlined, names_read
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 
 #: Limit of constant folding: elements of all folded constants of a model together.
@@ -100,33 +102,74 @@ def resolve(raw: RawModel) -> Known:
     Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
     too large.
     """
-    types = dict(raw.inputs) | {name: type_of(value) for name, value in raw.constants.items()}
-    constants = dict(raw.constants)
-    nodes = []
-    folded = 0
-    used = {name for node in raw.nodes for name in node.inputs} | set(raw.outputs)
-    for given in raw.nodes:
-        node = replace(given, outputs=_wanted(given, raw.opset, used))
-        for name in node.inputs:
-            if name and name not in types:
-                raise ModelError(node.where, f"reads '{name}' before anything has written it: a cycle or a wrong order")
-        for name in node.outputs:
-            if name in types:
-                raise ModelError(node.where, f"writes '{name}', a name that is already in use")
-        values = _constant(node, raw.opset, types, constants)
-        if values is None:
-            nodes.append(node)
-            types |= zip(filter(None, node.outputs), _types(node, raw.opset, types, constants), strict=True)
-            continue
-        folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
-        if folded > MAX_FOLDED:
-            raise ModelError(node.where, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
-        for name, value in zip(filter(None, node.outputs), values, strict=True):
-            constants[name], types[name] = value, type_of(value)
+    given = _Resolved(raw.opset, dict(raw.inputs), {}, set(names_read(raw.nodes)) | set(raw.outputs))
+    given.hold(raw.constants)
+    given.add(raw.nodes)
     for name in raw.outputs:
-        if name not in types:
+        if name not in given.types:
             raise ModelError("", f"output '{name}' is never written")
-    return Known(raw.opset, tuple(nodes), types, constants, raw.outputs, raw.rounding)
+    return Known(raw.opset, tuple(given.nodes), given.types, given.constants, raw.outputs, raw.rounding)
+
+
+@dataclass(eq=False)
+class _Resolved:
+    """The analysed part of a network: its nodes, and the types and constant values so far. `used` are names read."""
+
+    opset: int
+    types: dict[str, ValueType]
+    constants: dict[str, Array]
+    used: set[str]
+    nodes: list[RawNode] = field(default_factory=list)
+    folded: int = 0
+
+    def hold(self, constants: Mapping[str, Array]) -> None:
+        self.constants |= constants
+        self.types |= {name: type_of(value) for name, value in constants.items()}
+
+    def add(self, nodes: Iterable[RawNode]) -> None:
+        """Analyse more nodes, in order, and those that replace them. Raises ModelError or UnsupportedError."""
+        pending = deque(nodes)
+        while pending:
+            given = pending.popleft()
+            for name in given.inputs:
+                if name and name not in self.types:
+                    reason = f"reads '{name}' before anything has written it: a cycle or a wrong order"
+                    raise ModelError(given.where, reason)
+            if given.graphs:
+                inner, constants = inlined(given, self.opset, self.types, self.constants, self._fits)
+                self.used.update(names_read(inner))
+                self.hold(constants)
+                pending.extendleft(reversed(inner))
+            else:
+                self._add(replace(given, outputs=_wanted(given, self.opset, self.used)))
+
+    def _add(self, node: RawNode) -> None:
+        for name in node.outputs:
+            if name in self.types:
+                raise ModelError(node.where, f"writes '{name}', a name that is already in use")
+        values = _constant(node, self.opset, self.types, self.constants)
+        if values is None:
+            self.nodes.append(node)
+            if node.alike:
+                check_alike(node, self.types)
+            made = _types(node, self.opset, self.types, self.constants)
+            self.types |= zip(filter(None, node.outputs), made, strict=True)
+            return
+        self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
+        if self.folded > MAX_FOLDED:
+            raise ModelError(node.where, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
+        self.hold(dict(zip(filter(None, node.outputs), values, strict=True)))
+
+    def _fits(self, nodes: Sequence[RawNode], constants: Mapping[str, Array]) -> ModelError | None:
+        """Return the error of analysing a branch with the shapes that are known before it; None if it has none."""
+        used = self.used | set(names_read(nodes))
+        trial = _Resolved(self.opset, dict(self.types), dict(self.constants), used, folded=self.folded)
+        trial.hold(constants)
+        try:
+            trial.add(nodes)
+        except ModelError as error:
+            return error
+        return None
 
 
 def _wanted(node: RawNode, opset: int, used: set[str]) -> tuple[str, ...]:

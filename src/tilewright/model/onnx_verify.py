@@ -43,7 +43,8 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
         runtime = ort.package("onnxruntime")
     except ModelError as error:
         return Verification("onnxruntime", reason=f"{error.reason}; {error.remedy}")
-    framework, imported = f"onnxruntime {runtime.__version__}", importer.imported(path)
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs}
+    framework, imported = f"onnxruntime {runtime.__version__}", importer.imported(path, shapes)
     model = ort.package("onnx").load(str(path))
     if any(node.op_type in CUSTOM for node in model.graph.node):
         return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")

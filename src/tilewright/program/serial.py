@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, ProgramError, UnsupportedError
-from tilewright.graph.ir import Graph, Node, Quant, State, Tensor
+from tilewright.graph.ir import Graph, Node, Pixels, Quant, State, Tensor
 from tilewright.graph.ops import KINDS
 from tilewright.program.program import HostStep, Launch, Program
 
@@ -29,8 +29,10 @@ DTYPES = frozenset(
 
 _hints = cache(get_type_hints)
 _NAMES = tuple[str, ...]
-_GRAPH = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES, "rounding": str}
-_STATES = {"states": tuple[State, ...]}
+_GRAPH: Data = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
+_GRAPH |= {"rounding": str, "states": tuple[State, ...], "pixels": Pixels | None}
+#: Entries of a graph that may be absent, with their values then: files of networks without them keep their old form.
+_ABSENT: Data = {"states": [], "pixels": None}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
 _NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
 _PROGRAM = {"target": str, "config": dict, "digest": str, "rounding": str, "graph": dict | None, "steps": list}
@@ -90,6 +92,8 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
     data |= {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "rounding": graph.rounding}
     if graph.states:  # absent from files of networks without states, which older versions can read
         data |= {"states": encode(graph.states, "states")}
+    if graph.pixels is not None:
+        data["pixels"] = encode(graph.pixels, "graph.pixels")
     return data, arrays
 
 
@@ -158,7 +162,7 @@ def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | Ho
 
 
 def _graph(data: Any, arrays: Arrays) -> Graph:
-    values = record(_GRAPH | (_STATES if isinstance(data, dict) and "states" in data else {}), data, "graph")
+    values = record(_GRAPH, _ABSENT | data if type(data) is dict else data, "graph")
     tensors = [_tensor(tensor, arrays, f"graph.tensors[{index}]") for index, tensor in enumerate(values["tensors"])]
     nodes = [_node(node, f"graph.nodes[{index}]") for index, node in enumerate(values["nodes"])]
     by_name = {tensor.name: tensor for tensor in tensors}

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, UnsupportedError, one_of
+from tilewright.errors import InputError, ModelError, UnsupportedError, one_of, option
+from tilewright.graph.ir import Pixels
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
     from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
 
-__all__ = ["RESIDUALS", "SCHEMES", "Options", "Progress", "quantize", "require"]
+__all__ = ["RESIDUALS", "SCHEMES", "Options", "Pixels", "Progress", "quantize", "require"]
 
 
 def require() -> None:
@@ -47,33 +48,46 @@ def quantize(
     require()
     options = options or Options()
     if options.scheme not in SCHEMES:
-        raise InputError("--scheme", f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
+        raise InputError(option("--scheme"), f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
-        raise InputError("--method and --activations", "are not for the scheme pow2", "leave them out")
+        raise InputError(
+            option("--method and --activations", "method and activations"),
+            "are not for the scheme pow2",
+            "leave them out",
+        )
     if options.scheme == "tflm" and options.activations != Options.activations:
-        raise InputError("--activations", "is for the scheme affine only: tflm has int8", "leave it out")
+        raise InputError(option("--activations"), "is for the scheme affine only: tflm has int8", "leave it out")
     if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
-        raise InputError("--residuals", f"'{options.residuals}' is not for --scheme {options.scheme}", "leave it out")
+        raise InputError(
+            option("--residuals"),
+            f"'{options.residuals}' is not for the scheme {options.scheme}",
+            "leave it out",
+        )
     from tilewright.files import replacing
+    from tilewright.model.onnx_file import PIXELS, pixels_text
     from tilewright.quantize import affine, micro, pow2, report, samples
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
-    original = models.read(model)
+    original = models.read(model, options.shapes)
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
+    unbounded = models.unbounded(original, samples.feeds(calibrating))
     if options.scheme == "pow2":
-        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded")
+        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded", unbounded)
         quantised, evaluated = made.model, exact(made.model)
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
     else:
         if options.scheme == "tflm":
-            quantised = micro.quantize(original, calibrating, options.method, progress)
+            quantised = micro.quantize(original, calibrating, options.method, progress, unbounded)
         else:
-            quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
+            settings = options.method, options.activations
+            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
         evaluated, shifts, reasons = quantised, {}, None
+    if options.pixels is not None:
+        quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
@@ -90,5 +104,5 @@ def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
 
     try:
         return verify(output, load(output), samples)
-    except UnsupportedError as error:
+    except (ModelError, UnsupportedError) as error:
         return Verification("onnxruntime", reason=f"Tilewright does not read the file: {error}")

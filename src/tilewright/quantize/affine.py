@@ -53,7 +53,7 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
             yield
     finally:
         logging.disable(before)
@@ -66,10 +66,12 @@ def quantize(
     activations: str,
     progress: Progress | None = None,
     fixed: Mapping[str, tuple[float, int]] | None = None,
+    unbounded: frozenset[str] = frozenset(),
 ) -> ModelProto:
     """Return the QDQ model of a prepared float model; `method` finds the ranges of activations over the samples.
 
-    `fixed` gives the scale and zero point of some tensors.
+    `fixed` gives the scale and zero point of some tensors. Nodes that read or write a tensor in `unbounded` stay in
+    float32.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
@@ -86,6 +88,9 @@ def quantize(
                 activation_type=TYPES[activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[method],
+                nodes_to_exclude=[
+                    node.name for node in model.graph.node if unbounded.intersection((*node.input, *node.output))
+                ],
                 extra_options={"TensorQuantOverrides": _overrides(fixed)} if fixed else None,
             )
         except Exception as error:  # the quantiser raises exceptions of many types

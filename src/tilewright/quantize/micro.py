@@ -23,14 +23,22 @@ MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "
 PROBABILITY = 1 / 256, -128
 
 
-def quantize(model: ModelProto, samples: Samples, method: str, progress: Progress | None = None) -> ModelProto:
+def quantize(
+    model: ModelProto,
+    samples: Samples,
+    method: str,
+    progress: Progress | None = None,
+    unbounded: frozenset[str] = frozenset(),
+) -> ModelProto:
     """Return the QDQ model of a prepared float model, with int8 activations, whose metadata name the rounding mode.
+
+    Nodes that read or write a tensor in `unbounded` stay in float32.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
-    made = affine.quantize(model, samples, method, "int8", progress)
+    made = affine.quantize(model, samples, method, "int8", progress, None, unbounded)
     if fixed := _fixed(model, made):
-        made = affine.quantize(model, samples, method, "int8", progress, fixed)
+        made = affine.quantize(model, samples, method, "int8", progress, fixed, unbounded)
     made.metadata_props.add(key=ROUNDING, value="tflm")
     return made
 

@@ -6,7 +6,7 @@ The common form has opset 13 or later, batch 1, folded constants, no BatchNorm o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.model.shapes import Shapes, declared, fixed
 from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
@@ -33,11 +34,11 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 PREPARED = "prepared.onnx"
 
 
-def read(path: str | Path) -> ModelProto:
+def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
     """Read a float .onnx or .tflite model and bring it into the common form.
 
-    Raises ModelError if the file is not a valid model, and UnsupportedError, naming the node or input, if it cannot be
-    quantised.
+    `shapes` are those of ONNX inputs with open extents. Raises ModelError if the file is not a valid model,
+    UnsupportedError, naming the node or input, if it cannot be quantised, and InputError if a shape does not fit.
     """
     path = regular(path, ModelError)
     try:
@@ -55,7 +56,7 @@ def read(path: str | Path) -> ModelProto:
         FileNotFoundError,
     ) as error:  # names not in UTF-8: bytes
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
-    fix_inputs(model, str(path))
+    fix_inputs(model, path, shapes)
     return prepare(model, str(path))
 
 
@@ -76,24 +77,22 @@ def refuse(model: ModelProto, where: str) -> None:
         raise UnsupportedError(where, f"has nothing to quantise: it has no {', '.join(WEIGHTED)}")
 
 
-def fix_inputs(model: ModelProto, where: str) -> None:
-    """Set a free batch dimension of inputs to 1. Raises UnsupportedError for other free dimensions or input types."""
+def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> None:
+    """Fix the shapes of inputs by the rules of `model.shapes`.
+
+    Raises UnsupportedError if an extent stays open or for other input types, InputError if a shape does not fit.
+    """
     graph = model.graph
     for info in real_inputs(model):
-        tensor = info.type.tensor_type
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
-            raise UnsupportedError(where, f"input '{info.name}' is {kind}", "convert the model to float32")
-        if not tensor.HasField("shape"):
-            raise UnsupportedError(where, f"input '{info.name}' has no shape", "export the model with fixed shapes")
-        for axis, dim in enumerate(tensor.shape.dim):
-            if dim.dim_value > 0:
-                continue
-            if axis:
-                free = f"input '{info.name}' has the free dimension '{dim.dim_param or '?'}' on axis {axis}"
-                fix = "fix it: python -m onnxruntime.tools.make_dynamic_shape_fixed"
-                raise UnsupportedError(where, free, fix)
-            dim.dim_value = 1
+            raise UnsupportedError(path, f"input '{info.name}' is {kind}", "convert the model to float32")
+    try:
+        known = fixed(map(declared, real_inputs(model)), shapes)
+    except (UnsupportedError, InputError) as error:
+        raise error.within(path) from None
+    for info in real_inputs(model):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, known[info.name]))
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")
@@ -108,7 +107,7 @@ def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
 def prepare(model: ModelProto, where: str) -> ModelProto:
     """Return the model after onnxruntime's own preprocessing for quantisation.
 
-    Raises UnsupportedError if the preprocessing fails, or if a constant is not finite.
+    Raises UnsupportedError if the preprocessing fails.
     """
     try:
         made = _preprocess(model)
@@ -122,9 +121,6 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         _name_averages(made)
     except Exception as error:  # converter, inference and session each raise exception types of their own
         raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
-    for tensor in made.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all():
-            raise UnsupportedError(where, f"constant '{tensor.name}' holds NaN or infinity")
     return made
 
 
@@ -198,8 +194,9 @@ def first_line(error: Exception) -> str:
 class Network:
     """A prepared model, in which constants, consumers and shapes can be looked up."""
 
-    def __init__(self, model: ModelProto) -> None:
-        self.model = model
+    def __init__(self, model: ModelProto, unbounded: frozenset[str] = frozenset()) -> None:
+        """`unbounded` names the tensors that hold NaN or infinity, which have no scale."""
+        self.model, self.unbounded = model, unbounded
         self.nodes: list[NodeProto] = list(model.graph.node)
         self.inputs = [info.name for info in model.graph.input]
         self.outputs = [info.name for info in model.graph.output]
@@ -241,6 +238,26 @@ class Network:
         """Return the only node that reads a tensor; None for several readers, or if the tensor is a model output."""
         readers = self.consumers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+
+def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
+    """Return the names of the float tensors of a model that hold NaN or infinity: constants, and values for samples.
+
+    The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model, or if
+    weights or biases of a product hold one.
+    """
+    net = Network(model)
+    constants = [tensor.name for tensor in model.graph.initializer if net.is_float(tensor.name)]
+    found = {name for name in constants if not np.isfinite(net.constant(name)).all()}
+    weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input}
+    if wrong := weights & found:
+        raise UnsupportedError(f"constant '{min(wrong)}'", "holds NaN or infinity", "train the model again")
+    if found:
+        tracer = Tracer(model, [name for node in net.nodes for name in node.output if net.is_float(name)])
+        for feed in samples:
+            values = tracer.run(feed)
+            found.update(name for name, value in values.items() if not np.isfinite(value).all())
+    return frozenset(found)
 
 
 def operand(node: NodeProto, index: int) -> str:

@@ -21,6 +21,10 @@ COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRA
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: Predictions or findings that a report lists before it counts the rest; what-ifs that it lists.
 LISTED, BEST = 20, 5
+#: Classes of each sample that a report ranks.
+TOP = 5
+#: The best classes of each sample, best first, with their scores.
+Ranking = tuple[tuple[tuple[int, float], ...], ...]
 #: A report begins with a warning if a smaller share of the MACs ran on the machine. A network counts as not quantised
 #: if the host computes a larger share of its MACs on real numbers.
 HALF = 0.5
@@ -34,6 +38,7 @@ class Summary:
 
     `advice` says how more of the network would run on the machine; "" if there is no such way. `table` is the table of
     energies, or its name or file, if the report shall state the energy. `kernels` are the user's, if the firmware is.
+    `ranked` has the TOP best classes of each sample, best first, with their scores; `names` those of the classes.
     """
 
     result: Result
@@ -46,6 +51,8 @@ class Summary:
     advice: str = ""
     table: str | Table | None = None
     kernels: OwnKernels | None = None
+    ranked: Ranking | None = None
+    names: tuple[str, ...] | None = None
 
     @cached_property
     def energy(self) -> Energy | None:
@@ -62,6 +69,19 @@ class Summary:
         return [sample for sample, (predicted, label) in enumerate(pairs) if predicted != label]
 
     @property
+    def in_top(self) -> int | None:
+        """The number of samples whose label is among their TOP best classes; None without classes or labels."""
+        if self.ranked is None or self.labels is None:
+            return None
+        pairs = zip(self.ranked, self.labels, strict=True)
+        return sum(label in [kind for kind, _ in best] for best, label in pairs)
+
+    def name_of(self, kind: int) -> str:
+        """Return a class as text: its number, and its name if it is known."""
+        name = self.names[kind] if self.names and kind < len(self.names) else ""
+        return f"{kind} ({name})" if name else str(kind)
+
+    @property
     def passed(self) -> bool:
         if self.verification is not None and self.verification.differences:
             return False
@@ -71,8 +91,12 @@ class Summary:
         found: dict[str, Any] = {**self.result.to_json(self.energy), "inputs": self.source, "checked": self.checked}
         if self.predictions is not None:
             found["predictions"] = list(self.predictions)
+        if self.ranked is not None:
+            found["top"] = [[self._entry(*entry) for entry in best] for best in self.ranked]
         if self.wrong is not None:
             found["correct"] = self.result.samples - len(self.wrong)
+        if self.in_top is not None:
+            found["correct_in_top"] = self.in_top
         if self.verification is not None:
             found["verification"] = self.verification.to_json()
         if self.advice:
@@ -81,12 +105,37 @@ class Summary:
             found["firmware"] = self.kernels.to_json(self.result)
         return found
 
+    def _entry(self, kind: int, score: float) -> dict[str, Any]:
+        named = {"name": self.names[kind]} if self.names and kind < len(self.names) else {}
+        return {"class": kind, "score": score, **named}
+
 
 def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
     """Return the class with the highest score for each sample, or None if the output is not one vector of scores.
 
     An output with the same shape as an input is taken for a reconstruction, not for scores.
     """
+    scores = _scores(graph, outputs)
+    return None if scores is None else tuple(int(best) for best in np.argmax(scores, axis=1))
+
+
+def ranked(graph: Graph | None, outputs: Mapping[str, Array]) -> Ranking | None:
+    """Return the TOP best classes of each sample with their scores as real numbers; None where `predict` returns None.
+
+    Among equal scores, the lower class is first.
+    """
+    scores = _scores(graph, outputs)
+    if graph is None or scores is None:
+        return None
+    order = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :TOP]
+    tensor, best = graph.tensors[graph.outputs[0]], np.take_along_axis(scores, order, 1).astype(np.float64)
+    if tensor.quant is not None:
+        best = (best - tensor.zero_point) * tensor.scale
+    return tuple(tuple(zip(*sample, strict=True)) for sample in zip(order.tolist(), best.tolist(), strict=True))
+
+
+def _scores(graph: Graph | None, outputs: Mapping[str, Array]) -> Array | None:
+    """Return the scores (samples, classes) of the only output; None if it is not one vector of scores."""
     if graph is None:
         return None
     shapes = [graph.tensors[name].shape for name in graph.outputs]
@@ -95,7 +144,7 @@ def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...
     if any(graph.tensors[name].shape == shapes[0] for name in graph.inputs):
         return None
     scores = outputs[graph.outputs[0]]
-    return tuple(int(best) for best in np.argmax(scores.reshape(scores.shape[0], -1), axis=1))
+    return scores.reshape(scores.shape[0], -1)
 
 
 def cells(index: int, layer: Layer) -> dict[str, str]:
@@ -192,8 +241,15 @@ def facts(summary: Summary) -> Iterator[Fact]:
         yield Fact("on the host", f"{_layers(left)}; {summary.advice}")
     if summary.predictions is not None:
         yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
+    if summary.ranked is not None and len(summary.ranked[0]) > 2:
+        first = ", ".join(f"{summary.name_of(kind)} {score:.3g}" for kind, score in summary.ranked[0])
+        yield Fact(f"top {len(summary.ranked[0])}", first if len(summary.ranked) == 1 else f"sample 0: {first}")
     if summary.wrong is not None:
         yield Fact("accuracy", _accuracy(summary, summary.wrong))
+    if summary.in_top is not None and summary.ranked and len(summary.ranked[0]) > 2:
+        total = len(summary.ranked)
+        share_in = percent(summary.in_top / total)
+        yield Fact("in the top", f"{summary.in_top} of {total} among the best {len(summary.ranked[0])} ({share_in})")
     yield Fact("simulated in", f"{result.seconds:.2f} s")
     yield Fact("reference", _reference(result), result.matches_reference is False)
     if summary.verification is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import ascending
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.report.metrics import HOST as ON_HOST
 from tilewright.report.metrics import Layer, Result
 from tilewright.report.series import Series, series
@@ -66,7 +66,7 @@ def timeline(result: Result, clock_mhz: float = 0.0) -> Timeline:
     """Return the timeline of all launches of a run, one after another. Raises InputError if the run has no cycles."""
     traces = [layer.trace for layer in result.layers if layer.trace]
     if not traces:
-        raise InputError("--trace", "this run has no cycles to show", "choose a timing model")
+        raise InputError(option("--trace"), "this run has no cycles to show", "choose a timing model")
     made = _Drawing(("layers", "host", *_tracks(traces)))
     now = busy = 0
     timed = False  # whether the launch's critical path is known

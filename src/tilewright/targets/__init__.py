@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.errors import InputError, one_of
+from tilewright.errors import InputError, one_of, option
 from tilewright.targets.base import TakesSchedules, Target
 
 __all__ = ["PREFIX", "Target", "folder", "get", "names", "takes_schedules"]
@@ -37,14 +37,14 @@ def get(name: str) -> Target:
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
     if not places:
-        raise InputError("--target", f"there is no target '{name}'", one_of(name, names()))
+        raise InputError(option("--target"), f"there is no target '{name}'", one_of(name, names()))
     if len(places) > 1:
-        raise InputError("--target", f"'{name}' is ambiguous: {' and '.join(places)}", f"rename {places[1]}")
+        raise InputError(option("--target"), f"'{name}' is ambiguous: {' and '.join(places)}", f"rename {places[1]}")
     package = import_module(places[0])
     target: Target | None = getattr(package, "TARGET", None)
     if target is None or target.name != name:
         reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
-        raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
+        raise InputError(option("--target"), f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
     return target
 
 

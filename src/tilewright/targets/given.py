@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tilewright.array import Array
-from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, shown
+from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
 from tilewright.files import regular
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
@@ -34,6 +34,8 @@ M = TypeVar("M", bound=HasSource)
 
 #: Metadata of a configuration key that changes nothing of a compiled program but its time.
 ONLY_TIME = {"only_time": True}
+#: The key of a configuration file that names the preset from which it starts.
+PRESET = "preset"
 #: The largest number of a what-if of a timing model.
 LARGEST = 1 << 20
 
@@ -109,14 +111,29 @@ class MachineConfig:
 
 
 def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, str) and source in presets:
-        preset: Any = presets[source]
-        return preset if isinstance(preset, Mapping) else asdict(preset)
     if isinstance(source, str) and not source.endswith(".json"):
-        raise ConfigError("--config", f"there is no preset '{source}'", one_of(source, presets))
-    return json_file(source)
+        return preset_named(presets, source, option("--config"))
+    where = "config" if isinstance(source, Mapping) else str(source)
+    return on_preset(presets, source if isinstance(source, Mapping) else json_file(source), where)
+
+
+def preset_named(presets: Mapping[str, Any], name: object, where: str) -> Mapping[str, Any]:
+    """Return the keys of a preset. Raises ConfigError, naming `where`, if there is none of this name."""
+    if not isinstance(name, str) or name not in presets:
+        raise ConfigError(where, f"there is no preset {shown(name)}", one_of(name, presets))
+    preset: Any = presets[name]
+    return preset if isinstance(preset, Mapping) else getattr(preset, "to_dict", lambda: asdict(preset))()
+
+
+def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the keys of a configuration file: its own, and those of the preset that its key `preset` names, if any.
+
+    Raises ConfigError, naming `where`, if there is no such preset.
+    """
+    if PRESET not in data:
+        return data
+    own = {key: value for key, value in data.items() if key != PRESET}
+    return {**preset_named(presets, data[PRESET], f"{where}: {PRESET}"), **own}
 
 
 def json_file(path: str | Path) -> dict[str, Any]:
@@ -177,15 +194,19 @@ def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the tar
     known = {model.name: model for model in models}
     name, *changes = text.split(",") if "," in (text := name) else [name]
     if name not in known:
-        raise InputError("--timing", f"{owner} has no timing model '{name}'", one_of(name, known))
+        raise InputError(option("--timing"), f"{owner} has no timing model '{name}'", one_of(name, known))
     model, numbers = known[name], dict[str, Number]()
     for change in changes:
         key, _, value = change.partition("=")
         if key not in model.numbers:
-            remedy = f"its numbers are {', '.join(model.numbers)}" if model.numbers else f"give --timing {name}"
-            raise InputError("--timing", f"{name} has no number '{key}' that can be changed", remedy)
+            remedy = (
+                f"its numbers are {', '.join(model.numbers)}"
+                if model.numbers
+                else f"give {option('--timing', 'timing')} {name}"
+            )
+            raise InputError(option("--timing"), f"{name} has no number '{key}' that can be changed", remedy)
         if key in numbers:
-            raise InputError("--timing", f"{key} is given twice", "give it once")
+            raise InputError(option("--timing"), f"{key} is given twice", "give it once")
         numbers[key] = model.numbers[key]._replace(value=_changed(key, value, model.numbers[key]))
     if not changes:
         return model
@@ -201,7 +222,7 @@ def _changed(key: str, text: str, number: Number) -> float:
     except ValueError:
         value = math.nan
     if not number.least <= value <= LARGEST:
-        raise InputError("--timing", f"{key} is '{text}'", f"give {kind} in {number.least}..{LARGEST}")
+        raise InputError(option("--timing"), f"{key} is '{text}'", f"give {kind} in {number.least}..{LARGEST}")
     return value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.cfu.elf_files import tiny
+from tests.targets.cfu.elf_files import file_of, tiny
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.targets import base, vta
@@ -46,6 +46,20 @@ def test_json_and_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found["microseconds"] == found["cycles"] / 100 and found["instructions"] == 3
     assert found["evidence"] and found["timing"] == "sourced"
     assert json.loads(profile.read_text())["profiles"][0]["endValue"] == found["cycles"]
+
+
+def test_an_endless_loop_meets_a_limit_that_can_be_raised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.elf"
+    path.write_bytes(file_of([0x0000006F]))  # jumps to itself
+    monkeypatch.setattr("tilewright.targets.cfu.runtime.execute.EXEC_INSTRUCTIONS", 5000)
+    for arguments, count in (([], 5000), (["--limit", "100"], 100)):
+        assert main(["exec", str(path), "-t", "cfu", *arguments]) == 1
+        out = capsys.readouterr().out
+        assert f"trap: limit of {count} instructions at " in out
+        assert "; if it should run longer, give --limit N" in out
+        assert f"{count:,} instructions" in out
 
 
 def test_a_fitted_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

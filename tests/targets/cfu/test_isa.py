@@ -164,6 +164,22 @@ def test_an_endless_loop_ends_at_the_limit() -> None:
     assert found.trap is not None and "limit" in found.trap.kind and found.instret == 10_000
 
 
+@pytest.mark.parametrize("straight", [1, 3, 40])
+def test_a_limit_is_exact(straight: int) -> None:
+    """The loop adds 1 to a register `straight` times, then jumps back: instruction n is known."""
+    words = [addi(A0, A0, 1)] * straight + [asm.jal(0, -4 * straight)]
+    before = 0
+    for limit in [*range(1, 4 * straight + 9), 1000, 1001]:
+        found = run(image(words), Config(), max_instructions=limit)
+        assert found.trap is not None and found.trap.kind == f"limit of {limit} instructions"
+        assert found.instret == limit
+        rounds, rest = divmod(limit, straight + 1)
+        assert int(found.machine.regs[A0]) == rounds * straight + rest
+        assert found.trap.pc == RAM_BASE + 4 * rest
+        assert found.cycles >= before
+        before = found.cycles
+
+
 def test_counters_count() -> None:
     words = [asm.NOP] * 5 + [asm.csrr(A0, 0xB00), asm.csrr(A1, 0xB02)] + [asm.csrw(0xB02, 0), asm.csrr(12, 0xB02)]
     found = stopped([*words, asm.csrr(13, 0xB82)])

@@ -25,13 +25,18 @@ class Made:
 
 
 def quantize(
-    model: ModelProto, samples: Samples, progress: Progress | None = None, rounds_residuals: bool = False
+    model: ModelProto,
+    samples: Samples,
+    progress: Progress | None = None,
+    rounds_residuals: bool = False,
+    unbounded: frozenset[str] = frozenset(),
 ) -> Made:
     """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
 
-    `rounds_residuals`: additions are steps of their own, with both operands rounded to int8.
+    `rounds_residuals`: additions are steps of their own, with both operands rounded to int8. Nodes that read or write a
+    tensor in `unbounded` stay in float32.
     """
-    net = Network(model)
+    net = Network(model, unbounded)
     joins = (False,) if rounds_residuals else (True, False)
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
     for number, (residuals, equal) in enumerate(tries, 1):

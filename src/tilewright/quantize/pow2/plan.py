@@ -43,6 +43,8 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
     kind = node.op_type
     if not all(net.is_float(name) for name in node.output):
         return "host", f"{kind} does not give float32"
+    if endless := net.unbounded.intersection((*node.input, *node.output)):
+        return "host", f"{kind} reads or writes '{min(endless)}', which holds infinity or NaN"
     if kind not in ROLES:
         return "host", f"{kind} is not made of sums, shifts and comparisons"
     refuses = {"product": _not_a_product, "average": _not_an_average, "keep": _not_kept}.get(ROLES[kind])

@@ -15,7 +15,7 @@ from math import ceil, isfinite, log2
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, option
 from tilewright.graph.rounding import mean_factor
 from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Tracer, attribute, operand
@@ -43,7 +43,7 @@ def covering(largest: float) -> int:
 
 def codes(values: Array, exponent: int) -> Array:
     """Return the int8 codes of real values at the scale 2**exponent, as floats. Ties are rounded up; codes saturate."""
-    scaled = np.ldexp(values, -exponent) + np.float32(0.5)
+    scaled = np.asarray(np.ldexp(values, -exponent) + np.float32(0.5))  # of a scalar, NumPy returns no array
     return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
 
 
@@ -112,7 +112,11 @@ def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
             for step in products:
                 _check_range(plan, step, groups, weights)
             return Scales({name: groups[root] for name, root in plan.group.items()}, weights)
-    raise UnsupportedError("scheme pow2", "there are no scales that make every shift positive", "use --scheme affine")
+    raise UnsupportedError(
+        "scheme pow2",
+        "there are no scales that make every shift positive",
+        f"use {option('--scheme')} affine",
+    )
 
 
 def weight_of(plan: Plan, step: Step) -> str:
@@ -182,7 +186,11 @@ def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[s
     else:
         reach = 128.0 * 128.0 * plan.net.shape(step.inputs[0])[-1] + (1 << (MAX_SHIFT - 1))
     if reach > INT32:
-        raise UnsupportedError(f"node '{step.name}'", "could overflow int32 at every scale", "use --scheme affine")
+        raise UnsupportedError(
+            f"node '{step.name}'",
+            "could overflow int32 at every scale",
+            f"use {option('--scheme')} affine",
+        )
 
 
 def _repair(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> bool:

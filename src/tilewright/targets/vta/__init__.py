@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ProgramError
+from tilewright.errors import ProgramError, option
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
@@ -60,7 +60,7 @@ class Vta(given.Machine[Config]):
         models = {name: model.intervals(machine) for name, model in MODELS.items()}
         return {
             "macs_per_cycle": machine.macs_per_cycle,
-            "clock_mhz": machine.clock_mhz,
+            "clock_mhz": machine.mhz,
             "bus_bits": machine.bus_bits,
             "dram_bytes_per_cycle": 2 * machine.bus_bits // 8,  # reads and writes have a data bus each
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
@@ -83,7 +83,7 @@ class Vta(given.Machine[Config]):
         chosen, own = self.own(config), self.config_of(program)
         if difference := own.difference(chosen):
             remedy = "give the file that the program was made with, or make the program again"
-            raise ProgramError("--config", f"is another machine than the program's: {difference}", remedy)
+            raise ProgramError(option("--config"), f"is another machine than the program's: {difference}", remedy)
         return replace(program, config=chosen.to_dict(), digest=chosen.digest())
 
     def header(self, config: base.Config) -> str:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.errors import ConfigError, one_of, shown
+from tilewright.errors import ConfigError, one_of, option, shown
 from tilewright.targets import given
 from tilewright.targets.vta.isa import own
 from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Semantics
@@ -55,6 +55,7 @@ MAX_TILE_BYTES = 4096
 BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
 #: The smallest and largest value of each integer key, and the reason for these limits (or the key's unit).
 RANGES = {
+    "clock_mhz": (1, 5000, "clocks of chips"),
     **dict.fromkeys(("LOG_INP_WIDTH", "LOG_WGT_WIDTH"), (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits")),
     "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
     **dict.fromkeys(("LOG_BATCH", "LOG_BLOCK"), (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes")),
@@ -147,6 +148,7 @@ class Config:
     acc_write_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
     multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
     own_alu: tuple[OwnOperation, ...] = ()  # ALU operations of the user's own
+    clock_mhz: int | None = field(default=None, metadata=given.ONLY_TIME)  # None: by TARGET
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -161,8 +163,7 @@ class Config:
         Raises ConfigError if there is no such preset, or the file or a key is illegal.
         """
         if isinstance(source, str) and not source.endswith(".json"):
-            if source not in PRESETS:
-                raise ConfigError("--config", f"there is no preset '{source}'", one_of(source, PRESETS))
+            given.preset_named(PRESETS, source, option("--config"))
             return PRESETS[source].with_overrides(overrides)
         return (PRESETS["pynq"] if source is None else cls.from_json(source)).with_overrides(overrides)
 
@@ -173,9 +174,12 @@ class Config:
         if not isinstance(source, Mapping):  # only a file of the user's may name code that is not known yet
             where, data, folder = str(source), given.json_file(source), Path(source).parent
         assert isinstance(data, Mapping)
+        data = given.on_preset(PRESETS, data, where)
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
-            raise ConfigError(where, f"keys {', '.join(missing)} are missing", "start from a preset and override keys")
+            raise ConfigError(
+                where, f"keys {', '.join(missing)} are missing", 'start from a preset: {"preset": "pynq", ...}'
+            )
         values = {key: value for key, value in data.items() if key not in DERIVED}
         config = cls(**values | {"own_alu": own.read(data.get("own_alu", ()), folder)})
         for key, value in data.items():
@@ -209,6 +213,7 @@ class Config:
             TARGET="pynq",
             HW_VER="0.0.2",
             LOG_BUS_WIDTH=self.bus_bits.bit_length() - 1,
+            clock_mhz=None,
             multipliers="single",
             own_alu=own.without_lanes(self.own_alu),
         )
@@ -244,8 +249,8 @@ class Config:
         return 1 << (BOARDS[self.TARGET].log_bus_width if log is None else log)
 
     @property
-    def clock_mhz(self) -> int:
-        return BOARDS[self.TARGET].clock_mhz
+    def mhz(self) -> int:
+        return self.clock_mhz or BOARDS[self.TARGET].clock_mhz
 
     @property
     def bitstream(self) -> str:
@@ -411,7 +416,7 @@ def _check(c: Config) -> None:
             refuse(f"{key} is {shown(value)}", one_of(value, known))
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
-        if value is None and key in ("LOG_BUS_WIDTH", *CORE_KEYS):
+        if value is None and key in ("LOG_BUS_WIDTH", "clock_mhz", *CORE_KEYS):
             continue
         if type(value) is not int or not low <= value <= high:
             refuse(f"{key} is {shown(value)}, not an integer in {low}..{high} ({reason})")

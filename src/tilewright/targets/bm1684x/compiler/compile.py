@@ -102,7 +102,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     passed_over = set()
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
-            readers = [site for site in graph.sites() if node.outputs[0] in site.node.inputs]
+            readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
                 layers = {name: made for name, made in through.items() if made is not None}

@@ -98,12 +98,12 @@ def check_machine(chosen: Variant, config: Config) -> None:
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"
-        raise ConfigError("firmware", reason, "choose --set firmware=published, or do not set these keys")
+        raise ConfigError("firmware", reason, "choose firmware=published, or do not set these keys")
     rows = chosen.tile_values // config.array
     if rows > config.buffer_rows:
         reason = f"firmware '{chosen.name}' needs buffer_rows of at least {rows}; it is {config.buffer_rows}"
-        raise ConfigError("firmware", reason, "choose --set firmware=published, whose tiles follow the buffers")
+        raise ConfigError("firmware", reason, "choose firmware=published, whose tiles follow the buffers")
     missing = [name for name in chosen.extensions if name not in config.extension_names]
     if missing:
         reason = f"firmware '{chosen.name}' needs the extension {', '.join(missing)}"
-        raise ConfigError("firmware", reason, f"add --set extensions={','.join((*config.extension_names, *missing))}")
+        raise ConfigError("firmware", reason, f"set extensions={','.join((*config.extension_names, *missing))}")

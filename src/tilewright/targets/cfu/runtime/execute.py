@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import option
 from tilewright.targets.base import Execution
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
@@ -24,7 +25,7 @@ from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
 
 from . import elf
-from .core import MAX_INSTRUCTIONS, Run, run
+from .core import Run, run
 from .elf import Source
 from .process import Process, Trap
 from .seam import Cfu, CfuError
@@ -42,6 +43,8 @@ OF_CAUSE = {
     Cause.SYSTEM: DEVICES,
 }
 TOP = 12  # rows of a long table
+#: The default limit of instructions of an ELF file: some seconds, after which an endless loop is likely.
+EXEC_INSTRUCTIONS = 1_000_000_000
 
 
 class Row(NamedTuple):
@@ -233,7 +236,7 @@ def execute(
     image = elf.load(path)
     source = Source(image)
     try:
-        most = limit or MAX_INSTRUCTIONS
+        most = limit or EXEC_INSTRUCTIONS
         result = run(image, config, timing=timing, max_instructions=most, cfu=cfu, drive=drive)
     except CfuError as error:
         part = next(part for part in image.segments if part.address <= image.entry < part.address + part.size)
@@ -283,6 +286,8 @@ def _trap(result: Run, source: Source) -> dict[str, Any] | None:
     index = (trap.pc - m.base) >> 2
     insn = rv32.text(int(m.code[index]), trap.pc) if 0 <= index < len(m.code) else ""
     message = f"{trap.kind} at {source.where(trap.pc)}" + (f": {insn}" if insn else "")
+    if trap.kind.startswith("limit"):
+        message += "; if it should run longer, " + option("give --limit N", "pass a larger `limit`")
     if "access" in trap.kind or "misaligned" in trap.kind:
         message += f", address {trap.value:#x}"
     return {"kind": trap.kind, "message": message, "cycle": trap.cycle, "instruction": insn, **_place(trap.pc, source)}

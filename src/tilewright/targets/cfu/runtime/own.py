@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.targets import given
 
 from .seam import Cfu
@@ -21,7 +21,10 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
     Raises InputError if there is no such class, or if there are no `states`; ConfigError if RTL cannot be compiled.
     """
     if states and (callable(cfu) or ".py:" in str(cfu[0])):
-        raise InputError("--initial-states", "is for a CFU in Verilog: in Amaranth and Python, all values are defined")
+        raise InputError(
+            option("--initial-states", "states"),
+            "is for a CFU in Verilog: in Amaranth and Python, all values are defined",
+        )
     if callable(cfu):
         return cfu
     file, _, name = str(cfu[0]).partition(".py:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.targets.cfu.isa.rv32 import OTHER
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import Costs
 from tilewright.targets.cfu.timing.loop import compiled
@@ -14,6 +15,8 @@ from . import system
 from .seam import signature
 from .system import Devices
 
+#: An operation that the loop leaves to Python and that no word decodes to.
+PAUSE = OTHER + 20
 #: Instructions between two chances for an interrupt from the keyboard.
 SLICE = 200_000_000
 
@@ -69,9 +72,27 @@ class Process:
     def go(self) -> Trap | None:
         """Run until the program ends. Return the trap that ended it, or None."""
         while self.devices.exit_code is None:
-            if trap := self.handle(self.part(int(self.m.cpu[Cpu.RETIRED]) + SLICE, self.m)):
+            left, retired = self.bound - self.instructions, int(self.m.cpu[Cpu.RETIRED])
+            whole = len(self.m.code)  # no part goes further than this past its number of instructions
+            reason = self.part(min(retired + SLICE, self.bound - whole), self.m) if left > whole else self._last(left)
+            if trap := self.handle(reason):
                 return trap
         return None
+
+    def _last(self, left: int) -> int:
+        """Run to the next jump, but at most `left` instructions; return the reason why it stopped."""
+        if left <= 0:
+            return state.TO_LIMIT
+        code, at = self.m.code, int(self.m.cpu[Cpu.POSITION]) + left
+        if at >= len(code):
+            return self.part(0, self.m)
+        before = code[at]
+        code[at] = before & ~255 | PAUSE
+        try:
+            reason = self.part(0, self.m)
+        finally:
+            code[at] = before
+        return state.TO_LIMIT if self.instructions >= self.bound else reason
 
     def part(self, retired: int, m: Machine, watching: bool = False) -> int:
         """Run the loop; return the reason why it stopped (timing/state.py). `m` is the machine, or a copy with other
@@ -86,7 +107,7 @@ class Process:
         """Do what the loop left to Python for `reason`. Return the trap that this causes."""
         m, kind = self.m, ""
         if reason == state.TO_LIMIT:
-            if m.cpu[Cpu.RETIRED] >= self.bound:
+            if self.instructions >= self.bound:
                 kind = f"limit of {self.bound - self.devices.began} instructions"
         elif reason == state.TO_SYSTEM:
             kind = system.instruction(m, self.costs)

@@ -83,7 +83,7 @@ def text(config: Config) -> str:
     registers = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
     build: Macros = {
         "VTA_BITSTREAM": f'"{config.bitstream}"',
-        "VTA_CLOCK_MHZ": config.clock_mhz,
+        "VTA_CLOCK_MHZ": config.mhz,
         "VTA_HLS_PERIOD_NS": BOARDS[config.TARGET].hls_period_ns,
         "VTA_STAGES": config.stages,
     }

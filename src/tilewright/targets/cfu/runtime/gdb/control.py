@@ -16,13 +16,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
-from tilewright.targets.cfu.isa.rv32 import OTHER, STORE, decode
-from tilewright.targets.cfu.runtime.process import Process, Trap
+from tilewright.targets.cfu.isa.rv32 import STORE, decode
+from tilewright.targets.cfu.runtime.process import PAUSE, Process, Trap
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.state import Cpu, Machine
 
-#: An operation that the loop leaves to Python and that no word decodes to.
-PAUSE = OTHER + 20
 #: Seconds of a part of the run, after which the client may interrupt it; and the bounds of its instructions.
 PART_SECONDS, LEAST, MOST = 0.05, 1 << 10, 1 << 26
 

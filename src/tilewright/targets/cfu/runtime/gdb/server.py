@@ -9,7 +9,7 @@ import re
 import socket
 from collections.abc import Callable
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.runtime.process import Process, Trap
 from tilewright.targets.cfu.runtime.seam import CfuError
@@ -46,7 +46,7 @@ class Server:
         except OSError as error:
             self._socket.close()
             reason = f"port {port} cannot be opened: {error.strerror or error}"
-            raise InputError("--gdb", reason, "give another port, or 0 for any free one") from None
+            raise InputError(option("--gdb", "port"), reason, "give another port, or 0 for any free one") from None
         self.port: int = self._socket.getsockname()[1]
 
     def close(self) -> None:
