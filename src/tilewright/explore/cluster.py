@@ -22,6 +22,7 @@ from tilewright.errors import InputError
 from tilewright.explore.measure import Model, Subject, measured
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.files import regular
+from tilewright.install import hint
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -143,7 +144,7 @@ def opener(where: str) -> Callable[[float], Opened]:
     try:
         import distributed
     except ImportError:
-        raise InputError("--cluster", "needs Dask", "pip install 'tilewright[cluster]', or use --workers") from None
+        raise InputError("--cluster", "needs Dask", f"{hint('cluster')}, or use --workers") from None
     for name in logging.root.manager.loggerDict:
         if name.startswith("distributed"):  # its tracebacks of a scheduler that died: we connect again, or say so
             logging.getLogger(name).setLevel(logging.CRITICAL)

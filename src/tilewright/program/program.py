@@ -113,6 +113,8 @@ class Program:
         "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
         total and the step's name. Raises the errors of `tilewright.run.run`.
         """
+        if not RUNNER:
+            import_module("tilewright.run")
         run = RUNNER[0]
         return run(self, inputs, timing=timing, check=check, compare=compare, order=order, seed=seed, progress=progress)
 
