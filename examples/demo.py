@@ -21,7 +21,7 @@ EXPLANATION = """How to read the table:
 - `DRAM read` and `DRAM write` are the bytes that it moves from and to external memory.
 - The last column says which causes most cycles go to. For a layer on the host: why VTA cannot run it.
 - `reference: all outputs are equal` means that every output equals exact integer arithmetic, bit for bit."""
-RACE = """VTA's load and compute units run in parallel, and wait for each other by tokens. In the compiled program, we clear
+RACE = """VTA units run in parallel, and wait for each other by tokens. In the compiled program, we clear
 one bit, so that a matrix product no longer waits for its input. Then we check the program for races:
 """
 FOUND = """
