@@ -97,9 +97,8 @@ class Network:
                 error = unpatched(back.reshape(ins[1].shape), (len(x), 8, 8, 8)).transpose(0, 2, 3, 1) * (outs[0] > 0)
         found = [*gradients[5::-2], *gradients[4::-2]]
         for value, speed, gradient in zip((*self.weights, *self.biases), self.speeds, found, strict=True):
-            speed *= MOMENTUM
-            speed -= RATE * gradient
-            value += speed
+            np.subtract(MOMENTUM * speed, RATE * gradient, out=speed)
+            np.add(value, speed, out=value)
 
     def right(self, x: Array, labels: Array) -> int:
         """Return how many images are recognised."""

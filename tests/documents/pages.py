@@ -28,7 +28,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Wall times, the only thing that may differ from run to run.
-SECONDS = re.compile(r"\b\d[\d,]*(\.\d+)? (s|ms|seconds)\b(?! \w+ of machine)")
+SECONDS = re.compile(r"\b\d[\d,]*(\.\d+)? ?s\b")
 STATUS = re.compile(r"# status (\d+)$")
 TITLE = re.compile(r'title="([^"]+)"')
 #: Seconds after which a command is taken as hanging.
@@ -119,7 +119,14 @@ def environment(cache: Path) -> dict[str, str]:
     """Return the environment of a page's commands: this Python's programs first, a cache of its own, no colours."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     kept = {name: value for name, value in os.environ.items() if name not in ("TILEWRIGHT_NO_CACHE", "FORCE_COLOR")}
-    return {**kept, "PATH": path, "TILEWRIGHT_CACHE_DIR": str(cache), "COLUMNS": "100", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+    return {
+        **kept,
+        "PATH": path,
+        "TILEWRIGHT_CACHE_DIR": str(cache),
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 def run(page: Path, folder: Path, update: bool = False) -> list[str]:
