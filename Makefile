@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow check bench size cycles picture gallery clean install
+.PHONY: help demo quick test slow check bench size cycles picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -18,7 +18,7 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.installed: $(VENV)/.core
 	@echo "installing test tools, compilers and linters (once, 1 to 2 minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev,docs]'
 	$(BIN)/tilewright run examples/digits/digits.tflite -t vta >/dev/null # compiles the simulator's loops, once
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q src # or each command compiles the modules it loads
 	@touch $@
@@ -58,6 +58,13 @@ picture: install ## docs/run.svg, the README's picture
 
 gallery: install ## docs/gallery: the page of the digits on each target
 	$(BIN)/python -m docs.gallery
+
+notebooks: install ## examples/notebooks, from the text of the tutorials
+	$(BIN)/python -m docs.notebooks
+
+docs: install    ## build/site: the documentation; it opens from disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "file://$(CURDIR)/build/site/index.html (the search needs a server: python3 -m http.server -d build/site)"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -57,6 +57,12 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in anchors(there), f"{path.name}: {there.name} has no heading #{anchor}"
 
 
+def test_pages_install_extras_of_the_checkout() -> None:
+    """No index is known to have the package; `tilewright doctor` prints the command that works."""
+    for path in PAGES:
+        assert not re.search(r"pip install '?tilewright", path.read_text(encoding="utf-8")), path
+
+
 def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
     """The check above can fail: an anchor of a heading exists with the rules of the site, another one does not."""
     page = tmp_path / "page.md"
