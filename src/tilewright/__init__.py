@@ -1,9 +1,9 @@
 """Tilewright runs quantised networks on accelerator designs without the hardware.
 
-    import tilewright as tw
-    graph = tw.load("model.tflite")
-    program = tw.compile(graph, target="vta")
-    result = program.run(inputs)              # result.outputs, .cycles, .layers, .findings
+import tilewright as tw
+graph = tw.load("model.tflite")
+program = tw.compile(graph, target="vta")
+result = program.run(inputs)              # result.outputs, .cycles, .layers, .findings
 """
 
 from __future__ import annotations
