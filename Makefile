@@ -3,24 +3,30 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow check bench size cycles picture gallery clean install
+.PHONY: help demo quick test slow check bench size cycles picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(VENV)/.installed: pyproject.toml
+# Plain `pip install`: what users do. The core alone takes a quarter of the time of all extras.
+$(VENV)/.core: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tilewright needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
+	@echo "making $(VENV) and installing the core package (once, about 15 s) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.core
+	@echo "installing test tools, compilers and linters (once, 1 to 2 minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev,docs]'
 	$(BIN)/tilewright run examples/digits/digits.tflite -t vta >/dev/null # compiles the simulator's loops, once
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q src # or each command compiles the modules it loads
 	@touch $@
 
-install: $(VENV)/.installed ## make the environment
+install: $(VENV)/.installed ## the environment with everything that the tests need
 
-demo: install    ## the digits on VTA, and a race found
-	$(BIN)/tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz
-	$(BIN)/python examples/missing_token.py
+demo: $(VENV)/.core ## the first ten minutes: a network on VTA, a page, a race found
+	@$(BIN)/python examples/demo.py
 
 check: install   ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -52,6 +58,13 @@ picture: install ## docs/run.svg, the README's picture
 
 gallery: install ## docs/gallery: the page of the digits on each target
 	$(BIN)/python -m docs.gallery
+
+notebooks: install ## examples/notebooks, from the text of the tutorials
+	$(BIN)/python -m docs.notebooks
+
+docs: install    ## build/site: the documentation; it opens from disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "file://$(CURDIR)/build/site/index.html (the search needs a server: python3 -m http.server -d build/site)"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

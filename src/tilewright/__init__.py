@@ -8,27 +8,49 @@ result = program.run(inputs)              # result.outputs, .cycles, .layers, .f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import run, targets
-from tilewright.graph.ir import Graph
-from tilewright.graph.reference import run_node
-from tilewright.graph.rounding import rounding_mode
-from tilewright.model import load
-from tilewright.program.program import Program
-from tilewright.sim.findings import Finding
+if TYPE_CHECKING:
+    from tilewright import run
+    from tilewright.graph.ir import Graph
+    from tilewright.graph.reference import run_node
+    from tilewright.model import load
+    from tilewright.program.program import Program
+    from tilewright.sim.findings import Finding
+
+__version__ = "0.1.0"
+__all__ = ["Graph", "Program", "check", "compile", "load", "run", "run_node"]
+
+#: Names that are imported when they are first used, so that `import tilewright` takes no time, and their modules.
+_NAMES = {"Graph": "graph.ir", "Program": "program.program", "load": "model", "run_node": "graph.reference"}
+#: Modules that are imported when they are first used.
+_MODULES = {"array", "energy", "errors", "files", "graph", "model", "program", "report", "run", "sim", "targets"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of this package. Raises AttributeError if there is none."""
+    if name in _NAMES:
+        found = getattr(import_module(f"tilewright.{_NAMES[name]}"), name)
+    elif name in _MODULES:
+        found = import_module(f"tilewright.{name}")
+    else:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES, *_MODULES})
 
 
 def check(program: Program) -> tuple[Finding, ...]:
     """Return a program's findings: hazards in launches, and behaviour in which the target's implementations differ."""
+    from tilewright import targets
+
     return tuple(targets.get(program.target).check(program))
-
-
-__version__ = "0.1.0"
-__all__ = ["Graph", "Program", "check", "compile", "load", "run", "run_node"]
 
 
 def compile(
@@ -55,6 +77,13 @@ def compile(
 
     `shapes` gives the shapes of inputs of an ONNX file that leaves extents open, such as {"x": (1, 3, 224, 224)}.
     """
+    import json
+
+    from tilewright import run, targets
+    from tilewright.graph.ir import Graph
+    from tilewright.graph.rounding import rounding_mode
+    from tilewright.model import load
+
     graph = model if isinstance(model, Graph) else load(model, shapes)
     machine = targets.get(target)
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name

@@ -18,6 +18,7 @@ from onnx import ModelProto, helper  # noqa: E402
 from tests.model.damage import SEED, bytewise, meaningful  # noqa: E402
 from tests.quantize.models import model, residual, samples, save  # noqa: E402
 from tilewright.cli import main  # noqa: E402
+from tilewright.install import hint  # noqa: E402
 
 Capture = pytest.CaptureFixture[str]
 
@@ -163,7 +164,7 @@ def test_without_the_packages_it_says_what_to_install(
     files: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tilewright.quantize.find_spec", lambda name: None)
-    refused(files, capsys, "needs onnx and onnxruntime; pip install 'tilewright[onnx]'")
+    refused(files, capsys, f"needs onnx and onnxruntime; {hint('onnx')}")
 
 
 def check_damaged(trials: range, folder: Path, capfd: Capture) -> Counter[int]:

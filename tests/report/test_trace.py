@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -17,6 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from tests.fake import trace
 from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright.errors import InputError
+from tilewright.install import hint
 from tilewright.report.perfetto import chrome, require, write
 from tilewright.report.timeline import HOST, LAYERS, Event, Timeline, of_launch, timeline
 from tilewright.sim.causes import CONTENTION, LATENCY, TRANSFER, WORK
@@ -162,7 +164,7 @@ def test_a_run_without_cycles_has_no_trace(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "perfetto.trace_builder.proto_builder", None)
-    with pytest.raises(InputError, match=r"pip install 'tilewright\[trace\]', or name a file that ends in \.json"):
+    with pytest.raises(InputError, match=rf"{re.escape(hint('trace'))}, or name a file that ends in \.json"):
         require(tmp_path / "t.pftrace")
     require(tmp_path / "t.json")
 

@@ -12,7 +12,18 @@ from tests.conftest import ROOT
 from tilewright import targets
 
 #: Rooms of all targets, then rooms inside a target.
-SATELLITES = {"quantize", "hdl", "native", "template", "conform", "contract", "debug", "explore"}
+SATELLITES = {
+    "quantize",
+    "hdl",
+    "native",
+    "template",
+    "conform",
+    "contract",
+    "debug",
+    "explore",
+    "doctor",
+    "examples",
+}
 INSIDE = {
     "vta": {"debug", "native", "runtime", "gateware"},
     "bm1684x": {"debug", "capi", "host", "native", "runtime", "conformance"},

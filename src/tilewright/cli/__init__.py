@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from tilewright import __version__
-from tilewright.cli import debug, explore, machines, native, networks, programs, runs
+from tilewright.cli import debug, explore, machines, native, networks, programs, runs, setup
 from tilewright.errors import HazardError, TilewrightError, at_shell
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
@@ -53,13 +53,17 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for module in (machines, networks, programs, debug, runs, explore, native):
+for module in (machines, networks, programs, debug, runs, explore, native, setup):
     for command in module.COMMANDS:
         cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status."""
+    if asked := os.environ.get(setup.COMPLETE):  # a shell completes a line
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "tilewright", setup.COMPLETE, asked)
     with at_shell():
         return _main(arguments)
 

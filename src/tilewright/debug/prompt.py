@@ -11,6 +11,7 @@ from tilewright.debug.session import Session
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
 from tilewright.errors import ConfigError, TilewrightError
 from tilewright.files import user_folder
+from tilewright.install import hint
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -85,7 +86,7 @@ def _typed(session: Session) -> Iterator[str]:
         from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
         from prompt_toolkit.history import FileHistory
     except ImportError:
-        remedy = "pip install tilewright[debug], or give commands by --script or a pipe"
+        remedy = f"{hint('debug')}, or give commands by --script or a pipe"
         raise ConfigError("debug", "the prompt needs the package prompt_toolkit", remedy) from None
     folder = user_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from tilewright.errors import InputError, option
 from tilewright.explore.measure import Model, Subject, measured
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.files import regular
+from tilewright.install import hint
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -147,11 +148,8 @@ def opener(where: str) -> Callable[[float], Opened]:
     try:
         import distributed
     except ImportError:
-        raise InputError(
-            option("--cluster"),
-            "needs Dask",
-            "pip install 'tilewright[cluster]', or use processes: " + option("--workers", "`workers`"),
-        ) from None
+        remedy = f"{hint('cluster')}, or use processes: {option('--workers', '`workers`')}"
+        raise InputError(option("--cluster"), "needs Dask", remedy) from None
     for name in logging.root.manager.loggerDict:
         if name.startswith("distributed"):  # its tracebacks of a scheduler that died: we connect again, or say so
             logging.getLogger(name).setLevel(logging.CRITICAL)

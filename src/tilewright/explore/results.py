@@ -13,6 +13,7 @@ from tilewright.errors import InputError, option
 from tilewright.explore.study import Study
 from tilewright.explore.trial import BASE
 from tilewright.files import replacing
+from tilewright.install import hint
 
 FIRST = ("point", "status", "reason", "on_front")
 
@@ -54,9 +55,7 @@ def require_parquet() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise InputError(
-            option("--parquet"), "needs pyarrow", "pip install 'tilewright[explore]', or write CSV"
-        ) from None
+        raise InputError(option("--parquet"), "needs pyarrow", f"{hint('explore')}, or write CSV") from None
 
 
 def write_parquet(study: Study, path: Path) -> None:

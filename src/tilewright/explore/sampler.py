@@ -19,6 +19,7 @@ from tilewright.explore.guess import gains, guessed
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
 from tilewright.explore.trial import Trial
+from tilewright.install import hint
 
 if TYPE_CHECKING:
     import optuna
@@ -180,7 +181,7 @@ def _study(study: Study) -> optuna.Study:
     try:
         import optuna
     except ImportError:
-        remedy = "pip install 'tilewright[explore]', or measure the whole space"
+        remedy = f"{hint('explore')}, or measure the whole space"
         raise InputError("explore", "a search needs Optuna", remedy) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.NSGAIISampler(seed=study.seed)

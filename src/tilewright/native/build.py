@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilewright.errors import InputError
 from tilewright.files import replacing
+from tilewright.install import hint
 
 #: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
 COMPILERS = ("cc", "gcc", "clang")
@@ -39,7 +40,7 @@ def compiler(what: str) -> list[str]:
             return [name]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc"]
-    raise InputError(what, "there is no C compiler", "install gcc or clang, or pip install 'tilewright[cfu]'")
+    raise InputError(what, "there is no C compiler", f"install gcc or clang, or {hint('cfu')}")
 
 
 def library(

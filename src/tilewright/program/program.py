@@ -117,6 +117,8 @@ class Program:
         "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
         total and the step's name. Raises the errors of `tilewright.run.run`.
         """
+        if not RUNNER:
+            import_module("tilewright.run")
         options = {"timing": timing, "check": check, "compare": compare, "order": order, "seed": seed, "reset": reset}
         return RUNNER[0](self, inputs, progress=progress, **options)
 

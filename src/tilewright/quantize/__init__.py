@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, UnsupportedError, one_of, option
 from tilewright.graph.ir import Pixels
+from tilewright.install import hint
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def require() -> None:
     """Check that ONNX models can be read and run. Raises InputError if a package is not installed."""
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     if missing:
-        raise InputError("quantize", f"needs {' and '.join(missing)}", "pip install 'tilewright[onnx]'")
+        raise InputError("quantize", f"needs {' and '.join(missing)}", hint("onnx"))
 
 
 def quantize(

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from tilewright.errors import InputError
 from tilewright.files import replacing
+from tilewright.install import hint
 from tilewright.report.metrics import Result
 from tilewright.report.series import Series
 from tilewright.report.timeline import Args, Event, Timeline, timeline
@@ -32,7 +33,7 @@ def require(path: str | Path) -> None:
         raise InputError(
             path,
             "needs the package perfetto",
-            "pip install 'tilewright[trace]', or name a file that ends in .json",
+            f"{hint('trace')}, or name a file that ends in .json",
         ) from None
 
 

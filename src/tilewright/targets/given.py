@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from tilewright.array import Array
 from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
 from tilewright.files import regular
+from tilewright.install import hint
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import Config, ConformCase, Number, TimingModel
@@ -323,4 +324,4 @@ def gateware_tools() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
+        raise ConfigError("gateware", f"needs {error.name}", hint("rtl")) from None

@@ -23,6 +23,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.files import replacing, user_folder
+from tilewright.install import hint
 from tilewright.program.header import Group, header
 from tilewright.targets.cfu.config import CHOICES, RAM_BASE, Config
 from tilewright.targets.cfu.isa.custom import CUSTOM
@@ -68,7 +69,7 @@ def find() -> Compiler:
     """Return the preferred compiler. Raises UnsupportedError, with the command that installs one, if there is none."""
     for compiler in compilers():
         return compiler
-    remedy = "install one: apt-get install gcc-riscv64-unknown-elf, or pip install 'tilewright[cfu]'"
+    remedy = f"install one: apt-get install gcc-riscv64-unknown-elf, or {hint('cfu')}"
     raise UnsupportedError("firmware", "no RISC-V compiler was found", remedy)
 
 

