@@ -22,7 +22,7 @@ _MULTIPLIERS = {"scaling": 4 * PRODUCT, "im2col": 6, "add": 2, "add4": 4 * 2, "d
 
 #: LUTs of a CFU without its array; per lane; per element (a part of the multiplexer that reads a row of sums); and of
 #: a product in logic. The last is Yosys's count; the others are fitted.
-LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 252
+LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 181
 #: Flip-flops of a CFU without its array (fitted), and of a sum beside its multiplier block. A value of A has 9 bits on
 #: its way through the array, a value of B 8. Those at the array's edges are in the multiplier blocks.
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
