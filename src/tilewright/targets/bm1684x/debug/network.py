@@ -35,6 +35,7 @@ class NetworkState:
         self._walk, self._machine = walk, machine
 
     def execute(self, steps: Array) -> None:
+        """Execute commands in this order. Raises MachineError, which names the command, if one cannot run."""
         with one_thread():
             for row in steps.tolist():
                 step = self._walk.steps[row]
@@ -156,6 +157,7 @@ class NetworkWalk(CommandWalk):
         return tuple(self._places)
 
     def placed(self, tensor: str) -> Placed:
+        """Return where a tensor lies, by bus address. Raises InputError, with the known names, if it does not."""
         if tensor not in self._places:
             names = ", ".join(self._places)
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", names)
