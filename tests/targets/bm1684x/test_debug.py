@@ -20,6 +20,7 @@ from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.debug.commands import CommandWalk
 from tilewright.targets.bm1684x.debug.network import NetworkWalk
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32
@@ -152,7 +153,7 @@ def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
     x, y = (device.put(rng.integers(-3, 4, shape).astype(np.float32), F32) for _ in range(2))
 
     @kernel
-    def body(tpu: Tpu, y: object, x: object) -> None:
+    def body(tpu: Tpu, y: Tensor, x: Tensor) -> None:
         held = [tpu.local(shape, F32, bank) for bank in range(3)]
         tpu.gdma.copy(held[0], x)
         for _ in range(int(rng.integers(2, 12))):
@@ -180,6 +181,33 @@ def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
         tpu.gdma.copy(y, held[int(rng.integers(3))])
 
     return device, device.debug(body, y, x)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+def test_a_product_depends_on_a_row_and_a_column(turned: tuple[bool, bool]) -> None:
+    device = Device(Config(4, 4, 1 << 12, static_bytes=1 << 14, l2_bytes=64))
+    rng = np.random.default_rng(1)
+    x, w = (device.put(rng.normal(size=(1, 3, 1, 3)).astype(np.float32), F32) for _ in range(2))
+
+    @kernel
+    def product(tpu: Tpu, y: Tensor, x: Tensor, w: Tensor) -> None:
+        left, right, into = (tpu.local((1, 3, 1, 3), F32, bank) for bank in range(3))
+        tpu.gdma.copy(left, x)
+        tpu.gdma.copy(right, w)
+        turns = {"left_transposed": turned[0], "right_transposed": turned[1]}
+        tpu.bdc.fp_mm(into.rows(), left.rows(), right.rows(), **{name: True for name in turns if turns[name]})
+        tpu.gdma.copy(y, into)
+
+    session = device.debug(product, device.empty((1, 3, 1, 3), F32), x, w)
+    session.end()
+    cells = np.arange(9).reshape(3, 3)
+    for row in range(3):
+        for column in range(3):
+            found = session.depends(f"y[0,{row},0,{column}]").inputs
+            own = cells[:, row] if turned[0] else cells[row]
+            other = cells[column] if turned[1] else cells[:, column]
+            expected = {("dram.x", own.min() * 4, own.max() * 4 + 4, 12)}
+            assert set(found) == expected | {("dram.w", other.min() * 4, other.max() * 4 + 4, 12)}
 
 
 @pytest.mark.parametrize("seed", range(3 * SEEDS))
