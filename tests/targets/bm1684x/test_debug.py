@@ -13,6 +13,7 @@ from tilewright.array import Array
 from tilewright.debug import history
 from tilewright.debug.session import Session
 from tilewright.debug.slices import walk_back
+from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Program
 from tilewright.sim.order import random_sequence
 from tilewright.sim.walk import Walk
@@ -40,7 +41,7 @@ def random_program(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]
         if not builder.nodes:
             continue
         graph, batch = builder.graph(), int(rng.integers(1, 4))
-        config = Config(4, 4, 1 << int(rng.integers(11, 14)), static_bytes=1 << 14, l2_bytes=64, batch=batch)
+        config = Config(4, 4, 1 << int(rng.integers(11, 14)), static_bytes=1 << 14, l2_bytes=64)
         program = TARGET.compile(graph, config, str(rng.choice(["tflm", "ort"])))
         if program.launches:
             sample = {name: graph.tensors[name] for name in graph.inputs}
@@ -138,12 +139,35 @@ def test_layers_are_compared_where_their_results_are_complete(seed: int) -> None
     program, sample = random_program(np.random.default_rng([3, seed]))
     session = program.debug(sample)
     assert session.differs() is None
+    compare_all(session)
+
+
+def compare_all(session: Session) -> int:
+    """Compare all tensors, and parts of tensors, with the reference; return the number of parts."""
+    parts = 0
     for name in session.launches:
         session.launch(name)
         for tensor in session.tensors():
-            position = session._complete(tensor) if tensor.node else 0
-            session._move(position)
-            np.testing.assert_array_equal(session.read(f"'{tensor.name}'"), session._launches.golden[tensor.name][0])
+            session._move(session._complete(tensor) if tensor.node else 0)
+            golden = session._launches.golden[tensor.of][0]
+            expected = golden if tensor.part is None else golden[tensor.part]
+            np.testing.assert_array_equal(session.read(f"'{tensor.name}'"), expected, tensor.name)
+            parts += tensor.part is not None
+    return parts
+
+
+def test_rows_of_results_are_compared_in_a_launch_that_streams_them() -> None:
+    builder = Builder(np.random.default_rng(5))
+    x = builder.given((1, 25, 9, 4))
+    for channels in (7, 8):
+        kernel = (channels, 3, 3, builder.tensors[x].shape[3])
+        x = builder.linear(Conv2D("relu", Window((3, 3), (1, 1), (1, 1, 1, 1))), x, kernel, 0)
+    graph = builder.graph()
+    program = TARGET.compile(graph, Config(4, 4, 1 << 10, static_bytes=1 << 14, l2_bytes=64, batch=batch), "tflm")
+    sample = np.random.default_rng(6).integers(-128, 128, (1, 1, 25, 9, 4)).astype(np.int8)
+    session = program.debug({graph.inputs[0]: sample[0]})
+    assert session.differs() is None
+    assert compare_all(session) > 3
 
 
 def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
