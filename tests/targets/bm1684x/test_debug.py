@@ -41,7 +41,7 @@ def random_program(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]
         if not builder.nodes:
             continue
         graph, batch = builder.graph(), int(rng.integers(1, 4))
-        config = Config(4, 4, 1 << int(rng.integers(11, 14)), static_bytes=1 << 14, l2_bytes=64)
+        config = Config(4, 4, 1 << int(rng.integers(11, 14)), static_bytes=1 << 14, l2_bytes=64, batch=batch)
         program = TARGET.compile(graph, config, str(rng.choice(["tflm", "ort"])))
         if program.launches:
             sample = {name: graph.tensors[name] for name in graph.inputs}
@@ -163,7 +163,7 @@ def test_rows_of_results_are_compared_in_a_launch_that_streams_them() -> None:
         kernel = (channels, 3, 3, builder.tensors[x].shape[3])
         x = builder.linear(Conv2D("relu", Window((3, 3), (1, 1), (1, 1, 1, 1))), x, kernel, 0)
     graph = builder.graph()
-    program = TARGET.compile(graph, Config(4, 4, 1 << 10, static_bytes=1 << 14, l2_bytes=64, batch=batch), "tflm")
+    program = TARGET.compile(graph, Config(4, 4, 1 << 10, static_bytes=1 << 14, l2_bytes=64), "tflm")
     sample = np.random.default_rng(6).integers(-128, 128, (1, 1, 25, 9, 4)).astype(np.int8)
     session = program.debug({graph.inputs[0]: sample[0]})
     assert session.differs() is None
