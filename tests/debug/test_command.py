@@ -171,3 +171,16 @@ def test_findings_of_the_bm1684x_end_with_the_command(
     (tmp_path / "none").touch()
     assert main(["debug", *last.split()[6:], "--script", str(tmp_path / "none")]) == 0
     assert f"#{last.split()[-1]} " in capsys.readouterr().out
+
+
+def test_findings_of_zynq_end_with_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are about a layer, which is one instruction."""
+    model, path = str(ROOT / "examples" / "digits_vgg" / "digits_vgg.tflite"), str(tmp_path / "wrong.twp")
+    assert main(["compile", model, "-t", "zynq", "-c", "literal", "--set", "lat_use=0", "-o", path]) == 0
+    assert main(["check", path]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"to look at it: tilewright debug {path} --launch conv2d_0"
+    script = tmp_path / "commands.txt"
+    script.write_text("differs\n")
+    assert main(["debug", *last.split()[6:], "--script", str(script)]) == 0
+    assert "layer conv2d_0: " in capsys.readouterr().out

@@ -59,6 +59,9 @@ def debug(
 
     RUN.twr opens the program of a saved run: its model, compiled as for the run. Commands come from a prompt, from
     --script, or from a pipe; the command `help` lists them. With --json, each answer is a JSON object on one line.
+
+    \f
+    Raises InputError for options that do not fit the input, and for --view without a terminal.
     """
     from tilewright.debug import prompt
     from tilewright.debug.session import Session

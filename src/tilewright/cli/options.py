@@ -420,15 +420,16 @@ class Simulation:
 
 
 def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None:
-    """Print the command that shows the first finding about an instruction of a program file in the debugger, if any."""
+    """Print the command that shows a finding of a program file in the debugger: the first about an instruction."""
     from tilewright import targets
     from tilewright.targets.base import Walks
 
-    named = next((finding for finding in findings if finding.steps), None)
+    named = next((finding for finding in findings if finding.steps), next(iter(findings), None))
     if named is None or not path.endswith(".twp") or not isinstance(targets.get(program.target), Walks):
         return
     launch = f" --launch {shlex.quote(named.launch)}" if named.launch and len(program.launches) > 1 else ""
-    click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch} --at {named.steps[0]}")
+    at = f" --at {named.steps[0]}" if named.steps else ""
+    click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch}{at}")
 
 
 simulation = bundle(

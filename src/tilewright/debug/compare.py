@@ -75,12 +75,14 @@ def differences(
     """
     for name in walk.tensors:
         placed = walk.placed(name)
-        if not placed.node or name not in expected or expected[name].dtype.kind == "f":
+        of = placed.of or name
+        if not placed.node or of not in expected or expected[of].dtype.kind == "f":
             continue
+        value = expected[of][0] if placed.part is None else expected[of][0][placed.part]
         position = when(placed)
         state = state_at(position)
         sums = _sums(walk, state, graph, placed, expected)
-        own, right = (sums[0], sums[1]) if sums else (walk.value(state, name), expected[name][0])
+        own, right = (sums[0], sums[1]) if sums else (walk.value(state, name), value)
         differ = own != right
         if differ.any():
             first = tuple(int(part[0]) for part in np.nonzero(differ))

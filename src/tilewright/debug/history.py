@@ -13,7 +13,7 @@ from tilewright.sim.walk import State, Walk
 
 #: Instructions between checkpoints, at first. When the checkpoints take more than BUDGET bytes, every second one is
 #: dropped, and the distance doubles.
-APART, BUDGET = 128, 1 << 28
+APART, BUDGET = 32, 1 << 28
 
 
 class History:
@@ -24,6 +24,7 @@ class History:
         self.state: State = walk.start()
         self._apart = APART
         self._kept: dict[int, State] = {0: self.state.copy()}
+        self._bytes = {0: self._kept[0].nbytes}
 
     def move(self, position: int) -> State:
         """Return the state at `position` (0..n), and stay there."""
@@ -40,7 +41,9 @@ class History:
         return self.state
 
     def _keep(self) -> None:
-        self._kept[self.position] = self.state.copy()
-        while len(self._kept) > 2 and sum(state.nbytes for state in self._kept.values()) > BUDGET:
+        self._kept[self.position] = kept = self.state.copy()
+        self._bytes[self.position] = kept.nbytes
+        while len(self._kept) > 2 and sum(self._bytes.values()) > BUDGET:
             self._apart *= 2
             self._kept = {at: state for at, state in self._kept.items() if at % self._apart == 0}
+            self._bytes = {at: self._bytes[at] for at in self._kept}

@@ -72,11 +72,11 @@ class Alone:
 
     @property
     def golden(self) -> dict[str, Array]:
-        """Raise InputError: there is no network."""
-        raise NO_NETWORK
+        """There is no network. Raises InputError."""
+        raise InputError(*NO_NETWORK)
 
 
-NO_NETWORK = InputError("differs", "this program has no network", "there is no reference to compare with")
+NO_NETWORK = ("differs", "this program has no network", "there is no reference to compare with")
 
 
 class Launches:
@@ -127,7 +127,7 @@ class Launches:
     def golden(self) -> dict[str, Array]:
         """The reference's value of every tensor of the network, (1, *shape). Raises InputError without a network."""
         if self.program.graph is None:
-            raise NO_NETWORK
+            raise InputError(*NO_NETWORK)
         return golden(self.program, self.program.graph, self._before[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:

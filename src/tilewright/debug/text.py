@@ -309,13 +309,18 @@ def _shown(shown: Shown) -> str:
     return f"{head}\n{lines}"
 
 
-def _placed(placed: Placed) -> str:
+def _placed(placed: Placed, given: str) -> str:
     shape, held = placed.byte.shape[:-1], placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
-    by = f"computed by {placed.node}" if placed.node else "not computed by a layer of this launch"
+    by = f"computed by {placed.node}" if placed.node else given
     lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
     return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
+
+
+def _tensors(session: Session) -> list[str]:
+    given = "an input" if session.graph else "an argument"
+    return [f"t{number} {_placed(each, given)}" for number, each in enumerate(session.tensors())] or ["none"]
 
 
 def _launches(found: LaunchList) -> list[str]:
@@ -338,7 +343,7 @@ _RENDER: dict[type, Callable[[Any], str | list[str]]] = {
     Suspected: _suspected,
     Memories: _memories,
     LaunchList: _launches,
-    TensorList: lambda found: [f"t{i} {_placed(each)}" for i, each in enumerate(found.session.tensors())] or ["none"],
+    TensorList: lambda found: _tensors(found.session),
     Shown: _shown,
     Stop: lambda stop: f"{stop.number}: {stop.text}",
     Finding: str,

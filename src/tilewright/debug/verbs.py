@@ -278,5 +278,7 @@ def help_text(name: str) -> str:
     for group in dict.fromkeys(verb.group for verb in VERBS):
         lines.append(f"{group}:")
         lines += [f"  {verb.usage:34} {verb.help}" for verb in VERBS if verb.group == group]
-    lines.append("A place is acc[37], acc[0:4,0,5], dram[0x1000:0x1010], dram.wgt[0:16], t0[3,4] or 'tensor'[3,4].")
+    lines.append(
+        "A place is acc[37], acc[0:4,0,5], dram[0x1000:0x1010], dram.wgt[0:16], t0[3,4], 'tensor'[3,4] or 57.y[0]."
+    )
     return "\n".join([*lines, f"`{QUIT}` ends the session."])

@@ -64,7 +64,8 @@ class Placed:
     the machine does not hold has the address -1; of an element that is in DRAM several times, one place is given.
     `is_code` says whether the bytes are the tensor's codes; otherwise they are sums that the host still requantises.
     `last` are the instructions that write the tensor, int64 [n], if its memory is used again in the launch: then the
-    tensor is only there from the last of them on. `layout` names the layout, if the machine has several.
+    tensor is only there from the last of them on. `layout` names the layout, if the machine has several. With `part`,
+    this is a part of the tensor `of`: the elements that this index selects.
     """
 
     name: str
@@ -73,6 +74,8 @@ class Placed:
     is_code: bool
     last: Array | None = None
     layout: str = ""
+    of: str = ""
+    part: tuple[slice, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

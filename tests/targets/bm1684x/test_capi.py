@@ -103,7 +103,7 @@ def test_integers_and_casts() -> None:
         shape = dim4(1, 5, 1, 7)
         c.tpu_bdc_int_add(0, BANK, BANK, shape, None, None, None, DT_UINT8, DT_INT8, DT_INT8, 0, RM_DOWN, True)
 
-    with pytest.raises(MachineError, match="tiu command 0, int_add: "):
+    with pytest.raises(MachineError, match=r"tiu command 0 \(test_capi.py:\d+\), int_add: "):
         run(signs, a.shape, I8, (a, I8))
 
 

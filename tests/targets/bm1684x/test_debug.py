@@ -13,6 +13,7 @@ from tilewright.array import Array
 from tilewright.debug import history
 from tilewright.debug.session import Session
 from tilewright.debug.slices import walk_back
+from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Program
 from tilewright.sim.order import random_sequence
 from tilewright.sim.walk import Walk
@@ -20,6 +21,7 @@ from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.debug.commands import CommandWalk
 from tilewright.targets.bm1684x.debug.network import NetworkWalk
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32
@@ -137,12 +139,35 @@ def test_layers_are_compared_where_their_results_are_complete(seed: int) -> None
     program, sample = random_program(np.random.default_rng([3, seed]))
     session = program.debug(sample)
     assert session.differs() is None
+    compare_all(session)
+
+
+def compare_all(session: Session) -> int:
+    """Compare all tensors, and parts of tensors, with the reference; return the number of parts."""
+    parts = 0
     for name in session.launches:
         session.launch(name)
         for tensor in session.tensors():
-            position = session._complete(tensor) if tensor.node else 0
-            session._move(position)
-            np.testing.assert_array_equal(session.read(f"'{tensor.name}'"), session._launches.golden[tensor.name][0])
+            session._move(session._complete(tensor) if tensor.node else 0)
+            golden = session._launches.golden[tensor.of][0]
+            expected = golden if tensor.part is None else golden[tensor.part]
+            np.testing.assert_array_equal(session.read(f"'{tensor.name}'"), expected, tensor.name)
+            parts += tensor.part is not None
+    return parts
+
+
+def test_rows_of_results_are_compared_in_a_launch_that_streams_them() -> None:
+    builder = Builder(np.random.default_rng(5))
+    x = builder.given((1, 25, 9, 4))
+    for channels in (7, 8):
+        kernel = (channels, 3, 3, builder.tensors[x].shape[3])
+        x = builder.linear(Conv2D("relu", Window((3, 3), (1, 1), (1, 1, 1, 1))), x, kernel, 0)
+    graph = builder.graph()
+    program = TARGET.compile(graph, Config(4, 4, 1 << 10, static_bytes=1 << 14, l2_bytes=64), "tflm")
+    sample = np.random.default_rng(6).integers(-128, 128, (1, 1, 25, 9, 4)).astype(np.int8)
+    session = program.debug({graph.inputs[0]: sample[0]})
+    assert session.differs() is None
+    assert compare_all(session) > 3
 
 
 def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
@@ -152,7 +177,7 @@ def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
     x, y = (device.put(rng.integers(-3, 4, shape).astype(np.float32), F32) for _ in range(2))
 
     @kernel
-    def body(tpu: Tpu, y: object, x: object) -> None:
+    def body(tpu: Tpu, y: Tensor, x: Tensor) -> None:
         held = [tpu.local(shape, F32, bank) for bank in range(3)]
         tpu.gdma.copy(held[0], x)
         for _ in range(int(rng.integers(2, 12))):
@@ -180,6 +205,33 @@ def random_kernel(rng: np.random.Generator) -> tuple[Device, Session]:
         tpu.gdma.copy(y, held[int(rng.integers(3))])
 
     return device, device.debug(body, y, x)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+def test_a_product_depends_on_a_row_and_a_column(turned: tuple[bool, bool]) -> None:
+    device = Device(Config(4, 4, 1 << 12, static_bytes=1 << 14, l2_bytes=64))
+    rng = np.random.default_rng(1)
+    x, w = (device.put(rng.normal(size=(1, 3, 1, 3)).astype(np.float32), F32) for _ in range(2))
+
+    @kernel
+    def product(tpu: Tpu, y: Tensor, x: Tensor, w: Tensor) -> None:
+        left, right, into = (tpu.local((1, 3, 1, 3), F32, bank) for bank in range(3))
+        tpu.gdma.copy(left, x)
+        tpu.gdma.copy(right, w)
+        turns = {"left_transposed": turned[0], "right_transposed": turned[1]}
+        tpu.bdc.fp_mm(into.rows(), left.rows(), right.rows(), **{name: True for name in turns if turns[name]})
+        tpu.gdma.copy(y, into)
+
+    session = device.debug(product, device.empty((1, 3, 1, 3), F32), x, w)
+    session.end()
+    cells = np.arange(9).reshape(3, 3)
+    for row in range(3):
+        for column in range(3):
+            found = session.depends(f"y[0,{row},0,{column}]").inputs
+            own = cells[:, row] if turned[0] else cells[row]
+            other = cells[column] if turned[1] else cells[:, column]
+            expected = {("dram.x", own.min() * 4, own.max() * 4 + 4, 12)}
+            assert set(found) == expected | {("dram.w", other.min() * 4, other.max() * 4 + 4, 12)}
 
 
 @pytest.mark.parametrize("seed", range(3 * SEEDS))

@@ -274,7 +274,9 @@ def test_an_error_of_an_async_launch_surfaces_at_sync() -> None:
             handle.launch_sync("fails")
         assert not handle.sync()
         argument.x = 0x5_0000_0000
-        with pytest.raises(HostError, match="scaled, dma command 0, memory: no memory holds 0x500000000"):
+        with pytest.raises(
+            HostError, match=r"scaled, dma command 0 \(test_host.py:\d+\), memory: no memory holds 0x500000000"
+        ):
             handle.launch_sync("scaled", argument)
 
 

@@ -142,7 +142,7 @@ def test_refusals_name_the_command() -> None:
         tpu.bdc.fp_mul(a, a, 2.0)
         tpu.bdc.fp_div(a, a, 2.0)
 
-    with pytest.raises(MachineError, match=r"tiu command 1, fp_div: .* computed in f32 only"):
+    with pytest.raises(MachineError, match=r"tiu command 1 \(test_kernel.py:\d+\), fp_div: .* computed in f32 only"):
         run(divides)
 
 

@@ -118,7 +118,7 @@ def test_out_of_bounds() -> None:
         tpu.gdma.copy(a, tpu.system(x.address, (1, 4, 2, 5), F32))
         tpu.gdma.copy(tpu.system(y.address, (1, 4, 2, 5), F32), a)
 
-    with pytest.raises(MachineError, match="dma command 0, memory: no memory holds"):
+    with pytest.raises(MachineError, match=r"dma command 0 \(test_knobs.py:\d+\), memory: no memory holds"):
         run(beyond, Knobs())
     for uninitialised in ("kept", "nan"):
         seen: list[Array] = []
@@ -132,7 +132,7 @@ def test_out_of_bounds() -> None:
         np.testing.assert_array_equal(y, VALUES)
         np.testing.assert_array_equal(seen[0], [*VALUES.ravel(), *[np.nan if uninitialised == "nan" else 0] * 2])
         assert [finding.kind for finding in launched.findings] == [OUT_OF_RANGE] * 2
-        assert "dma command 0: dma_copy: 8 elements of x lie outside of its memory" in launched.findings[0].message
+        assert "): dma_copy: 8 elements of x lie outside of its memory" in launched.findings[0].message
         assert "8 elements of y" in launched.findings[1].message
 
     @kernel
@@ -151,7 +151,9 @@ def test_refusals_that_are_held_back_name_their_command() -> None:
             tpu.gdma.copy(tpu.local((1, 1, 1, 3), F32, bank=0), x)
 
     for knobs in (Knobs(), LATE, Knobs(seed=1)):
-        with pytest.raises(MachineError, match="dma command 0, dma_copy: the shapes of its operands do not fit"):
+        with pytest.raises(
+            MachineError, match=r"dma command 0 \(test_knobs.py:\d+\), dma_copy: the shapes of its operands do not fit"
+        ):
             run(wrong, knobs)
 
 

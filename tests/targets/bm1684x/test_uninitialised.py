@@ -55,7 +55,8 @@ def test_local_memory(knobs: Knobs) -> None:
     assert not launch(passed_on, knobs)
     (found,) = launch(half_loaded, knobs)
     assert (found.kind, found.steps, found.space) == (UNINITIALISED, (2,), "local 0x8000000")
-    assert "#2 tiu command 0: fp_add reads local 0x8000000[16400:16416]" in found.message
+    assert "fp_add reads local 0x8000000[16400:16416]" in found.message
+    assert found.message.startswith("#2 tiu command 0 (test_uninitialised.py:")
     assert [high - low for low, high in found.ranges] == [16] * 4  # the second row, in each lane
 
 

@@ -67,9 +67,15 @@ def test_rows_make_the_results_in_the_cycles_of_a_run(machine: str, name: str) -
     services = [step for step in walk.steps if isinstance(step, Service)]
     assert len(services) == len(plan.service.cause)
     if layer.channels:  # the cycles of each result, from the form that times its blocks
-        number = np.random.default_rng(hash_of(name)).integers(0, layer.outputs, 50)
-        span = ConvWalk(layer).span(number) if layer.conv else FcWalk(layer).group_span(number)
+        span_of = ConvWalk(layer).span if layer.conv else FcWalk(layer).group_span
         late = np.append(0, np.cumsum(plan.waits.wait))
+        keys = [(row.row, row.low) for row in rows]
+        fresh = [at for at in range(1, len(rows)) if keys[at] != keys[at - 1] and rows[at].first < layer.outputs]
+        begin = span_of(np.array([rows[at].first for at in fresh], np.int64))[0]
+        began = begin + late[np.searchsorted(plan.waits.at, begin, "right")]
+        np.testing.assert_array_equal(trace.start[engine][fresh], began)
+        number = np.random.default_rng(hash_of(name)).integers(0, layer.outputs, 50)
+        span = span_of(number)
         ready = span[1] + late[np.searchsorted(plan.waits.at, span[1], "left")]
         after = np.array([row.after for row in rows])
         at = np.searchsorted(after, number, "right")

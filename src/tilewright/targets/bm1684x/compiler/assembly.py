@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,19 @@ class Issued:
     before: int = 1 << 60  # the first compute command that waits for this transfer
 
 
+class Held(NamedTuple):
+    """The result of a layer in local memory from byte `offset` of a lane on, or its rows from `row` on.
+
+    It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
+    """
+
+    layer: int
+    offset: int
+    stored: Stored
+    row: int = 0
+    computed: int = 0
+
+
 class Stream:
     """The commands of both engines with their dependencies; `schedule` puts the transfers in order."""
 
@@ -80,6 +93,11 @@ class Stream:
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
+
+    @property
+    def computed(self) -> int:
+        """The number of compute commands so far."""
+        return len(self._compute)
 
     def move(self, command: Command, layer: int, kind: str) -> None:
         """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
@@ -242,13 +260,11 @@ class Assembly:
         for command in commands(cut, tile, inputs, result, temps, self.block(index, tile.number)):
             self.stream.compute(command, index)
 
-    def launch(
-        self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Mapping[str, int] | None = None
-    ) -> Launch:
+    def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Sequence[Held]) -> Launch:
         """Return the launch with all commands added so far.
 
-        `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the byte offset in a lane of
-        each layer's result, by name.
+        `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the results of layers in local
+        memory. Results that leave are in DDR.
         """
         issued, cycles = self.stream.schedule()
         queues = {
@@ -266,9 +282,9 @@ class Assembly:
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
             "held": [
-                described(layer.output, LOCAL_BASE + held[layer.output], layer.result)
-                for layer in self._layers
-                if held and layer.output not in self.leaving
+                [own.row, own.computed, *described(name, LOCAL_BASE + own.offset, own.stored)]
+                for own in held
+                if (name := self._layers[own.layer].output) not in self.leaving
             ],
         }
         blocks = (bundle.data.reshape(-1) for bundle in self._bundles)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,8 @@ CODES = 1 << 8
 #: A tensor as JSON values: name, address, c, h, w, type, the number added to codes of the graph, and the zero point
 #: after this addition. The numbers of Phases follow if the tensor is stored by phase.
 ROW = tuple[str, int, int, int, int, str, int, int]
+#: A result in local memory as JSON values: see assembly.Held, then as ROW.
+HELD = tuple[int, int, str, int, int, int, int, str, int, int]
 #: Limit for the number of contiguous runs of bytes of one operand.
 MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
@@ -51,6 +54,14 @@ class StoredTensor:
     stored: Stored
 
 
+class HeldTensor(NamedTuple):
+    """The result of a layer in local memory, of the first sample, or its rows from `row` on (see assembly.Held)."""
+
+    tensor: StoredTensor
+    row: int
+    computed: int
+
+
 @dataclass(frozen=True, eq=False)
 class QueueImage:
     """The parsed contents of a launch.
@@ -58,7 +69,7 @@ class QueueImage:
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
     lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
     index (below `count`) of each command: first of all compute commands, then of all transfers. `held` are results of
-    layers that stay in local memory, with their address there (of the first sample): what the debugger shows.
+    layers in local memory, what the debugger shows.
     """
 
     queues: dict[str, Array]
@@ -69,7 +80,7 @@ class QueueImage:
     values_end: int
     layers: Array
     count: int
-    held: tuple[StoredTensor, ...] = ()
+    held: tuple[HeldTensor, ...] = ()
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
@@ -87,10 +98,7 @@ class QueueImage:
         if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
             contents.refuse("its tensors overlap in DDR or lie outside of DDR")
         queues, count = {TIU: insns[:split], DMA: insns[split:]}, len(launch.nodes)
-        held = _tensors(contents, "held") if "held" in launch.meta else ()
-        for own in held:
-            if not LOCAL_BASE <= own.address < LOCAL_BASE + config.lane_bytes or own.stored.phases:
-                contents.refuse(f"the tensor '{own.name}' is not in local memory")
+        held = tuple(_held(contents, config)) if "held" in launch.meta else ()
         return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, held)
 
 
@@ -100,6 +108,19 @@ def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
         row = decode(list, item, where)
         found.append(_tensor(contents, *decode(ROW, row[:8], where), *decode(tuple[int, ...], row[8:], where)))
     return tuple(found)
+
+
+def _held(contents: Contents, config: Config) -> Iterator[HeldTensor]:
+    """Yield the results in local memory. Refuses those that are not there."""
+    where = f"{contents.where}: held"
+    for item in contents.value(list, "held"):
+        row, computed, *rest = decode(HELD, decode(list, item, where), where)
+        own = _tensor(contents, *rest)
+        stored, end = own.stored, LOCAL_BASE + config.lane_bytes
+        inside = own.address >= LOCAL_BASE and own.address + stored.lane_bytes(config) <= end
+        if not inside or not 0 <= row < MOST or not 0 <= computed < MOST:
+            contents.refuse(f"the tensor '{own.name}' is not in local memory")
+        yield HeldTensor(own, row, computed)
 
 
 def _tensor(

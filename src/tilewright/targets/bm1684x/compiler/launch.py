@@ -17,7 +17,7 @@ from itertools import groupby, pairwise
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler import bundles
-from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
+from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, Held, block_name
 from tilewright.targets.bm1684x.compiler.bundles import Key
 from tilewright.targets.bm1684x.compiler.gather import gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
@@ -115,7 +115,8 @@ class _Resident:
                     self._layer(index, numbers, by_parts)
             for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
-        held = {layer.output: self._plan.homes[layer.output].of(0) for layer in self._layers}
+        homes = self._plan.homes
+        held = [Held(i, homes[own.output].of(0), own.result) for i, own in enumerate(self._layers)]
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, held)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
@@ -243,6 +244,7 @@ class Streamed:
         entering = dict(zip(layers[0].inputs, layers[0].shapes, strict=True))
         leaving = {layers[-1].output: layers[-1].result}
         self._assembly = Assembly(layers, cuts, entering, leaving, end, config)
+        self._held: list[Held] = []
 
     def _cut(self, index: int, own: Slab) -> Cut:
         return Cut(own.layer, self._config, self._slots[index])
@@ -273,7 +275,7 @@ class Streamed:
                 self._part(each, number, turn)
                 turn = (turn + 1) % COPIES
         sizes = [(slots, own.layer.result.h) for slots, own in zip(self._slots, self._every[0], strict=True)]
-        return self._assembly.launch(sizes, [(0, len(self._layers))])
+        return self._assembly.launch(sizes, [(0, len(self._layers))], self._held)
 
     def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
         """Add the commands that run a part of sample `number` through all layers. `turn` (0, 1) selects the buffers."""
@@ -288,6 +290,8 @@ class Streamed:
             temps = {temp: self._offsets[f"t{index}/{temp}"] for temp in cut.temps}
             for tile in cut.tiles():
                 made.compute(cut, tile, index, inputs, result, temps)
+            if number == 0:
+                self._held.append(Held(index, result, own.layer.result, own.r0, made.stream.computed))
             inputs = [result]
         store = sample(each[-1].layer.result, result, config)
         made.store(self._layers[-1].output, number, store, len(each) - 1, each[-1].r0)

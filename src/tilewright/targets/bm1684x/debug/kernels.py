@@ -137,6 +137,7 @@ class KernelWalk(CommandWalk):
         return tuple(self._named)
 
     def placed(self, tensor: str) -> Placed:
+        """Return where an argument of the kernel lies. Raises InputError, with the known names, if there is none."""
         if tensor not in self._named:
             raise InputError(f"tensor '{tensor}'", "is no argument of the kernel", ", ".join(self._named))
         own = self._named[tensor]

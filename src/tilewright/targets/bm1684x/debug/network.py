@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from tilewright.array import Array, one_thread
 from tilewright.errors import InputError, MachineError
+from tilewright.graph.ir import Tensor
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
@@ -28,6 +29,23 @@ from tilewright.targets.bm1684x.isa.stream import Encoded, decode
 from tilewright.targets.bm1684x.values.floats import as_stored
 
 
+class Lying(NamedTuple):
+    """A tensor of the graph in memory, computed by the layer with this index (-1: an input).
+
+    If `computed` is not 0, these are only the rows from `row` on, complete after that many compute commands.
+    """
+
+    stored_at: StoredTensor
+    tensor: Tensor
+    layer: int
+    row: int = 0
+    computed: int = 0
+
+    @property
+    def stored(self) -> Stored:
+        return self.stored_at.stored
+
+
 class NetworkState:
     """The memories of one launch after some commands, for one sample (see sim.walk.State)."""
 
@@ -35,6 +53,7 @@ class NetworkState:
         self._walk, self._machine = walk, machine
 
     def execute(self, steps: Array) -> None:
+        """Execute commands in this order. Raises MachineError, which names the command, if one cannot run."""
         with one_thread():
             for row in steps.tolist():
                 step = self._walk.steps[row]
@@ -139,16 +158,22 @@ class NetworkWalk(CommandWalk):
         return f"local[{low + element % width}, {bank}, {byte}]"
 
     @cached_property
-    def _places(self) -> dict[str, tuple[StoredTensor, int]]:
-        """The tensors of the launch in the order of its layers, and the layer that computes each (-1: an input)."""
-        found = {own.name: (own, -1) for own in self.image.inputs}
-        if self._graph is None:
+    def _places(self) -> dict[str, Lying]:
+        """The tensors of the launch, and parts of tensors, in the order of its layers."""
+        graph = self._graph
+        if graph is None:
             return {}
-        by_name = {own.name: own for own in (*self.image.held, *self.image.outputs)}
+        found = {own.name: Lying(own, graph.tensors[own.name], -1) for own in self.image.inputs}
         for index, node in enumerate(self.layers):
-            for output in self._graph.node(node).outputs:
-                if output in by_name:
-                    found[output] = by_name[output], index
+            for output in graph.node(node).outputs:
+                tensor = graph.tensors[output]
+                for own, row, computed in self.image.held:
+                    if own.name == output:
+                        name = f"{output}, rows {row}..{row + own.stored.h - 1}" if computed else output
+                        found[name] = Lying(own, tensor, index, row, computed)
+                for own in self.image.outputs:
+                    if own.name == output:
+                        found[output] = Lying(own, tensor, index)
         return found
 
     @property
@@ -156,20 +181,20 @@ class NetworkWalk(CommandWalk):
         return tuple(self._places)
 
     def placed(self, tensor: str) -> Placed:
+        """Return where a tensor lies, by bus address. Raises InputError, with the known names, if it does not."""
         if tensor not in self._places:
             names = ", ".join(self._places)
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", names)
-        (own, index), graph = self._places[tensor], self._graph
-        assert graph is not None
-        stored, shape = own.stored, graph.tensors[tensor].shape
-        c, h, w = (
-            (stored.phases.c, stored.phases.h, stored.phases.w) if stored.phases else (stored.c, stored.h, stored.w)
-        )
+        own, of, index, row, computed = self._places[tensor]
+        stored, shape, part = own.stored, of.shape, None
+        c, h, w = _sizes(stored)
         last, layout = None, f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
         if own.address < DDR_BASE:
-            c = Stored.of(graph.tensors[tensor]).c  # further channels repeat these (compiler/gather.py)
+            if computed:
+                part, shape = (slice(None), slice(row, row + h)), (shape[0], h, *shape[2:])
+            c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/gather.py)
             held = sample(stored, own.address - LOCAL_BASE, self.config)[:, :c]
-            address, last = held.addresses.reshape(c, h, w), self._complete(index)
+            address, last = held.addresses.reshape(c, h, w), self._complete(index, computed)
             layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
         else:
             order = np.arange(1, c * h * w + 1).reshape(1, c, h, w)
@@ -181,21 +206,24 @@ class NetworkWalk(CommandWalk):
             address = address.transpose(1, 2, 0)
         node = self.layers[index] if index >= 0 else ""
         byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
-        return Placed(tensor, node, byte, not stored.dtype.is_float, last, layout)
+        return Placed(tensor, node, byte, not stored.dtype.is_float, last, layout, of.name, part)
 
     def value(self, state: State, tensor: str) -> Array:
-        placed, stored = self.placed(tensor), self._places[tensor][0].stored
+        placed, stored = self.placed(tensor), self._places[tensor].stored
         held = numbers(state, placed.byte, stored.dtype.storage.str)
         if stored.dtype.is_float:
             return as_stored(held, stored.dtype)
-        assert self._graph is not None
-        return (held.astype(np.int16) - stored.add).astype(self._graph.tensors[tensor].dtype)
+        return (held.astype(np.int16) - stored.add).astype(self._places[tensor].tensor.dtype)
 
-    def _complete(self, index: int) -> Array:
+    def _complete(self, index: int, computed: int) -> Array:
         """Return the commands after which the result of a layer is in local memory, for its readers.
 
-        These are the compute commands up to this layer, and its own transfers into local memory.
+        These are the first `computed` compute commands; or, if it is 0, the compute commands up to this layer, and the
+        layer's own transfers into local memory.
         """
+        if computed:
+            rows = [row for row, step in enumerate(self.steps) if step.engine == TIU and step.id <= computed]
+            return np.array(rows, np.int64)
         own = np.flatnonzero(self.layer <= index)
         return np.array(
             [

@@ -62,8 +62,10 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     large products take less time than many small ones.
     """
     kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
-    accumulates = program.kernels.accumulates.tolist()
-    low, high = (part.T.tolist() for part in program.kernels.spans[:2])
+    used = ascending(program.kernel[sequence])
+    used = used[used >= 0]
+    accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
+    low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
     found: list[Action] = []
     pending = _Pending()
     touched = _touched(program, sequence).T.tolist()
