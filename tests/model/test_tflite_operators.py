@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.model.tflite_cases import KINDS, Case
 from tests.model.tflite_writer import run_litert, run_tflm
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
@@ -76,3 +78,22 @@ def test_operators_survive_a_program_file(name: str, dtype: str, tmp_path: Path)
     for mine, theirs in zip(reference.run(again, inputs).values(), reference.run(graph, inputs).values(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert serial.graph_to_data(again)[0] == data
+
+
+@pytest.mark.parametrize("alu", ["upstream", "float"])
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_vta_runs_or_leaves_every_operator(name: str, dtype: str, alu: str, tmp_path: Path) -> None:
+    graph = load(written(name, dtype, 2, tmp_path / f"{name}.tflite"))
+    result = tw.compile(graph, "vta", overrides={"alu": alu}).run(codes(graph, 2))
+    assert result.matches_reference and not result.findings
+    assert all(layer.reason for layer in result.layers if layer.where == "host")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets.names())
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_machines_run_or_leave_every_operator(name: str, dtype: str, target: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        graph = load(written(name, dtype, seed, tmp_path / f"{name}.tflite"))
+        result = tw.compile(graph, target).run(codes(graph, seed))
+        assert result.matches_reference and not result.findings, f"seed {seed}"

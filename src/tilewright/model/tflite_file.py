@@ -100,8 +100,10 @@ class Call(Named):
 
     @property
     def output(self) -> Tensor:
-        tensor = self.outputs[0]
-        assert tensor is not None
+        """The first output. Raises ModelError if there is none."""
+        tensor = self.outputs[0] if self.outputs else None
+        if tensor is None:
+            raise ModelError(self.where, f"{self.code} has no output")
         return tensor
 
     def tensor(self, index: int) -> Tensor:
@@ -119,8 +121,11 @@ class Call(Named):
         return data
 
     def numbers(self, index: int) -> list[int]:
-        """Return the integers of constant input `index`."""
-        return [int(number) for number in self.constant(index).reshape(-1)]
+        """Return the integers of constant input `index`. Raises ModelError if it holds none."""
+        values = self.constant(index).reshape(-1)
+        if values.dtype.kind not in "iu" or not values.size:
+            raise ModelError(self.where, f"{self.code} has an input {index} of {values.dtype}, not integers")
+        return [int(number) for number in values]
 
     def axis(self, axis: int, extra: int = 0) -> int:
         """Return an axis of the first output or input, counted from 0. Raises ModelError if there is none such."""
