@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.model.test_tflite_operators import EACH, written
-from tests.model.test_tflite_states import Stream
+from tests.model.tflite_cases import EACH, written
+from tests.model.tflite_stream import Stream
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.graph import reference

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.model.tflite_cases import KINDS, Case
+from tests.model.tflite_cases import EACH, KINDS, written
 from tests.model.tflite_writer import run_litert, run_tflm
 from tilewright import targets
 from tilewright.array import Array
@@ -18,14 +18,6 @@ from tilewright.model import load
 from tilewright.program import serial
 
 SAMPLES = 3
-EACH = [(name, dtype) for name, kind in KINDS.items() for dtype in kind.dtypes]
-
-
-def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0) -> Path:
-    case = Case(seed, dtype)
-    case.bias_axis = bias_axis
-    inputs, outputs = KINDS[name].make(case)
-    return case.w.written(path, inputs, outputs)
 
 
 def codes(graph: Graph, seed: int) -> dict[str, Array]:
