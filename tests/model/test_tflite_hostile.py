@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.model.tflite_cases import EACH, written
+from tests.model.tflite_cases import EACH, KINDS, Case, written
 from tests.model.tflite_stream import Stream
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
@@ -51,3 +51,26 @@ def test_damaged_streams_load_or_are_refused(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     loaded = [survives(content, tmp_path / "damaged.tflite", rng) for _ in range(4 * TRIALS)]
     assert any(loaded) and not all(loaded)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "message"),
+    [
+        ("leaky_relu", "alpha", float("nan"), "scaled by"),
+        ("softmax", "beta", float("inf"), "beta = inf"),
+        ("softmax", "beta", -1.0, "beta = -1"),
+        ("lstm", "cellClip", float("nan"), "limits its cell state"),
+        ("lstm", "fusedActivationFunction", 1, "activation is not tanh"),
+        ("split", "numSplits", 7, ""),
+    ],
+)
+def test_impossible_options_are_named(name: str, option: str, value: float, message: str, tmp_path: Path) -> None:
+    case = Case(3, "int8")
+    ends = KINDS[name].make(case)
+    setattr(case.w.graphs[0].operators[0].builtinOptions, option, value)
+    path = case.w.written(tmp_path / "option.tflite", *ends)
+    if message:
+        with pytest.raises(TilewrightError, match=message):
+            load(path)
+    else:  # the number of outputs says it
+        load(path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.model.tflite_cases import EACH, KINDS, written
-from tests.model.tflite_writer import run_litert, run_tflm
+from tests.model.tflite_writer import Quantised, Writer, run_litert, run_tflm
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
@@ -59,6 +60,26 @@ def test_operators_equal_their_frameworks(name: str, dtype: str, seed: int, tmp_
 def test_the_axis_of_a_bias_means_nothing(name: str, tmp_path: Path) -> None:
     """person_detect of TFLite Micro has biases of one axis whose scales are along axis 3. LiteRT refuses such files."""
     check(written(name, "int8", 5, tmp_path / "axis.tflite", bias_axis=3), ("tflm",), 5)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "masks", "form"),
+    [
+        ((0, 1, 0), (0, 3, 2), {"newAxisMask": 1}, (1, 2, 2, 5)),  # x[None, 1:3, 0:2]
+        ((0, 0, 1), (0, 0, 4), {"ellipsisMask": 1, "newAxisMask": 2}, (3, 4, 1, 3)),  # x[..., None, 1:4]
+        ((1, 0, 0), (2, 0, 3), {"ellipsisMask": 2, "shrinkAxisMask": 1}, (4, 3)),  # x[1, ..., 0:3]
+        ((0, 0, -1), (0, 0, 0), {"ellipsisMask": 1, "newAxisMask": 2, "shrinkAxisMask": 4}, (3, 4, 1)),
+    ],
+)
+def test_slices_with_new_axes_and_ellipses(
+    begin: tuple[int, ...], end: tuple[int, ...], masks: dict[str, Any], form: tuple[int, ...], tmp_path: Path
+) -> None:
+    """TFLite Micro has neither."""
+    writer, quant = Writer(), Quantised(0.1, 2)
+    x, y = writer.tensor((3, 4, 5), "int8", quant), writer.tensor(form, "int8", quant)
+    places = [writer.constant(np.array(numbers, np.int32)) for numbers in (begin, end, (1, 1, 1))]
+    writer.op("STRIDED_SLICE", [x, *places], [y], "StridedSliceOptions", **masks)
+    check(writer.written(tmp_path / "slice.tflite", [x], [y]), ("litert", "xnnpack"), 1)
 
 
 @pytest.mark.parametrize(("name", "dtype"), EACH)
