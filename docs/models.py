@@ -3,7 +3,8 @@
     python docs/models.py                    docs/models.md from docs/models_tflite.json and docs/models_onnx.json
     python docs/models.py FOLDER [NAME ...]  first measure the .tflite and .onnx files in a folder
 
-The path of a file below FOLDER says where it comes from: OWNER/REPOSITORY/PATH. No model is part of this repository.
+The path of a file below FOLDER says where it comes from: OWNER/REPOSITORY/PATH, or pypi/PACKAGE-VERSION/PATH. No model
+is part of this repository.
 A file is loaded, compiled for each target and run there on SAMPLES random samples (one stream, if it has states). The
 outputs must equal those of its framework: TFLite Micro for .tflite files, onnxruntime for .onnx. A float model is
 quantised first, calibrated with random numbers.

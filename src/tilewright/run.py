@@ -71,7 +71,8 @@ def run(
             values = {**some, **reference.states(graph, some, before)}
             outputs, rows, found = _block(job, graph, values, progress if first else None)
         parts.append(outputs)
-        findings = found if first else findings
+        known = set() if first else set(findings)
+        findings.extend(finding for finding in found if finding not in known)  # a later sample may have more
         layers = (
             rows if first else [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)]
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.model.tflite_cases import KINDS, Case
-from tests.model.tflite_writer import run_litert, run_tflm
+import tilewright as tw
+from tests.model.tflite_cases import EACH, KINDS, written
+from tests.model.tflite_writer import Quantised, Writer, run_litert, run_tflm
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
@@ -16,14 +19,6 @@ from tilewright.model import load
 from tilewright.program import serial
 
 SAMPLES = 3
-EACH = [(name, dtype) for name, kind in KINDS.items() for dtype in kind.dtypes]
-
-
-def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0) -> Path:
-    case = Case(seed, dtype)
-    case.bias_axis = bias_axis
-    inputs, outputs = KINDS[name].make(case)
-    return case.w.written(path, inputs, outputs)
 
 
 def codes(graph: Graph, seed: int) -> dict[str, Array]:
@@ -67,6 +62,26 @@ def test_the_axis_of_a_bias_means_nothing(name: str, tmp_path: Path) -> None:
     check(written(name, "int8", 5, tmp_path / "axis.tflite", bias_axis=3), ("tflm",), 5)
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "masks", "form"),
+    [
+        ((0, 1, 0), (0, 3, 2), {"newAxisMask": 1}, (1, 2, 2, 5)),  # x[None, 1:3, 0:2]
+        ((0, 0, 1), (0, 0, 4), {"ellipsisMask": 1, "newAxisMask": 2}, (3, 4, 1, 3)),  # x[..., None, 1:4]
+        ((1, 0, 0), (2, 0, 3), {"ellipsisMask": 2, "shrinkAxisMask": 1}, (4, 3)),  # x[1, ..., 0:3]
+        ((0, 0, -1), (0, 0, 0), {"ellipsisMask": 1, "newAxisMask": 2, "shrinkAxisMask": 4}, (3, 4, 1)),
+    ],
+)
+def test_slices_with_new_axes_and_ellipses(
+    begin: tuple[int, ...], end: tuple[int, ...], masks: dict[str, Any], form: tuple[int, ...], tmp_path: Path
+) -> None:
+    """TFLite Micro has neither."""
+    writer, quant = Writer(), Quantised(0.1, 2)
+    x, y = writer.tensor((3, 4, 5), "int8", quant), writer.tensor(form, "int8", quant)
+    places = [writer.constant(np.array(numbers, np.int32)) for numbers in (begin, end, (1, 1, 1))]
+    writer.op("STRIDED_SLICE", [x, *places], [y], "StridedSliceOptions", **masks)
+    check(writer.written(tmp_path / "slice.tflite", [x], [y]), ("litert", "xnnpack"), 1)
+
+
 @pytest.mark.parametrize(("name", "dtype"), EACH)
 def test_operators_survive_a_program_file(name: str, dtype: str, tmp_path: Path) -> None:
     graph = load(written(name, dtype, 1, tmp_path / f"{name}.tflite"))
@@ -76,3 +91,22 @@ def test_operators_survive_a_program_file(name: str, dtype: str, tmp_path: Path)
     for mine, theirs in zip(reference.run(again, inputs).values(), reference.run(graph, inputs).values(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert serial.graph_to_data(again)[0] == data
+
+
+@pytest.mark.parametrize("alu", ["upstream", "float"])
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_vta_runs_or_leaves_every_operator(name: str, dtype: str, alu: str, tmp_path: Path) -> None:
+    graph = load(written(name, dtype, 2, tmp_path / f"{name}.tflite"))
+    result = tw.compile(graph, "vta", overrides={"alu": alu}).run(codes(graph, 2))
+    assert result.matches_reference and not result.findings
+    assert all(layer.reason for layer in result.layers if layer.where == "host")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets.names())
+@pytest.mark.parametrize(("name", "dtype"), EACH)
+def test_machines_run_or_leave_every_operator(name: str, dtype: str, target: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        graph = load(written(name, dtype, seed, tmp_path / f"{name}.tflite"))
+        result = tw.compile(graph, target).run(codes(graph, seed))
+        assert result.matches_reference and not result.findings, f"seed {seed}"

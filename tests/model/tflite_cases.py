@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -437,3 +438,12 @@ KINDS = {
         Kind(expand_dims), Kind(concatenation), Kind(pad), Kind(resize), Kind(lstm, ("int8",)),
     )
 }  # fmt: skip
+EACH = [(name, dtype) for name, kind in KINDS.items() for dtype in kind.dtypes]
+
+
+def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0) -> Path:
+    """The file of an operator. `bias_axis` is the axis that biases say their scales have."""
+    case = Case(seed, dtype)
+    case.bias_axis = bias_axis
+    inputs, outputs = KINDS[name].make(case)
+    return case.w.written(path, inputs, outputs)

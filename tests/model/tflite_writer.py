@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
+from tilewright.model.tflite_file import read
+from tilewright.model.tflite_verify import in_tflite_micro
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 
@@ -150,19 +152,8 @@ def run_litert(path: Path, samples: Mapping[int, Array], mode: str = "litert", r
 
 def run_tflm(path: Path, samples: Mapping[int, Array], reset: bool = False) -> list[Array]:
     """As `run_litert`, in TFLite Micro."""
-    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime", reason="pip install tflite-micro")
-    model = runtime.Interpreter.from_bytes(path.read_bytes(), arena_size=4 << 20)
-    outputs = len(tflite_outputs(path))
-    rows: list[list[Array]] = []
-    for index in range(len(next(iter(samples.values())))):
-        if reset:
-            model.reset()
-        for position, values in samples.items():
-            model.set_input(values[index], position)
-        model.invoke()
-        rows.append([model.get_output(position).copy() for position in range(outputs)])
-    return [np.stack(column) for column in zip(*rows, strict=True)]
-
-
-def tflite_outputs(path: Path) -> list[int]:
-    return list(schema.Model.GetRootAs(path.read_bytes(), 0).Subgraphs(0).OutputsAsNumpy())
+    pytest.importorskip("tflite_micro.python.tflite_micro.runtime", reason="pip install tflite-micro")
+    network = read(path)[0]
+    golden = in_tflite_micro(path, {name: samples[i] for i, name in enumerate(network.inputs)}, reset)
+    assert golden is not None, "TFLite Micro does not run the file"
+    return [golden[name] for name in network.outputs]

@@ -94,6 +94,11 @@ def channels_first_network(n: Net) -> tuple[int, int]:
     window = {"padding": 1, "strideH": 1, "strideW": 1}
     h = n.op("CONV_2D", [h, n.weights(4, 3, 3, 3), n.weights(4)], (1, 6, 6, 4), "Conv2DOptions", **window)
     h = n.op("HARD_SWISH", [h], (1, 6, 6, 4))
+    h = n.op("PRELU", [h, n.weights(1, 1, 4)], (1, 6, 6, 4))
+    h = n.op("RESIZE_BILINEAR", [h, n.ints(8, 10)], (1, 8, 10, 4), "ResizeBilinearOptions", halfPixelCenters=True)
+    h = n.op("SPACE_TO_DEPTH", [h], (1, 4, 5, 16), "SpaceToDepthOptions", blockSize=2)
+    h = n.op("DEPTH_TO_SPACE", [h], (1, 8, 10, 4), "DepthToSpaceOptions", blockSize=2)
+    h = n.op("RESIZE_BILINEAR", [h, n.ints(6, 6)], (1, 6, 6, 4), "ResizeBilinearOptions", alignCorners=True)
     h = n.op("MUL", [h, n.weights(4)], (1, 6, 6, 4), "MulOptions")
     h = n.op("RESHAPE", [h, n.ints(1, 144)], (1, 144), "ReshapeOptions", newShape=[1, 144])
     return x, n.op("FULLY_CONNECTED", [h, n.weights(5, 144), -1], (1, 5), "FullyConnectedOptions")

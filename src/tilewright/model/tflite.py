@@ -190,6 +190,8 @@ def _slice(call: Call, entries: list[slice | int]) -> ops.Op:
     shape = call.tensor(0).shape
     if len(entries) != len(shape):
         raise ModelError(call.where, f"slices {len(entries)} axes of an input of shape {list(shape)}")
+    if not all(0 < extent <= MAX_ELEMENTS for extent in shape):
+        raise ModelError(call.where, f"slices an input of shape {list(shape)}")
     ranges = []
     for entry, extent in zip(entries, shape, strict=True):
         if isinstance(entry, slice):

@@ -60,6 +60,9 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "PACK": (tflite.PackOptions, ("Axis", "ValuesCount")),
     "UNPACK": (tflite.UnpackOptions, ("Axis", "Num")),
     "RESIZE_NEAREST_NEIGHBOR": (tflite.ResizeNearestNeighborOptions, ("AlignCorners", "HalfPixelCenters")),
+    "RESIZE_BILINEAR": (tflite.ResizeBilinearOptions, ("AlignCorners", "HalfPixelCenters")),
+    "DEPTH_TO_SPACE": (tflite.DepthToSpaceOptions, ("BlockSize",)),
+    "SPACE_TO_DEPTH": (tflite.SpaceToDepthOptions, ("BlockSize",)),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (tflite.UnidirectionalSequenceLSTMOptions, _LSTM),
     "VAR_HANDLE": (tflite.VarHandleOptions, ("Container", "SharedName")),
     "CALL_ONCE": (tflite.CallOnceOptions, ("InitSubgraphIndex",)),
@@ -100,8 +103,10 @@ class Call(Named):
 
     @property
     def output(self) -> Tensor:
-        tensor = self.outputs[0]
-        assert tensor is not None
+        """The first output. Raises ModelError if there is none."""
+        tensor = self.outputs[0] if self.outputs else None
+        if tensor is None:
+            raise ModelError(self.where, f"{self.code} has no output")
         return tensor
 
     def tensor(self, index: int) -> Tensor:
@@ -119,8 +124,11 @@ class Call(Named):
         return data
 
     def numbers(self, index: int) -> list[int]:
-        """Return the integers of constant input `index`."""
-        return [int(number) for number in self.constant(index).reshape(-1)]
+        """Return the integers of constant input `index`. Raises ModelError if it holds none."""
+        values = self.constant(index).reshape(-1)
+        if values.dtype.kind not in "iu" or not values.size:
+            raise ModelError(self.where, f"{self.code} has an input {index} of {values.dtype}, not integers")
+        return [int(number) for number in values]
 
     def axis(self, axis: int, extra: int = 0) -> int:
         """Return an axis of the first output or input, counted from 0. Raises ModelError if there is none such."""

@@ -73,7 +73,7 @@ class Variables:
             if tensor.name not in self.variable_tensors:
                 raise ModelError(call.where, f"has the state '{tensor.name}', which is not a variable tensor")
             zero = tensor.quant.zero_point[0] if tensor.quant else 0
-            start = replace(tensor, data=np.full(tensor.shape, zero, tensor.dtype))
+            start = replace(tensor, data=np.full(tensor.shape, zero, np.int64).astype(tensor.dtype))
             name = fresh_name(f"{tensor.name}:next", self.names)
             self.tensors[name] = replace(tensor, name=name, data=None)
             self.own.append(State(tensor.name, name, self._added(tensor.name, start)))

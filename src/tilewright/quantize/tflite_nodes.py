@@ -21,10 +21,11 @@ ALIKE = {
     "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow",
     "RELU": "Relu", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "HARD_SWISH": "HardSwish", "ABS": "Abs", "NEG": "Neg",
     "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "FLOOR": "Floor", "CEIL": "Ceil", "SIN": "Sin", "COS": "Cos",
-    "ELU": "Elu", "LEAKY_RELU": "LeakyRelu",
+    "ELU": "Elu", "LEAKY_RELU": "LeakyRelu", "PRELU": "PRelu",
 }  # fmt: skip
 BOUNDS: dict[Activation, tuple[float, float]] = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 CLAMPS: dict[str, Activation] = {"RELU6": "relu6", "RELU_N1_TO_1": "relu_n1_to_1"}
+BLOCKS = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}
 INT64_MIN = -(1 << 63)
 #: Most steps of an LSTM: each becomes some 15 nodes.
 MAX_STEPS = 256
@@ -58,6 +59,12 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     elif call.code == "RSQRT":
         root = net.one("Sqrt", [net.value(call.tensor(0))], call.output.name)
         net.keep(call.output, net.one("Reciprocal", [root], call.output.name), False)
+    elif call.code in BLOCKS:
+        block = int(call.option("BlockSize", 1))
+        value = net.one(BLOCKS[call.code], [net.channels_first(call.tensor(0))], call.output.name, blocksize=block)
+        net.keep(call.output, value, True)
+    elif call.code == "RESIZE_BILINEAR":
+        _resize_bilinear(net, call)
     elif call.code == "UNIDIRECTIONAL_SEQUENCE_LSTM":
         _lstm(net, call)
     elif call.code in TRANSLATE and call.code not in ("QUANTIZE", "DEQUANTIZE"):
@@ -67,7 +74,9 @@ def convert(net: Conversion, call: Call, index: int) -> None:
             raise UnsupportedError(call.where, f"{call.code} is not supported in float models")
         emit(net, call, op)
     else:
-        known = ", ".join(sorted({*ALIKE, *CLAMPS, *TRANSLATE, "SQUARE", "RSQRT"} - {"QUANTIZE"}))
+        known = ", ".join(
+            sorted({*ALIKE, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"})
+        )
         how = "it is quantised already; run it as it is" if call.code == "QUANTIZE" else f"supported are {known}"
         raise UnsupportedError(f"op {index}", f"{call.code} is not supported in float models", how)
 
@@ -260,6 +269,17 @@ def _resize(net: Conversion, call: Call, op: Op) -> None:
     for axis, places in ((2, op.rows), (3, op.columns)):
         value = net.one("Gather", [value, net.constant("places", np.array(places))], call.output.name, axis=axis)
     net.keep(call.output, value, True)
+
+
+def _resize_bilinear(net: Conversion, call: Call) -> None:
+    x, sizes = call.tensor(0), call.numbers(1)
+    mode = "align_corners" if call.option("AlignCorners", False) else "asymmetric"
+    mode = "half_pixel" if call.option("HalfPixelCenters", False) else mode
+    if len(x.shape) != 4 or len(sizes) != 2:
+        raise ModelError(call.where, f"resizes {list(x.shape)} to {sizes}")
+    whole = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
+    settings = {"mode": "linear", "coordinate_transformation_mode": mode}
+    net.keep(call.output, net.one("Resize", [net.channels_first(x), "", "", whole], call.output.name, **settings), True)
 
 
 def _lstm(net: Conversion, call: Call) -> None:

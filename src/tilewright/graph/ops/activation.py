@@ -15,12 +15,13 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED16, FIXED32
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Shape, clamped, given
 from tilewright.graph.ops.elementwise import Unary, rescaled_xnnpack
 from tilewright.graph.rounding import (
+    MAX_FACTOR,
     Rounding,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -34,6 +35,13 @@ class LeakyRelu(Unary):
 
     kind = "leaky_relu"
     alpha: float = 0.0
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the input's shape. Raises ModelError if a factor is not below MAX_FACTOR."""
+        ratio = site.input(0).scale / site.output.scale
+        if not (ratio < MAX_FACTOR and abs(ratio * self.alpha) < MAX_FACTOR):
+            raise ModelError(site.where, f"would be scaled by {ratio:g} and {ratio * self.alpha:g}, too much")
+        return super().shapes(site)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, out = site.input(0), site.output

@@ -20,6 +20,7 @@ from tilewright.graph.ops.activation import Logistic, Tanh, in_12288ths
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import (
+    MAX_FACTOR,
     Rounding,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -75,6 +76,8 @@ class Lstm(Op):
             shapes = (site.constant(1 + index), site.constant(1 + GATES + index), site.constant(1 + 2 * GATES + index))
             if [array.shape for array in shapes] != [(size, x[2]), (size, size), (size,)]:
                 raise ModelError(site.where, f"has weights that do not fit {x[2]} inputs and {size} cells")
+        if not 0 <= self.cell_clip < MAX_FACTOR:
+            raise ModelError(site.where, f"limits its cell state to {self.cell_clip:g}")
         if abs(np.log2(cell.scale) - np.rint(np.log2(cell.scale))) > 1e-3 or cell.zero_point:
             raise UnsupportedError(site.where, "has a cell state whose scale is not a power of two")
         if not -15 <= self._power(cell) <= -9:

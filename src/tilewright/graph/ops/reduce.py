@@ -17,6 +17,7 @@ from tilewright.graph.lookup import looked_up, table
 from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
+    MAX_FACTOR,
     Activation,
     Rounding,
     mean_factor,
@@ -199,6 +200,8 @@ class Softmax(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """Return the input's shape. Raises UnsupportedError if the output's scale or zero point are not the fixed."""
         x, out = site.input(0), site.output
+        if not 0 < self.beta < MAX_FACTOR:
+            raise UnsupportedError(site.where, f"multiplies by beta = {self.beta:g}; positive numbers are supported")
         if x.dtype == "int16":
             if abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point or x.zero_point or out.dtype != "int16":
                 raise UnsupportedError(site.where, "has an output scale or zero point other than 2**-15 and 0")

@@ -225,7 +225,7 @@ class Concat(Op):
         first, where = shapes[0], site.where
         axis = self.axis % len(first) if first else 0
         if not -len(first) <= self.axis < len(first) or any(
-            s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes
+            len(s) != len(first) or s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes
         ):
             raise ModelError(where, f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}")
         if any((tensor.scale, tensor.zero_point) != (out.scale, out.zero_point) for tensor in tensors):
