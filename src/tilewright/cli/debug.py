@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.cli.programs import load
 from tilewright.errors import InputError
 
@@ -61,7 +61,7 @@ def debug(
     from tilewright.targets import get
 
     program = _program(path, target, config, overrides, rounding)
-    samples = options.samples_of(program, source)
+    samples = inputs.samples_of(program, source, None, None, None)
     session = Session(program, samples.values if samples else None, order, timing_model(get(program.target), timing))
     if launch is not None:
         session.launch(launch)
