@@ -116,15 +116,17 @@ def check(path: str, as_json: bool) -> int:
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
+    from tilewright.sim.findings import grouped
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
         told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
+        told["causes"] = [group.to_json() for group in grouped(found)]
         click.echo(json.dumps(told))
     else:
         show_findings(found)
-        options.show_where(program, path, found)
+        options.show_where(program, path, [group.first for group in grouped(found)])
     return 1 if found else 0
 
 
