@@ -33,6 +33,7 @@ DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 #: Another value of each key that only changes time.
 OTHER = {
     "vta": {
+        "clock_mhz": "250",
         **{"LOG_BUS_WIDTH": "9", "dram_latency": "99", "queue_depth": "300", "token_depth": "77", "alu_lanes": "4"},
         **{"inp_read_bits": "64", "wgt_read_bits": "512", "acc_read_bits": "128", "acc_write_bits": "64"},
     },

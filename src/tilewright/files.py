@@ -65,6 +65,22 @@ def digest(path: Path) -> str:
     return made.hexdigest()
 
 
+def sources(package: Path) -> str:
+    """Return a digest of a package's files, without the caches of Python and Numba."""
+    found = hashlib.sha256()
+    for path in sorted(_files(package)):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        found.update(content)
+    return found.hexdigest()
+
+
+def _files(package: Path) -> Iterator[Path]:
+    for folder, inner, names in os.walk(package):
+        inner[:] = [name for name in inner if name != "__pycache__"]
+        yield from (Path(folder, name) for name in names)
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces `path` when the `with` block ends without an error.

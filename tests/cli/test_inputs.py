@@ -48,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
 def prepared(folder: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """The images of the folder as the network takes them, by NumPy alone: (3, 1, 3, 4, 6)."""
     images = [np.asarray(Image.open(path)).astype(np.float32)[..., ::-1] for path in sorted(folder.iterdir())]
-    made = [((image - np.float32(MEAN)) / np.float32(STD)).transpose(2, 0, 1)[None] for image in images]
+    made = [
+        ((image - np.array(MEAN, np.float32)) / np.array(STD, np.float32)).transpose(2, 0, 1)[None] for image in images
+    ]
     return np.stack(made)
 
 

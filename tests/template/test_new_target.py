@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,18 @@ def test_a_folder_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(arguments) == 2
     assert "already exists, and files are never overwritten" in capsys.readouterr().err
     assert config.read_text() == "mine"
+
+
+def test_the_command_finds_the_target_in_the_current_folder(tmp_path: Path) -> None:
+    assert main(["new-target", "npu", "-o", str(tmp_path)]) == 0
+    command = [str(Path(sys.executable).with_name("tilewright")), "targets", "npu", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "npu" in done.stdout
+    away = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert away.returncode == 2
+    described = tomllib.loads((tmp_path / "tilewright_npu" / "pyproject.toml").read_text())
+    assert described["tool"]["setuptools"]["package-dir"] == {"tilewright_npu": "."}
 
 
 def test_json_names_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

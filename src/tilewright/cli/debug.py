@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.cli.programs import is_elf, load
 from tilewright.errors import InputError, shown
 
@@ -76,7 +76,7 @@ def debug(
         program, expected = _of_run(path, saved["summary"], saved)
     else:
         program, expected = _program(path, target, config, overrides, rounding)
-    samples = options.samples_of(program, source)
+    samples = inputs.samples_of(program, source, None, None, None)
     model = timing_model(get(program.target), timing)
     session = Session(program, samples.values if samples else None, order, model, expected)
     if saved:

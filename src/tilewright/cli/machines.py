@@ -205,7 +205,7 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
     made = write(name, folder)
     files = sorted(path.name for path in made.iterdir())
     before = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    tries = [f"{before}python -m pytest {made.name}", f"{before}python -m tilewright run MODEL.tflite -t {name}"]
+    tries = [f"{before}python -m pytest {made.name}", f"{before}tilewright run MODEL.tflite -t {name}"]
     said = f"{made}: a target of {len(files)} files: {', '.join(files)}"
     told = {"target": name, "folder": str(made), "files": files, "next": tries}
     options.answer(as_json, told, said, *(f"  {command}" for command in tries))

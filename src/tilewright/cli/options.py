@@ -19,6 +19,7 @@ from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.report.summary import Summary
     from tilewright.sim.findings import Finding
     from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
 
@@ -337,7 +338,7 @@ class Simulation:
     ) -> int:
         from tilewright.cli import coverage
         from tilewright.energy import read
-        from tilewright.files import digest, write_outputs
+        from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import perfetto, render
         from tilewright.report.summary import HALF, Summary, predict, ranked
@@ -394,6 +395,19 @@ class Simulation:
         )
         if self.output:
             write_outputs(self.output, result.outputs)
+        self.write(summary, path)
+        if self.as_json:
+            click.echo(json.dumps(summary.to_json()))
+        else:
+            render.show(summary)
+            show_where(program, path, result.findings)
+        return 0 if summary.passed else 1
+
+    def write(self, summary: Summary, path: str) -> None:
+        """Write the page, the saved run and the timeline of the file `path`, as far as they are asked for."""
+        from tilewright.files import digest
+        from tilewright.report import perfetto
+
         if self.html or self.save:
             from tilewright import __version__
             from tilewright.report import page, record
@@ -410,13 +424,7 @@ class Simulation:
             if self.save:
                 record.save(made, self.save)
         if self.trace:
-            perfetto.write(result, self.trace, result.clock_mhz)
-        if self.as_json:
-            click.echo(json.dumps(summary.to_json()))
-        else:
-            render.show(summary)
-            show_where(program, path, result.findings)
-        return 0 if summary.passed else 1
+            perfetto.write(summary.result, self.trace, summary.clock_mhz)
 
 
 def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None:

@@ -60,7 +60,7 @@ def exec_(
     for_elf = {"--target": target, **code}
     run = simulation
     for_program = {
-        **{"--input": run.source, "--output": run.output, "--html": run.html, "--save": run.save, "--trace": run.trace},
+        **{"--input": run.source, "--output": run.output},
         **{"--what-if": run.what_if, "--energy": run.energy},
     }
     if not is_elf(path):
@@ -72,6 +72,7 @@ def exec_(
 
     from tilewright import targets
     from tilewright.files import replacing
+    from tilewright.report.summary import Summary
     from tilewright.run import timing_model
     from tilewright.targets.base import Executes
 
@@ -86,6 +87,10 @@ def exec_(
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())
+    if run.html or run.save or run.trace:
+        if done.result is None:
+            raise InputError("--html, --save and --trace", f"{target} shows no runs of ELF files", "leave them out")
+        run.write(Summary(made := done.result(), "the program's own data", made.clock_mhz), path)
     options.answer(run.as_json, done.data, done.text)
     return 0 if done.passed else 1
 
@@ -116,15 +121,17 @@ def check(path: str, as_json: bool) -> int:
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
+    from tilewright.sim.findings import grouped
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
         told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
+        told["causes"] = [group.to_json() for group in grouped(found)]
         click.echo(json.dumps(told))
     else:
         show_findings(found)
-        options.show_where(program, path, found)
+        options.show_where(program, path, [group.first for group in grouped(found)])
     return 1 if found else 0
 
 

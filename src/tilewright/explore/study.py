@@ -26,8 +26,8 @@ from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
 from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial
-from tilewright.files import replacing, untrusted
-from tilewright.program.cache import PACKAGE, sources
+from tilewright.files import replacing, sources, untrusted
+from tilewright.program.cache import PACKAGE
 from tilewright.targets import given
 
 DEFINITION, JOURNAL = "study.json", "trials.jsonl"

@@ -32,26 +32,34 @@ class Clocked(Protocol):
     """A configuration of a machine with a clock."""
 
     @property
-    def clock_mhz(self) -> int: ...
+    def clock_mhz(self) -> int | None: ...
     def digest(self) -> str: ...
 
 
 def board_files(
-    config: Clocked, verilog: Mapping[str, str], core: str, top: str, folder: Path, names: Mapping[str, object]
+    config: Clocked,
+    verilog: Mapping[str, str],
+    core: str,
+    top: str,
+    folder: Path,
+    names: Mapping[str, object],
+    mhz: int | None = None,
 ) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name.
 
     `verilog` are the files of the module `core`. `folder` has board.md and, if `top` is another module, board.v, the
     wrapper `top`. Both get `names` filled in, which must have `clock`, the name of the clock port of `top`, and with a
-    wrapper `register`.
+    wrapper `register`. `mhz` is the clock [`config.clock_mhz`].
     """
+    clock = mhz or config.clock_mhz
+    assert clock is not None
     made = {"synth.ys": HERE / "board.ys", f"{top}.xdc": HERE / "board.xdc", "README.md": folder / "board.md"}
     if top != core:
         made = {f"{top}.v": folder / "board.v", **made}
     sources = [*verilog, *(name for name in made if name.endswith(".v"))]
     heads = "\n".join(f"- `{name}`: {text[3:].splitlines()[0]}" for name, text in verilog.items())
     known = {"core": core, "top": top, "digest": config.digest()[:12], "sources": " ".join(sources), "files": heads}
-    known |= {"mhz": str(config.clock_mhz), "period": f"{1000 / config.clock_mhz:.3f}"}
+    known |= {"mhz": str(clock), "period": f"{1000 / clock:.3f}"}
     known |= {"axi_ports": Template(PORTS).safe_substitute(names), "axi_control": CONTROL}
     filled = {name: Template(path.read_text("ascii")).substitute(known, **names) for name, path in made.items()}
     return {**verilog, **filled}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, one_of
-from tilewright.hdl.build import Wire, library, verilog_library
+from tilewright.hdl.build import Wire, library, remembered, verilog_library
 
 #: A number of events that is never reached.
 EVER = (1 << 64) - 1
@@ -44,6 +44,13 @@ class Compiled:
 
     def __init__(self, component: Any, engine: str = "verilator", source: str = "", extra: str = "") -> None:
         self._library = _load(library(component, engine, source, extra))
+
+    @classmethod
+    def remembered(cls, made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Compiled:
+        """Return the compiled component that `make` returns; arguments and errors are those of `build.remembered`."""
+        made = cls.__new__(cls)
+        made._library = _load(remembered(made_from, package, engine, make))
+        return made
 
     @classmethod
     def of_verilog(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import ProgramError
+from tilewright.files import sources
 from tilewright.graph.ir import Graph
 from tilewright.program import file
 from tilewright.program.program import Program
@@ -104,19 +105,3 @@ def _key(graph: Graph, *others: str) -> str:
         found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         found.update(array.data)
     return found.hexdigest()
-
-
-def sources(package: Path) -> str:
-    """Return a digest of a package's files, without the caches of Python and Numba."""
-    found = sha256()
-    for path in sorted(_files(package)):
-        content = path.read_bytes()
-        found.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
-        found.update(content)
-    return found.hexdigest()
-
-
-def _files(package: Path) -> Iterator[Path]:
-    for folder, inner, names in os.walk(package):
-        inner[:] = [name for name in inner if name != "__pycache__"]
-        yield from (Path(folder, name) for name in names)

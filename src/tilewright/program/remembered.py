@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from tilewright.program.cache import PACKAGE, sources
+from tilewright.files import sources
+from tilewright.program.cache import PACKAGE
 
 #: Bytes of a file (1 GiB) above which nothing is added, and how many files of other versions are kept.
 LIMIT, VERSIONS = 1 << 30, 2

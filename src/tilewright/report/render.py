@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 from tilewright.report import summary as summaries
 from tilewright.report.metrics import HOST
 from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import Finding, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,10 +71,8 @@ def show(summary: Summary, to: Console | None = None) -> None:
         to.print(_kernels(summary.kernels, result))
     for fact in facts:
         _say_fact(to, fact)
-    for finding in result.findings[:LISTED]:
-        to.print(Text(f"  {finding}"), soft_wrap=True)
-    if len(result.findings) > LISTED:
-        to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
+    for line in _grouped(result.findings):
+        to.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def _layers(result: Result, fit: Fit | None = None) -> Grid:
@@ -127,8 +125,21 @@ def _say(to: Console, topic: str, statement: str, style: str) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print one line per finding, and the number of findings."""
+    """Print the findings by cause, the root first, and the number of findings."""
     to = console()
-    for finding in findings:
-        to.print(str(finding), soft_wrap=True)
-    to.print(f"hazards {len(findings)}", style="red" if findings else "green")
+    for line in _grouped(findings):
+        to.print(line, soft_wrap=True, markup=False, highlight=False)
+    causes = len(grouped(findings))
+    of_causes = f" of {causes} {'cause' if causes == 1 else 'causes'}" if causes < len(findings) else ""
+    to.print(f"hazards {len(findings)}{of_causes}", style="red" if findings else "green")
+
+
+def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the lines of findings by cause: the first finding of each cause, and how many more there are."""
+    groups = grouped(findings)
+    for group in groups[:LISTED]:
+        yield str(group.first)
+        if group.others:
+            yield f"  {group.others}"
+    if len(groups) > LISTED:
+        yield f"... and {sum(len(group.findings) for group in groups[LISTED:])} more"

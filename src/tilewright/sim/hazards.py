@@ -225,9 +225,9 @@ def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int
         f"#{first} {table.describe(first)} and {later} both touch {where} "
         f"({mode_at(table.footprints, table.footprint[first], index, low)} and "
         f"{mode_at(table.footprints, table.footprint[second], index, low)}) in no order; "
-        + missing_token(table, first, second, a, b)
+        + missing_token(first, second, path := token_path(table, a, b))
     )
-    return Finding(RACE, message, (first, second), space, low, high, ranges=tuple(ranges))
+    return Finding(RACE, message, (first, second), space, low, high, path, ranges=tuple(ranges))
 
 
 def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:
@@ -241,11 +241,13 @@ def mode_at(footprints: Footprints, footprint: int, space: int, element: int) ->
     return {1: "read", 2: "write", 3: "update"}.get(mode, "touch")
 
 
-def missing_token(table: StepTable, first: int, second: int, a: int, b: int) -> str:
-    """Return the sentence that names the missing token: from unit `a` of the first step to unit `b` of the second.
+def missing_token(first: int, second: int, path: str) -> str:
+    """Return the sentence that names the missing token; `path` is its way from unit to unit (`token_path`)."""
+    return f"a {path} token pushed by #{first} or later and popped by #{second} or earlier is missing"
 
-    The shortest path of token queues between the units may lead through other units.
-    """
+
+def token_path(table: StepTable, a: int, b: int) -> str:
+    """Return the shortest path of token queues from unit `a` to unit `b` as text; it may lead through other units."""
     paths = {a: [a]}
     frontier = [a]
     while frontier and b not in paths:
@@ -254,5 +256,4 @@ def missing_token(table: StepTable, first: int, second: int, a: int, b: int) -> 
             if queue.producer == u and queue.consumer not in paths:
                 paths[queue.consumer] = [*paths[u], queue.consumer]
                 frontier.append(queue.consumer)
-    names = "->".join(table.units[u] for u in paths.get(b, [a, b]))
-    return f"a {names} token pushed by #{first} or later and popped by #{second} or earlier is missing"
+    return "->".join(table.units[u] for u in paths.get(b, [a, b]))

@@ -1,14 +1,16 @@
 """Finds targets: each sub-package that exports TARGET, and each importable package named tilewright_NAME.
 
-There is no list to edit. Your own target is a folder `tilewright_NAME` in the current directory (with `python -m`), on
-PYTHONPATH, or installed. See docs/new-target.md.
+There is no list to edit. Your own target is a folder `tilewright_NAME` in the current directory, on PYTHONPATH, or
+installed. See docs/new-target.md.
 """
 
 from __future__ import annotations
 
 import inspect
 import pkgutil
-from importlib import import_module
+import sys
+from contextlib import suppress
+from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +25,7 @@ PREFIX = "tilewright_"
 def names() -> tuple[str, ...]:
     """Return the names of all targets, sorted."""
     found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
+    _look_here()
     own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
     return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
 
@@ -33,6 +36,7 @@ def get(name: str) -> Target:
     Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
     of this name.
     """
+    _look_here()
     places = [
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
@@ -58,6 +62,18 @@ def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
 def folder(target: Target) -> Path:
     """Return the folder of a target's sources."""
     return Path(inspect.getfile(type(target))).resolve().parent
+
+
+def _look_here() -> None:
+    """Let packages in the current directory be imported if a target may be among them, as `python -m` does.
+
+    The directory is the last place that is searched, so that it replaces nothing.
+    """
+    with suppress(OSError):  # the directory was deleted
+        here = Path.cwd()
+        if str(here) not in sys.path and "" not in sys.path and any(here.glob(f"{PREFIX}*/__init__.py")):
+            sys.path.append(str(here))
+            invalidate_caches()
 
 
 def _is_package(module: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
@@ -19,6 +19,9 @@ from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
 from tilewright.sim.walk import Walk
+
+if TYPE_CHECKING:
+    from tilewright.report.result import RunResult
 
 __all__ = ["Config", "ConformCase", "LaunchResult", "Target", "TimingModel"]
 
@@ -282,12 +285,16 @@ class Folders(Protocol):
 
 @dataclass(frozen=True)
 class Execution:
-    """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile."""
+    """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
+
+    `result` makes the result that a page and a timeline show; None if the target has none.
+    """
 
     text: str
     data: Mapping[str, Any]
     passed: bool
     speedscope: Mapping[str, Any]
+    result: Callable[[], RunResult] | None = None
 
 
 @runtime_checkable

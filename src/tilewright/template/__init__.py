@@ -11,7 +11,7 @@ from tilewright import targets
 from tilewright.errors import InputError
 
 TEMPLATE = "onemac"
-SUFFIXES = (".py", ".md")
+SUFFIXES = (".py", ".md", ".toml")
 
 
 def new_target(name: str, into: str | Path = ".") -> Path:

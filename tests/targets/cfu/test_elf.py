@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,12 @@ from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
 from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.elf import Source
+
+BARE = """
+int data = 7, zero[10];
+__attribute__((naked)) void _start(void) { __asm__("li sp, 0x40100000\\n j go"); }
+void go(void) { zero[1] = data; *(volatile int *)0xF0002000 = zero[1]; for (;;); }
+"""
 
 
 def test_a_hand_made_file_runs() -> None:
@@ -72,3 +80,30 @@ def test_random_damage_gives_an_image_or_an_error(tmp_path: Path) -> None:
         loaded += 1
         Source(image).where(image.entry)
     assert loaded > 20
+
+
+def test_a_link_with_ttext_alone_gets_options_that_work() -> None:
+    """ld and lld put the file's headers before the code at -Ttext: the first segment begins below RAM."""
+    image = elf.load(tiny(offset=0, address=RAM_BASE - 84, filesz=104, memsz=104))
+    with pytest.raises(
+        ProgramError, match=r"headers would be loaded at 0x3fffffac.*-Ttext=0x40000000 -Wl,-N,--no-relax"
+    ):
+        run(image, Config())
+
+
+@pytest.mark.riscv
+def test_these_options_work(tmp_path: Path) -> None:
+    gcc = shutil.which("riscv64-unknown-elf-gcc")
+    if gcc is None:
+        pytest.skip("needs riscv64-unknown-elf-gcc: other linkers place segments elsewhere")
+    (tmp_path / "a.c").write_text(BARE)
+    flags = ["-march=rv32im", "-mabi=ilp32", "-nostdlib", "-ffreestanding", "-O1", f"-Ttext={RAM_BASE:#x}"]
+    for more, said in (([], "headers would be loaded"), (["-Wl,-N,--no-relax"], "")):
+        call = [gcc, *flags, *more, "a.c", "-o", "a.elf"]
+        subprocess.run(call, cwd=tmp_path, check=True, capture_output=True)
+        image = elf.load(tmp_path / "a.elf")
+        if said:
+            with pytest.raises(ProgramError, match=said):
+                run(image, Config())
+        else:
+            assert run(image, Config()).exit_code == 7

@@ -124,9 +124,7 @@ class Config:
     LOG_BUS_WIDTH: int | None = field(
         default=None, metadata=given.ONLY_TIME
     )  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
-    dram_latency: int = field(
-        default=16, metadata=given.ONLY_TIME
-    )  # cycles; the delay counter of upstream's tsim memory model
+    dram_latency: int = field(default=16, metadata=given.ONLY_TIME)  # cycles; as in upstream's tsim memory model
     queue_depth: int = field(default=512, metadata=given.ONLY_TIME)  # instructions per unit; HLS and Chisel
     token_depth: int = field(
         default=1024, metadata=given.ONLY_TIME

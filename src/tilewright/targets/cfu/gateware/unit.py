@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +14,6 @@ from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware.top import Cfu
 from tilewright.targets.cfu.isa.dma import PORT_BYTES
 
 from .bus import MainMemory
@@ -24,7 +26,13 @@ LOW = (1 << 32) - 1
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the compiled CFU. Raises ConfigError if a tool is missing."""
-    return Compiled(Cfu(config), engine)
+
+    def make() -> Any:
+        from tilewright.targets.cfu.gateware.top import Cfu
+
+        return Cfu(config)
+
+    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
 
 
 class Gateware:

@@ -26,6 +26,9 @@ from .system import Devices
 #: The default limit of instructions: more than any sensible program runs. They take about a minute to simulate.
 MAX_INSTRUCTIONS = 10_000_000_000
 MAX_CODE_BYTES = 1 << 24
+ELF_MAGIC = b"\x7fELF"
+#: Options of a link without a linker script: no headers in memory, data behind the code, and no addresses from gp.
+HEADERS = f"-Ttext={RAM_BASE:#x} -Wl,-N,--no-relax, or with a linker script"
 #: Called with the number that the program wrote at a marker, and with RAM. Returns how many instructions the program
 #: may take until the next marker (0: any number).
 Watch = Callable[[int, Array], int]
@@ -92,6 +95,9 @@ def run(
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
+        if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
+            reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
+            raise ProgramError(image.name, reason, f"link with {HEADERS}")
         place = _inside(ram, image.name, segment.address, segment.size)
         ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
     for address, data in (writes or {}).items():

@@ -16,6 +16,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import option
+from tilewright.report.result import RunResult
+from tilewright.sim.findings import Finding
 from tilewright.targets.base import Execution
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
@@ -276,7 +278,22 @@ def execute(
         *report(table),
     ]
     passed = result.exit_code == 0 and not found
-    return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name))
+
+    def shown_as() -> RunResult:
+        from tilewright.targets.cfu import TARGET
+
+        from . import executed
+
+        places = [f"{one['message']} at {one['function']} ({one['file']}:{one['line']})" for one in found]
+        hazards = tuple(Finding("cfu_misuse", text) for text in places)
+        divided = {
+            key: {row.name: row.cycles for row in rows}
+            for key, rows in (("functions", table.functions), ("source lines", table.lines))
+        }
+        about = TARGET.describe(config)
+        return executed.result(Path(path).name, result, config, timing, about, hazards, divided)
+
+    return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name), shown_as)
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:

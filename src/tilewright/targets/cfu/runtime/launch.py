@@ -141,7 +141,8 @@ def run(
     source = elf.Source(replace(program_of(launch.name, image), file=raw))
     if undefined:
         found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
-    timed = trace(first.cycles, operators, image.kinds, lambda: shares(source, first.machine.base, spent))
+    names = [image.kinds[one.region - 1] if one.region <= len(image.kinds) else "region" for one in operators]
+    timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
     # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
     instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle
     bound = max(instructions, -(-sum(macs) // peak))
@@ -194,15 +195,14 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     return len(values[there[0].name]) if there else 1
 
 
-def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str], divide: Callable[[], Shares]) -> Trace:
-    """Return a trace of one unit, the CPU, with one step per operator; `divide` as in `Trace`.
+def trace(cycles: int, found: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
+    """Return a trace of one unit, the CPU, with one step per region, of these names; `divide` as in `Trace`.
 
     If `found` is empty, the trace has only `cycles`.
     """
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
-    names = [kinds[one.region - 1] if one.region <= len(kinds) else "region" for one in found]
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
     whole = int(end[-1]) if found else cycles
     return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, divide=divide)

@@ -6,7 +6,6 @@ constraint and a README.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +206,7 @@ def board_files(config: Config) -> dict[str, str]:
         "multipliers": _multipliers(config),
     }
     verilog = verilog_files(VtaSystem(config), CORE)
-    config = replace(config, clock_mhz=config.mhz)
-    return board.board_files(config, verilog, CORE, TOP, Path(__file__).parent, names)
+    return board.board_files(config, verilog, CORE, TOP, Path(__file__).parent, names, config.mhz)
 
 
 def _multipliers(config: Config) -> str:

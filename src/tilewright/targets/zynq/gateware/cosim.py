@@ -6,10 +6,11 @@ and, where the simulator knows their order, which block is moved in which engine
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from tilewright.hdl.model import Compiled, Model, Wave
 from tilewright.targets.base import CosimCase
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
-from tilewright.targets.zynq.gateware.window_engine import engine_of
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
@@ -61,7 +61,13 @@ class RtlRun:
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
-    return Compiled(engine_of(config), engine=engine)
+
+    def make() -> Any:
+        from tilewright.targets.zynq.gateware.window_engine import engine_of
+
+        return engine_of(config)
+
+    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
 
 
 def run(
