@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.conftest import ROOT
 from tests.documents import pages
@@ -15,15 +17,13 @@ SLOW = {"own-network", "custom-instruction", "config-to-rtl", "choose-machine", 
 NEEDS = {"config-to-rtl": ["gxx"], "custom-instruction": ["gxx", "riscv"], "tpu-kernel": ["gxx"]}
 
 
-def cases() -> list[object]:
-    """Each page that has steps, with the marks of what it needs."""
-    found = []
+def cases() -> Iterator[ParameterSet]:
+    """Yield each page that has steps, with the marks of what it needs."""
     for path in [*sorted(TUTORIALS.glob("*.md")), ROOT / "docs" / "rounding.md"]:
         if any(isinstance(step, pages.Step) for step in pages.steps(path.read_text(encoding="utf-8"))):
             marks = [getattr(pytest.mark, name) for name in NEEDS.get(path.stem, [])]
             marks += [pytest.mark.slow] if path.stem in SLOW else []
-            found.append(pytest.param(path, marks=marks, id=path.stem))
-    return found
+            yield pytest.param(path, marks=marks, id=path.stem)
 
 
 @pytest.mark.parametrize("path", cases())
