@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -108,13 +109,13 @@ class Network:
 def model(network: Network) -> onnx.ModelProto:
     """Return the network as a float ONNX model."""
     first, second, last = (weights.astype(np.float32) for weights in network.weights)
-    values = {
+    values: dict[str, Array] = {
         "conv1.weight": first.T.reshape(8, 1, 3, 3),
         "conv2.weight": second.T.reshape(16, 8, 3, 3),
         "fc.weight": last.T,
     }
     values |= {f"{name}.bias": bias for name, bias in zip(("conv1", "conv2", "fc"), network.biases, strict=True)}
-    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     nodes = [
         helper.make_node("Conv", ["image", "conv1.weight", "conv1.bias"], ["conv1"], "conv1", **window),
         helper.make_node("Relu", ["conv1"], ["relu1"], "relu1"),

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.conftest import ROOT
 from tests.documents import pages
+from tilewright.targets.cfu.compiler import firmware
 
 TUTORIALS = ROOT / "docs" / "tutorials"
-#: Pages that need more than the core package and a few seconds: run by `pytest -m slow`.
-SLOW = {"own-network", "custom-instruction", "config-to-rtl", "choose-machine", "add-machine"}
-NEEDS = {"config-to-rtl": ["gxx"], "custom-instruction": ["gxx", "riscv"], "tpu-kernel": ["gxx"]}
+#: The page that is run with every change; the others take more than a few seconds, and are run by `pytest -m slow`.
+QUICK = {"vta-kernel"}
+NEEDS = {"config-to-rtl": ["gxx"], "custom-instruction": ["gxx"], "tpu-kernel": ["gxx"]}
+#: Pages with cycles of firmware, which depend on the compiler: the figures are those of gcc.
+GCC = {"own-network", "custom-instruction"}
+NO_GCC = pytest.mark.skipif(which(firmware.GCC) is None, reason=f"needs {firmware.GCC}")
 
 
-def cases() -> list[object]:
-    """Each page that has steps, with the marks of what it needs."""
-    found = []
+def cases() -> Iterator[ParameterSet]:
+    """Yield each page that has steps, with the marks of what it needs."""
     for path in [*sorted(TUTORIALS.glob("*.md")), ROOT / "docs" / "rounding.md"]:
         if any(isinstance(step, pages.Step) for step in pages.steps(path.read_text(encoding="utf-8"))):
             marks = [getattr(pytest.mark, name) for name in NEEDS.get(path.stem, [])]
-            marks += [pytest.mark.slow] if path.stem in SLOW else []
-            found.append(pytest.param(path, marks=marks, id=path.stem))
-    return found
+            marks += [] if path.stem in QUICK else [pytest.mark.slow]
+            marks += [NO_GCC] if path.stem in GCC else []
+            yield pytest.param(path, marks=marks, id=path.stem)
 
 
 @pytest.mark.parametrize("path", cases())

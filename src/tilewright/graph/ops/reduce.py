@@ -91,7 +91,7 @@ class AveragePool2D(Pool):
         """Return the mean code of each window from `total` (S, *out_shape), the sums of the windows' codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
-        mean = np.fix((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
+        mean = np.trunc((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return self._clamp(site, mean, total.shape[0])
 
 
