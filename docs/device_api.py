@@ -1,7 +1,8 @@
 """Write docs/bm1684x-api.md: every function of the vendor's device API, and how far it is modelled.
 
 Run `python -m docs.device_api`. The names are those that the vendor's model exports; the state follows from the tables
-of `capi/`, and from the patterns of names in docs/bm1684x_api/.
+of `capi/`, the random calls that have digests (tests/targets/bm1684x/random_calls/digests.txt) and the patterns of
+names in docs/bm1684x_api/.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.targets.bm1684x.random_calls.families import calls
+from tests.targets.bm1684x.random_calls.table import lines
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.capi.tables import REFUSED
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
@@ -27,8 +30,8 @@ exports. `python -m docs.device_api` writes this page anew.
 """
 MEANINGS = {
     "compared": "equal to the vendor's model in random calls (all bytes of local memory and DDR) or golden vectors",
-    "modelled": "issues compared operations, but the call itself was not compared; models of NMS are guesses",
-    "refused": "the chip does not have it: the vendor's model refuses every call, and so do we",
+    "modelled": "the call was not compared; the table has the reason",
+    "refused": "the vendor's model refuses every call, and so do we; the table has its message",
     "not modelled": "raises an error; the table has the reason",
 }
 
@@ -41,21 +44,23 @@ def _patterns(name: str) -> list[tuple[str, str]]:
 
 
 def states() -> dict[str, tuple[str, str]]:
-    """Return the state of each function, and the reason if it is not modelled."""
+    """Return the state of each function, and the reason if it is not compared."""
     compared = "|".join(f"(?:{pattern})" for pattern, _ in _patterns("compared.txt"))
     reasons = _patterns("reasons.txt")
-    vectors = {f"tpu_{'' if name.startswith(('gdma', 'hau')) else 'bdc_'}{name}" for name in CALLS}
-    sequenced = {f"tpu_bdc_{name}" for name in SEQUENCED}
+    equal = {f"tpu_{'' if name.startswith(('gdma', 'hau')) else 'bdc_'}{name}" for name in CALLS}
+    equal |= {f"tpu_bdc_{name}" for name in SEQUENCED}
+    equal |= {call.name for line in lines() for call in calls(line.family, line.chunk, line.length)}
     found = {}
     for name in (FOLDER / "names.txt").read_text(encoding="utf-8").split():
+        state = "modelled"
         if name in REFUSED:
-            found[name] = ("refused", "")
+            state = "refused"
         elif name not in FUNCTIONS and not hasattr(DeviceApi, name):
-            found[name] = ("not modelled", next(text for pattern, text in reasons if re.fullmatch(pattern, name)))
-        elif name in vectors | sequenced or re.fullmatch(compared, name):
-            found[name] = ("compared", "")
-        else:
-            found[name] = ("modelled", "")
+            state = "not modelled"
+        elif name in equal or re.fullmatch(compared, name):
+            state = "compared"
+        reason = next((text for pattern, text in reasons if re.fullmatch(pattern, name)), "")
+        found[name] = (state, "" if state == "compared" else reason)
     return found
 
 

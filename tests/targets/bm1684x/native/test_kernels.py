@@ -299,7 +299,8 @@ void slow(const void *p) {
     struct timespec now, end;
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_nsec += 500000000;
-    do clock_gettime(CLOCK_MONOTONIC, &now); while ((now.tv_sec - end.tv_sec) * 1000000000LL < end.tv_nsec - now.tv_nsec);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - end.tv_sec) * 1000000000LL < end.tv_nsec - now.tv_nsec);
     for (int i = 0; i < 300; i++) tpu_bdc_set_C(0, (scalar_t){.u32 = 0}, &(dim4){1, 1, 1, 1}, NULL, DT_FP32);
 }
 TPUKERNEL_FUNC_REGISTER(slow)
@@ -310,7 +311,7 @@ def test_a_limit_that_is_too_low_for_a_correct_kernel_is_named(tmp_path: Path) -
     launch(load(tmp_path, SLOW, Limits(60, 301)), "slow")
     limits = {
         Limits(0.05, 301): "slow: it does not end within its time limit.*raise .TILEWRIGHT_KERNEL_SECONDS",
-        Limits(60, 300): "slow: .*kernel.c:11: it makes more than 300 calls of the device API",
+        Limits(60, 300): "slow: .*kernel.c:12: it makes more than 300 calls of the device API",
     }
     for limit, reason in limits.items():
         with pytest.raises(MachineError, match=reason):

@@ -54,9 +54,9 @@ class Ground:
                     at = fill.at + (LOCAL if whole is self.before else 0)
                     whole[at : at + FAR] = self.noise[LOCAL + fill.at : LOCAL + fill.at + FAR]
                 else:
-                    lanes = (each[:LOCAL].reshape(CONFIG.lanes, CONFIG.lane_bytes) for each in (whole, self.noise))
+                    own, plain = (each[:LOCAL].reshape(CONFIG.lanes, -1) for each in (whole, self.noise))
                     start = fill.at % CONFIG.lane_bytes
-                    next(lanes)[:, start : start + STEP] = next(lanes)[:, start : start + STEP]
+                    own[:, start : start + STEP] = plain[:, start : start + STEP]
 
 
 def text(call: Call, changes: Changes) -> bytes:

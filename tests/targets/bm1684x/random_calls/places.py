@@ -6,9 +6,10 @@ from typing import Any
 
 from tests.targets.bm1684x.random_calls.draw import FLOATS, STEP, TYPES, Call, Draw
 from tests.targets.bm1684x.random_calls.elementwise import elementwise
-from tests.targets.bm1684x.random_calls.products import EIGHT, Maker, call
+from tests.targets.bm1684x.random_calls.products import EIGHT, Maker, call, integer_convolution
 from tilewright.targets.bm1684x.capi import dim2, dim4
 from tilewright.targets.bm1684x.capi.gathers import GATHERS
+from tilewright.targets.bm1684x.capi.tables import LOADS
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.values.tables import OFFSETS, stored
 
@@ -87,6 +88,17 @@ def numbers(draw: Draw, name: str) -> Call:
     return call(draw, name, given, {"dtype": dtype}, dtype if "static" in name else I32)
 
 
+def loaded(draw: Draw, name: str) -> Call:
+    """A copy of a table of static memory to all lanes, or of any part of a table to some."""
+    table, own = draw.of(list(OFFSETS))
+    given: Given = {"lanes": draw.between(1, 64), "src": OFFSETS[table, own][0]}
+    given["length"] = draw.between(1, stored(table, own))
+    if "load" in name:
+        asked = name.split("_")[-2]
+        own = draw.of([dtype for word, dtype in OFFSETS if word == asked])
+    return call(draw, name, given, {"dtype": own}, own)
+
+
 def several(draw: Draw, name: str) -> Call:
     """A function that is several commands on floats."""
     dtype = draw.of(FLOATS) if "mean" in name or name.endswith("sign") else F32
@@ -117,5 +129,14 @@ PLACES: dict[str, tuple[list[str], Maker]] = {
         _each("fp_hw_reduce_mean fp32_compensate_reciprocal fp32_tunable_compensate_reciprocal fp32_tan_cot")
         + _each("fp_gelu_fast fp_gelu_fast2"),
         several,
+    ),
+    "static tables": (
+        _each("npu_bcast_from_static load_fp32_exp_table") + [f"tpu_bdc_{name}" for name in LOADS],
+        loaded,
+    ),
+    "convolutions by channel": (
+        _each("int8_asym_pc_quant_conv2d int8_asym_pc_quant_conv2d_for_deconv2d")
+        + _each("int8_pc_pad_depthwise2d int8_pc_pad_depthwise_for_deconv2d"),
+        integer_convolution,
     ),
 }

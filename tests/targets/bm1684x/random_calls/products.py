@@ -83,6 +83,8 @@ def integer_convolution(draw: Draw, name: str) -> Call:
     if "asym" in name:
         zero = w
         result = I32 if x.signed or w.signed else draw.of(WIDE)
+        if "asym_pc" in name:  # they take no other
+            result = U32 if "deconv" in name else I32
         types |= {"zero_dtype": zero, "zero": zero, "zero_addr": zero, "pad": x, "between": x, "C": w}
         types |= {"pad_addr": x, "pad_insert_addr": x}
     else:

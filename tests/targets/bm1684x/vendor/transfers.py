@@ -46,8 +46,11 @@ def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
             break
     places = [0 if letter == "L" else FAR * (1 + number) for number, letter in ((0, way[2]), (1, way[0]))]
     kind = chosen.choice(
-        ["cpy"] * 6 + ["cpy_cw_trans", "cpy_nc_trans", "set_C_system", "channel_bcast", "compact", "rows"]
+        ["cpy"] * 6
+        + ["cpy_cw_trans", "cpy_nc_trans", "set_C_system", "channel_bcast", "compact", "rows", "general_cpy"]
     )
+    if kind == "general_cpy" and way != "S2S":
+        return f"tpu_gdma_{kind}_{way}", (*places, *reshaped(chosen), None, None, dtype)
     if kind == "rows":
         return by_rows(chosen, way, places, shape, dtype)
     if kind == "cpy_nc_trans":
@@ -73,6 +76,17 @@ def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
     return f"tpu_gdma_cpy_{way}", (*places, shape, *ends, dtype)
 
 
+def reshaped(chosen: random.Random) -> tuple[dim4, dim4]:
+    """Return two shapes with the same number of elements."""
+    factors = [chosen.choice([2, 2, 3, 5, 7]) for _ in range(chosen.randint(4, 9))]
+    found = dim4(1, 1, 1, 1), dim4(1, 1, 1, 1)
+    for shape in found:
+        for factor in factors:
+            axis = chosen.choice("nchw")
+            setattr(shape, axis, getattr(shape, axis) * factor)
+    return found
+
+
 def by_rows(
     chosen: random.Random, way: str, places: list[int], shape: dim4, dtype: DType
 ) -> tuple[str, tuple[Any, ...]]:
@@ -81,6 +95,7 @@ def by_rows(
     index, whole = 3 * FAR, shape.shape.elements
     return chosen.choice(
         [
+            ("tpu_gdma_system_bcast", (0, FAR, min(whole, 10000), chosen.randint(1, 64), dtype)),
             ("tpu_gdma_system_cpy", (FAR, 2 * FAR, min(whole, 65535), dtype)),
             (f"tpu_gdma_h_gather_{way}", (*places, index, False, 0, one, other, None, None, None, dtype)),
             (f"tpu_gdma_h_scatter_{way}", (*places, index, False, one, other, None, None, None, dtype)),

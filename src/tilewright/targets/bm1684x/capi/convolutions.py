@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import WINDOW, Function, Given, Issuer, attributes, function
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
@@ -9,7 +10,7 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights
-from tilewright.targets.bm1684x.values.dtypes import F32, U8, U16, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
 #: The parameters of the window of a transposed convolution, and of the depthwise ones of integers.
@@ -54,11 +55,12 @@ def _conv(operation: str, parameters: str, depthwise: bool = False, rotated: boo
             operands["zero"] = constant(given["zero"], given["zero_dtype"])
         if "zero_addr" in given:
             operands["zero"] = by_channel(given["zero_addr"], outputs, given["zero_dtype"])
-        if "pad_addr" in given:
-            operands["pads"] = by_channel(given["pad_addr"], sizes.c, dtype)
-        if "pad_insert_addr" in given:  # pairs of a value of padding and one to insert
-            pairs = api.local(given["pad_insert_addr"], Shape(1, sizes.c, 1, 2), None, dtype, layout.compact)
-            operands["pads"], operands["inserts"] = pairs[:, :, :, 0:1], pairs[:, :, :, 1:2]
+        if "pad_addr" in given or "pad_insert_addr" in given:  # pairs of a value of padding and one to insert
+            place = given.get("pad_addr", given.get("pad_insert_addr"))
+            pairs = api.local(place, Shape(1, sizes.c, 1, 2), None, dtype, layout.compact)
+            operands["pads"] = pairs[:, :, :, 0:1]
+            if "pad_insert_addr" in given:
+                operands["inserts"] = pairs[:, :, :, 1:2]
         if given.get("result_add"):
             operands["acc"] = y
         for name in ("pad", "between"):
@@ -69,6 +71,19 @@ def _conv(operation: str, parameters: str, depthwise: bool = False, rotated: boo
         api.issue(operation, operands, {"y": y}, said)
 
     return Function(parameters, run)
+
+
+def _into(signed: bool, function: Function) -> Function:
+    """Return a C function whose result must be signed, or unsigned. Others of its kind take both (measured)."""
+
+    def run(api: Issuer, given: Given) -> None:
+        if given["output_dtype"].signed != signed:
+            raise MachineError(
+                given["name"], f"the result is {given['output_dtype']}", f"give {I32 if signed else U32}"
+            )
+        function.run(api, given)
+
+    return Function(function.parameters, run)
 
 
 _ENDS, _SIZES = "output input weight", "shape input_stride output_c"
@@ -89,9 +104,11 @@ _CONVOLUTIONS: dict[str, Function] = {
     f"{_ASYM}_for_deconv2d": _conv(
         _ASYM, f"{_ENDS} zero pad between {_SIZES} {TRANSPOSED} {_ASYMMETRIC}", rotated=True
     ),
-    "int8_asym_pc_quant_conv2d": _conv(_ASYM, f"{_ENDS} zero_addr pad_addr {_SIZES} {WINDOW} {_ASYMMETRIC}"),
-    "int8_asym_pc_quant_conv2d_for_deconv2d": _conv(
-        _ASYM, f"{_ENDS} zero_addr pad_insert_addr {_SIZES} {TRANSPOSED} {_ASYMMETRIC}", rotated=True
+    "int8_asym_pc_quant_conv2d": _into(
+        True, _conv(_ASYM, f"{_ENDS} zero_addr pad_addr {_SIZES} {WINDOW} {_ASYMMETRIC}")
+    ),
+    "int8_asym_pc_quant_conv2d_for_deconv2d": _into(
+        False, _conv(_ASYM, f"{_ENDS} zero_addr pad_insert_addr {_SIZES} {TRANSPOSED} {_ASYMMETRIC}", rotated=True)
     ),
 }
 _BY_CHANNEL: dict[str, Function] = {
@@ -111,7 +128,7 @@ _BY_CHANNEL: dict[str, Function] = {
         f"int8_{kind}depthwise_for_deconv2d": _conv(
             _DW, f"{_ENDS} bias {pad} shape {INTEGER_TRANSPOSED} {_SYMMETRIC} mode", True, True
         )
-        for kind, pad in (("", "pad"), ("pc_pad_", "pad_addr"))
+        for kind, pad in (("", "pad"), ("pc_pad_", "pad_insert_addr"))
     },
 }
 _POOL, _PLACES = "output input shape", "y=output/window@L x=input@L"

@@ -12,8 +12,6 @@ from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
-#: Bytes of the words that a copy to several lanes moves.
-WORD = 4
 ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
 
 
@@ -83,11 +81,9 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
 def _to_lanes(api: Issuer, given: Given) -> None:
     """Issue a copy of neighbouring elements outside of local memory to one place in each of some lanes.
 
-    The destination is an address on the bus, whose place in local memory counts. Whole words of four bytes are copied
-    (both measured).
+    The destination is an address on the bus, whose place in local memory counts (measured).
     """
-    dtype = given["dtype"]
-    count = -(-given["count"] * dtype.bytes // WORD) * WORD // dtype.bytes
+    count, dtype = given["count"], given["dtype"]
     x = api.system(given["src"], Shape(1, 1, 1, count), None, dtype)
     y = api.local(
         given["dst"] % api.config.local_bytes, Shape(1, given["lanes"], 1, count), None, dtype, layout.compact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,7 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Rows, Tensor
-from tilewright.targets.bm1684x.runtime import functions
-from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U32, DType
-from tilewright.targets.bm1684x.values.elementwise import TERMS
 
 Operands = dict[str, Operand | Constant]
 
@@ -178,31 +175,11 @@ NEURAL: dict[str, Function] = {
 }
 
 
-Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
-
-
 def _from_static(api: Issuer, given: Given) -> None:
     length, dtype = given["length"], given["dtype"]
     x = Tensor.ddr(STATIC_BASE + given["src"], (1, 1, 1, length), dtype, api.config)
     y = api.local(given["dst"], Shape(1, given["lanes"], 1, length), None, dtype, layout.compact)
     api.issue("static_bcast", {"x": x}, {"y": y})
-
-
-def _load_series(api: Issuer, given: Given) -> None:
-    api.check("static_bcast")
-    shape = Shape(1, api.config.lanes, 1, TERMS[F32])
-    functions.load_exponential(api.tpu, api.local(given["coefficients"], shape, None, F32, layout.compact))
-
-
-def _sequence(steps: Sequence) -> Function:
-    def run(api: Issuer, given: Given) -> None:
-        api.check(given["name"])
-        places = (api.local(given[name], given["shape"].shape, None, F32) for name in ("dst", "src", "work0", "work1"))
-        y, x, work0, work1 = places
-        table = Shape(1, api.config.lanes, 1, TERMS[F32])
-        steps(api.tpu, y, x, work0, work1, api.local(given["coefficients"], table, None, F32, layout.compact))
-
-    return Function("dst src work0 work1 coefficients table shape", run)
 
 
 _K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
@@ -212,11 +189,8 @@ SPECIAL: dict[str, Function] = {
         "dst src coefficients shape number dtype", "fp_taylor", "y=dst a=src coefficients=coefficients/number@R"
     ),
     "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),
-    "load_fp32_exp_coeff": Function("coefficients", _load_series),
-    # The vendor's exponential reads this table of powers; the sequence modelled here does not need it.
+    # It loads nothing: the exponential of this machine needs no table.
     "load_fp32_exp_table": Function("table", lambda api, given: None),
-    "fp32_exp": _sequence(functions.exponential),
-    "fp32_sigmoid": _sequence(functions.sigmoid),
 }
 SORTED_TYPES = (F32, I32, U32)
 

@@ -85,6 +85,8 @@ def _operand(api: Issuer, given: Given, token: str, dtype: DType) -> Operand | C
         found = EXPRESSION.fullmatch(token)
         assert found, token
         with np.errstate(all="ignore"):
+            if found[1] == "1/ln" and not given[found[2]] > 0:
+                raise MachineError(given["name"], f"{found[2]} is {given[found[2]]}", "give a positive number")
             real = np.atleast_1d(COMPUTED[found[1] or ""](np.float32(given[found[2]])))
             bits = cast(real, F32, dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{dtype.bytes}")
             return Constant(int(bits[0]), dtype)

@@ -31,7 +31,7 @@ def _load(name: str, typed: bool) -> Function:
 LOADED = ("log", "sin", "cos", "arcsin", "tan", "erf")
 #: Functions by name, without the prefix tpu_bdc_.
 LOADS: dict[str, Function] = {
-    **{f"load_fp32_{name}_coeff": _load(name, False) for name in LOADED},
+    **{f"load_fp32_{name}_coeff": _load(name, False) for name in (*LOADED, "exp")},
     **{f"load_fp_{name}_coeff": _load(name, True) for name in (*LOADED, "exp")},
 }
 

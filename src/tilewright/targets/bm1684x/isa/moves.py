@@ -35,8 +35,12 @@ BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
 
 @dataclass(frozen=True)
 class Static:
-    """How the operand x of the operation static_bcast is encoded: one row of static memory."""
+    """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
 
+    `length` is the field with the number of its elements.
+    """
+
+    length: str = "res0_w"
     own = "x"
     type = NEAR_BITS
 
@@ -45,7 +49,7 @@ class Static:
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
             raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
-        return {"x": Tensor.ddr(address, (1, 1, 1, encoded["res0_w"]), NEAR_BITS.read(encoded), config)}
+        return {"x": Tensor.ddr(address, (1, 1, 1, encoded[self.length]), NEAR_BITS.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
         return {"opd0_addr": of_kind(command, "x", Tensor, "x is not a tensor").address}
@@ -64,6 +68,13 @@ COMPUTE = (
     _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
+    Instruction(
+        "TRANS&BC",
+        "static_distribute",
+        (Static("res0_c"), Local("y", "res0", NEAR_BITS, layout=layout.compact)),
+        {"tsk_eu_typ": 5},
+        written={"opd0_c": lambda command: command["y"].shape[1], "opd0_w": 1},
+    ),
 )
 
 

@@ -50,5 +50,5 @@ def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coeffi
     """Compute `y = 1 / (1 + exp(-x))` in f32, with operands as for `exponential`."""
     tpu.bdc.fp_sub(work1, 0.0, x)
     exponential(tpu, y, work1, work0, work1, coefficients)
-    tpu.bdc.fp_add(y, y, 1.0)
-    tpu.bdc.fp_div(y, 1.0, y)
+    tpu.bdc.fp_add(work1, y, 1.0)
+    tpu.bdc.fp_div(y, 1.0, work1)

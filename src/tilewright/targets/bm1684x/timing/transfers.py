@@ -3,8 +3,9 @@
 The rule was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of neighbouring
 elements, of at least 256 bytes each. DDR has four channels, which take turns every 4096 bytes; a transfer that stays in
 fewer of them is slower in proportion. The estimator looks at the first four pages of 4096 bytes that a transfer visits,
-and counts them from the tensor's first byte. If n and c change places, it looks at the tensor's first four pages only,
-and takes rows of planes of whole 16 bytes if the command has no strides. Other commands have one rate.
+and counts them from the tensor's first byte. If source and destination differ in shape, it looks at the first four
+pages of the tensor only, and takes the source's shape for both. A command without strides that exchanges n and c counts
+as having planes of whole 16 bytes. Other commands have one rate.
 
 The estimator gives no time to copies within local memory; here they take as long as copies into it.
 """
@@ -24,7 +25,7 @@ from tilewright.targets.bm1684x.timing.model import Timing
 #: Transfers that are timed by the bytes of one operand alone.
 BY_BYTES = {
     "dma_linear": "y",
-    "dma_linear_bcast": "y",
+    "dma_linear_bcast": "x",
     "dma_cw_trans": "y",
     "dma_h_gather": "y",
     "dma_h_scatter": "x",
@@ -55,10 +56,8 @@ def transfer(command: Command, timing: Timing) -> int:
     assert isinstance(x, Tensor)
     if name == "dma_broadcast":  # each row is sent to all lanes at once
         return int(y.shape.n * y.shape.h * max(timing.shortest_run, y.shape.w * size) / timing.matrix_read_rate)
-    if name == "dma_nc_trans" or x.shape == y.shape:
-        runs, run = _runs(y.shape, x.stride, y.stride)
-    else:
-        runs, run = max(_runs(x.shape, x.stride), _runs(y.shape, y.stride))
+    # if the shapes differ, the estimator takes the source's for both ends
+    runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     rate = timing.write_rate if out else timing.read_rate if y.storage.is_local else timing.copy_rate
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
     return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
@@ -81,8 +80,9 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     far = x if y.storage.is_local else y
     shape, stride = far.shape, far.stride
     turned = command.operation.name == "dma_nc_trans"
-    if turned:  # the estimator takes the source's shape for both ends
-        shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w)
+    differ = turned or x.shape != y.shape
+    if differ:  # the estimator takes the source's shape for both ends
+        shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w) if turned else x.shape
         if attribute(command.attributes, "without_strides"):
             plane = -(-shape.h * shape.w * far.dtype.bytes // timing.plane) * timing.plane
             stride = Stride(0, plane // far.dtype.bytes, shape.w, 1)
@@ -100,6 +100,6 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
                 break
         if len(visited) >= pages:
             break
-    if turned:  # pages after the first four do not count
+    if differ:  # pages after the first four do not count
         return sum(number < pages for number in visited)
     return len({number % pages for number in visited[:pages]})

@@ -95,7 +95,7 @@ def integer_depthwise(v: Values) -> Array:
 
     `sum + bias` has 32 bits. It is unsigned if x, w and bias are.
     """
-    taps = _window(v).taps(v["x"], _pad(v))
+    taps = _window(v).taps(v["x"], _pad(v), v["inserts"] if "inserts" in v.data else 0)
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
     total = wrap(_plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
@@ -240,7 +240,7 @@ define(TIU, "fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *ac
 define(TIU, "int8_sym_quant_conv2d", "x w bias", symmetric_conv, *convolved, bias16, short, signed("x", "w", "bias"))
 define(TIU, "int8_asym_quant_conv2d", "x w zero pads inserts acc", asymmetric_conv, *convolved, *wide)
 define(TIU, "fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
-define(TIU, "int8_depthwise2d", "x w bias pads", integer_depthwise, *depthwise)
+define(TIU, "int8_depthwise2d", "x w bias pads inserts", integer_depthwise, *depthwise)
 define(TIU, "fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"))
 define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
 define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))
