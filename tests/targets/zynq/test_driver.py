@@ -108,7 +108,7 @@ def test_a_network_that_the_host_interrupts_is_no_chain(tmp_path: Path) -> None:
     assert library.zynq_run_layer(None, None, 99, None, None) == -1
 
 
-@pytest.mark.parametrize("changes", [{"frames": 2}, {"oc_blocking": 1}, {"outputs": 2, "macs_per_dsp": 2}])
-def test_machines_of_another_protocol_are_refused(changes: dict[str, int]) -> None:
+@pytest.mark.parametrize("changes", [{"fc_batch": 2}, {"outputs": 2, "macs_per_dsp": 2}])
+def test_machines_without_gateware_are_refused(changes: dict[str, int]) -> None:
     with pytest.raises(UnsupportedError, match=next(iter(changes))):
         driver.sources(compiled(Chain(1, (4, 4, 3)).conv(3), "ort", **changes))

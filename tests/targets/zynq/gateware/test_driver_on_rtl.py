@@ -13,27 +13,31 @@ import pytest
 
 from tests.hdl import lite
 from tests.hdl.written import from_verilog
-from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, ran
-from tests.targets.zynq.gateware.machines import BLOCKS
+from tests.targets.zynq.driver_calls import MOVE, READ, WRITE, Port, build, compiled, constant, ran
+from tests.targets.zynq.gateware.machines import BLOCKS, MACHINES
 from tests.targets.zynq.networks import Chain
 from tilewright.array import Array
 from tilewright.graph import reference
+from tilewright.hdl.model import Compiled
+from tilewright.program.program import Program
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.top import ZynqSystem
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.runtime.driver import REGISTERS
+from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
 
 pytestmark = pytest.mark.gxx
 
 
 class Board:
-    """The PS's side of the ports: one AXI4-Lite access, or one block, at a time."""
+    """The PS's side of the ports: one AXI4-Lite access, or one block, at a time. `folder` takes the Verilog, if any."""
 
-    def __init__(self, config: Config, folder: Path) -> None:
+    def __init__(self, config: Config, folder: Path | None) -> None:
         self.config, system = config, ZynqSystem(config)
-        self.lines, self.model = system.lines, from_verilog(system, folder).model()
+        self.lines = system.lines
+        self.model = (from_verilog(system, folder) if folder else Compiled(system)).model()
         self.port = Port(READ(self.read), WRITE(self.write), MOVE(self.move))
         self.served = dict.fromkeys(STORES, 0)
 
@@ -66,8 +70,36 @@ class Board:
 def test_the_driver_runs_a_network_on_the_gateware(layout: str, rounding: str, tmp_path: Path) -> None:
     chain = Chain(3, (12, 8, 3)).conv(4).conv(16).pool().conv(3).flat().dense(7)
     program = compiled(chain, rounding, layout=layout, **{**BLOCKS, "data_bits": 8, "result_bits": 8})
+    runs(chain, program, tmp_path, Board(config_of(program), tmp_path))
+
+
+SLOW = (
+    "one sweep",
+    "two frames, resident",
+    "two frames, one sweep",
+    "window, one output",
+    "window, two outputs",
+    "window",
+)
+
+
+@pytest.mark.parametrize("name", ["two frames", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_the_driver_serves_two_frames_and_orders_results(name: str, tmp_path: Path) -> None:
+    """Kernels of several blocks, images of several blocks, pixels that are filled up, a vector of several lines."""
+    chain = Chain(4, (16, 12, 3)).conv(4).conv(32).pool().conv(19).pool().flat().dense(40).dense(7)
+    program = compiled(chain, "ort", **{**BLOCKS, "weight_bits": 12, **MACHINES[name], "data_bits": 11, "bias_bits": 5})
+    assert any(walk.data_blocks(LayerImage.of(launch, config_of(program)).layer) > 1 for launch in program.launches)
+    runs(chain, program, tmp_path, Board(config_of(program), None))
+
+
+def config_of(program: Program) -> Config:
+    return Config.read(program.config, {})
+
+
+def runs(chain: Chain, program: Program, tmp_path: Path, board: Board) -> None:
+    """The driver, in C, runs the network; its output is the reference's, its pages are the simulator's."""
     library, data = build(program, tmp_path), chain.inputs(1)
-    board = Board(Config.read(program.config, {}), tmp_path)
+    assert constant(tmp_path, "ZYNQ_CHAIN") == 1
     images = [LayerImage.of(launch, board.config) for launch in program.launches]
     services, output = ran(library, tmp_path, board.port, images, data)
     golden = reference.run(chain.graph(), data, program.rounding)

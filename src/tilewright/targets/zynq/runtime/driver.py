@@ -24,11 +24,12 @@ from tilewright.graph.ops import Reshape
 from tilewright.program import driver
 from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.zynq.config import GROUP, LANES, STORES, TAPS, Config
+from tilewright.targets.zynq.config import GROUP, LANES, LINE, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.runtime import lines
 from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import schedule
 
 #: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
 REGISTERS = {
@@ -57,19 +58,20 @@ def sources(program: Program) -> dict[str, bytes]:
     Raises UnsupportedError if a setting of the engine is not supported by the driver, or if no layer runs on it.
     """
     config = Config.read(program.config, {})
-    for key in ("frames", "outputs", "oc_blocking", "fc_batch"):
-        default = getattr(Config(), key)
-        if getattr(config, key) != default:
-            reason = f"{key}={getattr(config, key)} is not supported: it needs another protocol than the document's"
-            raise UnsupportedError("driver", reason, f"compile with {key}={default}")
+    for key in ("fc_batch",) if config.window else ("fc_batch", "outputs"):
+        if (value := getattr(config, key)) != 1:
+            raise UnsupportedError("driver", f"{key}={value} has no gateware to drive", f"compile with {key}=1")
     images = [LayerImage.of(launch, config) for launch in program.launches]
     if not images:
         raise UnsupportedError("driver", "no layer of the program runs on the engine")
     content, sizes = _memory(images)
     first_factors = accumulate((image.layer.channels for image in images), initial=0)
-    layers = [_entry(image, at) for image, at in zip(images, first_factors, strict=False)]
+    jobs = [_jobs(image.layer) for image in images]
+    places = zip(first_factors, accumulate(map(len, jobs), initial=0), map(len, jobs), strict=False)
+    layers = [_entry(image, *place) for image, place in zip(images, places, strict=True)]
     fill = {
         "layers": ",\n".join(layers),
+        "jobs": ",".join(str(page) for layer in jobs for page in layer) or "0",
         "count": len(layers),
         "chain": _chain(program),
         "words": LAYOUT.bits // 32,
@@ -83,6 +85,7 @@ def engine_header(config: Config) -> str:
     """Return the text of zynq_engine.h: sizes, the register map, the bits of a descriptor."""
     choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
     sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
+    sizes["data_line"] = LINE["data"]
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
     status = {
         **{"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "READY": STATUS_READY},
@@ -126,7 +129,16 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     return content, {**sizes, "bytes": at}
 
 
-def _entry(image: LayerImage, factor: int) -> str:
+def _jobs(layer: Layer) -> list[int]:
+    """Return, with two frames, the pages of a layer in the order in which they must be moved: store + 4 * block."""
+    if layer.config.frames == 1:
+        return []
+    blocks = {STORES.index(store): iter(of.block.tolist()) for store, of in walk.uses(layer).items()}
+    stores = [cause for cause in schedule(layer).service.cause.tolist() if cause in blocks]
+    return [store + 4 * next(blocks[store]) for store in stores]
+
+
+def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
     layer = image.layer
     words = LAYOUT.encode_rows([layer.fields]).view("<u4")[0]
     code = ", ".join(f"0x{int(word):08x}u" for word in words)
@@ -134,8 +146,10 @@ def _entry(image: LayerImage, factor: int) -> str:
     fc = layer.kind == Kind.FC
     sizes = (1, 1, layer["r"], layer["l"]) if fc else (layer["rows"], layer["cols"], layer["ic"], layer["oc"])
     rows = walk.row_blocks(layer) if layer.conv and layer.config.layout == "rows" else walk.Rows(1, sizes[0])
+    together = walk.kernels_per_block(layer) if layer.conv and layer.config.oc_blocking else 1
     numbers = (*sizes, rows.blocks, rows.step, layer["weight_base"], layer["bias_base"], factor, layer.channels)
-    return f"    {{{{{code}}},\n     {kind}, {', '.join(map(str, numbers))}}}"
+    laid_out = layer.pixel if layer.conv else sizes[2], layer["zx"] & 255, together, job, jobs
+    return f"    {{{{{code}}},\n     {kind}, {', '.join(map(str, numbers + laid_out))}}}"
 
 
 def _chain(program: Program) -> int:
