@@ -53,6 +53,7 @@ class Alone:
     """One launch that is no part of a program, such as a kernel's. It has no network."""
 
     graph: Graph | None = None
+    computed: frozenset[str] = frozenset()
 
     def __init__(self, walk: Walk, title: str, order: str) -> None:
         _known_order(order)
@@ -98,6 +99,9 @@ class Launches:
             )
         self._machine: Walks = machine
         self.graph = program.graph
+        graph, nodes = program.graph, [node for launch in program.launches for node in launch.nodes]
+        #: The tensors that the launches compute.
+        self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
         self.title = f"{self.graph.name if self.graph else 'program'} on {program.target}"
         self.names = tuple(launch.name for launch in program.launches)
         self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then

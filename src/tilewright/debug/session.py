@@ -115,6 +115,12 @@ class Session:
         return int(sequence[position]) if position < len(sequence) else None
 
     @property
+    def real_numbers(self) -> bool:
+        """Whether the machine computes any tensor of real numbers, which `differs` does not compare."""
+        tensors = self.graph.tensors.values() if self.graph else ()
+        return any(tensor.dtype == "float32" and tensor.name in self._launches.computed for tensor in tensors)
+
+    @property
     def written(self) -> str:
         """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
         opened, walk = self._opened, self.walk

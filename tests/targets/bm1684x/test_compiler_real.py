@@ -12,6 +12,7 @@ import tilewright as tw
 from tests.model.onnx_nets import Net
 from tilewright.array import Array
 from tilewright.cli import main
+from tilewright.debug.verbs import obey
 from tilewright.program.program import HostStep
 from tilewright.report.metrics import Deviation
 from tilewright.targets.bm1684x.values import conv, elementwise
@@ -161,3 +162,19 @@ def test_values_that_overflow_are_counted_and_left_out() -> None:
     found = Deviation.of(np.array([np.inf, -2.5, np.inf, np.nan]), expected)
     assert found == Deviation(0.5, 0.25, 4.0, 1)
     assert found.with_more(found).overflowed == 2
+
+
+def test_the_debugger_shows_real_numbers_and_does_not_compare_them(network: tuple[Path, dict[str, Array]]) -> None:
+    program = tw.compile(network[0], "bm1684x", overrides={"precision": "f16"})
+    assert program.graph is not None
+    shapes = {name: program.graph.tensors[name].shape for name in program.graph.inputs}
+    values = {name: np.random.default_rng(SEED).normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    session = program.debug({name: value[None] for name, value in values.items()})
+    assert obey(session, "differs")[0].startswith("no code differs from the reference; real numbers are not compared")
+    session.end()
+    name = session.walk.tensors[-1]
+    expected = session._launches.golden[name][0]
+    found = session.read(f"'{name}'")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+    assert obey(session, f"show '{name}' real")[0].startswith(f"'{name}': float32")
