@@ -80,5 +80,5 @@ def test_a_worker_refuses_other_content(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("where", ["", "local", "local:0", "tcp://host", "udp://host:1", "slurm", "cloud:3"])
 def test_no_cluster(where: str) -> None:
-    with pytest.raises(InputError, match="^cluster"):
+    with pytest.raises(InputError, match=r"^cluster"):
         opener(where)

@@ -57,5 +57,5 @@ def test_nothing_else_is_an_expression(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["nothing < 3", "alu < 3", "dsp / 0 < 1", "2 ** dsp < 1", "'a' * dsp == 'a'"])
 def test_what_cannot_be_computed(text: str) -> None:
-    with pytest.raises(InputError, match="^where"):
+    with pytest.raises(InputError, match=r"^where"):
         Rule(text).holds(VALUES)
