@@ -119,7 +119,8 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
     """
     keys: dict[str, Any] = {}
     if is_dataclass(config):
-        keys = {key.name: getattr(config, key.name) for key in fields(config)}
+        given = {key.name: getattr(config, key.name) for key in fields(config)}
+        keys = {name: value for name, value in given.items() if value is not None}  # None: as `describe` says
     target = targets.get(subject.target)
     about = target.describe(config)
     if isinstance(target, Occupies):

@@ -23,6 +23,7 @@ from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.model.onnx_write import without_branches
 from tilewright.model.shapes import Shapes, declared, fixed
 from tilewright.quantize.tflite_nodes import converted
 
@@ -45,6 +46,8 @@ def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
         model = converted(path) if path.suffix == ".tflite" else onnx.load(path)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
+        if any(node.op_type == "If" for node in model.graph.node):
+            model, shapes = _without_branches(path, shapes), None
         refuse(model, str(path))  # before the checker, whose error does not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
@@ -58,6 +61,13 @@ def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, path, shapes)
     return prepare(model, str(path))
+
+
+def _without_branches(path: Path, shapes: Shapes | None) -> ModelProto:
+    try:
+        return without_branches(path, shapes)
+    except (ModelError, UnsupportedError, InputError) as error:
+        raise error.within(path) from None
 
 
 def refuse(model: ModelProto, where: str) -> None:
@@ -244,12 +254,12 @@ def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> froz
     """Return the names of the float tensors of a model that hold NaN or infinity: constants, and values for samples.
 
     The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model, or if
-    weights or biases of a product hold one.
+    weights of a product hold one.
     """
     net = Network(model)
     constants = [tensor.name for tensor in model.graph.initializer if net.is_float(tensor.name)]
     found = {name for name in constants if not np.isfinite(net.constant(name)).all()}
-    weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input}
+    weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input[:2]}
     if wrong := weights & found:
         raise UnsupportedError(f"constant '{min(wrong)}'", "holds NaN or infinity", "train the model again")
     if found:

@@ -57,6 +57,6 @@ def feeds(
     """Yield {input name: array} for each sample, and call `progress` after it, as in pass `part` of `parts` passes."""
     count = count_of(given)
     for index in range(count):
-        yield {name: array[index] for name, array in given.values.items()}
+        yield {name: array[index, ...] for name, array in given.values.items()}
         if progress:
             progress(part * count + index + 1, parts * count, what)

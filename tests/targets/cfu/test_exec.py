@@ -94,3 +94,22 @@ def test_options_for_elf_files_are_refused_for_programs(tmp_path: Path, capsys: 
 
 def test_every_timing_model_says_what_it_rests_on() -> None:
     assert all(isinstance(model, TimingModel) and model.evidence for model in Stub.timing_models)
+
+
+def test_a_page_a_timeline_and_a_saved_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.elf"
+    path.write_bytes(tiny())
+    page, trace, kept = (tmp_path / name for name in ("p.html", "t.json", "r.twr"))
+    assert (
+        main(
+            ["exec", str(path), "-t", "cfu", "--json", "--html", str(page), "--trace", str(trace), "--save", str(kept)]
+        )
+        == 1
+    )
+    found = json.loads(capsys.readouterr().out)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(event.get("args", {}).get("cycles") == found["cycles"] for event in events)
+    assert "outside of regions" in page.read_text()
+    assert main(["report", str(kept), "-o", str(tmp_path / "again.html")]) == 0
+    assert main(["exec", str(path), "-t", "cfu", "--trace", str(tmp_path / "t.foo")]) == 2
+    assert "t.foo would not be a .foo file; name it t.pftrace or t.json" in capsys.readouterr().err

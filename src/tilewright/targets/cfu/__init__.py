@@ -106,7 +106,8 @@ class CfuSystem(given.Machine[Config]):
         from .runtime import execute
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
-        return execute.execute(path, self.own(config), timing, limit, unit, **self._driven())
+        driven = self._driven()
+        return execute.execute(path, self.own(config), timing, limit, unit, describe=self.describe, **driven)
 
     def _driven(self) -> dict[str, Any]:
         """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
