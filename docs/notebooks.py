@@ -69,9 +69,14 @@ def _cells(match: re.Match[str]) -> str:
     return "" if language == "text" else match[0]
 
 
+#: Bold text: commands of a notebook print to a terminal.
+BOLD = re.compile(r"\x1b\[[0-9;]*m")
+
+
 def text_of(cell: Any) -> str:
-    """Return what an executed cell has printed."""
-    return "".join(output.get("text", "") for output in cell.outputs)
+    """Return what an executed cell has printed, as plain text."""
+    printed = "".join(output.get("text", "") for output in cell.outputs)
+    return BOLD.sub("", printed).replace("\r\n", "\n")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,25 @@ def test_a_missing_token_is_named_and_shows_in_the_results() -> None:
     as_compiled, without = (int(line.split()[-1]) for line in text.splitlines()[-2:])
     assert as_compiled == 1
     assert without > 1
+
+
+@pytest.mark.slow
+def test_the_demo_explains_what_it_shows(tmp_path: Path) -> None:
+    text = run("examples/demo.py", str(tmp_path / "demo.html"))
+    assert "99 of 100 right" in text
+    assert (tmp_path / "demo.html").read_text(encoding="utf-8").startswith("<!")
+    assert (tmp_path / "demo.html").as_uri() in text
+    assert len(text.partition("How to read the table:\n")[2].partition("\n\n")[0].splitlines()) == 5
+    assert "race in conv2d_3" in text
+    tries = [
+        line.split()
+        for line in text.partition("Try next:\n")[2].splitlines()
+        if line.startswith("  ") and line[2] != " "
+    ]
+    assert len(tries) == 3
+    assert all(words[0].endswith("tilewright") for words in tries)
+    tutorials = ROOT / text.splitlines()[-1].split()[-1]
+    assert tutorials.exists()
 
 
 def test_the_blocked_gemm_is_right_and_threads_overlap() -> None:

@@ -34,4 +34,4 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     cells = [cell for cell in made.cells if cell.cell_type == "code"]
     for cell, text in zip(cells[1:], expected[1:], strict=True):
         if not cell.source.startswith("%%writefile"):
-            assert pages.matches(text, notebooks.text_of(cell).replace("\r\n", "\n")), cell.source
+            assert pages.matches(text, notebooks.text_of(cell)), cell.source

@@ -32,7 +32,7 @@ def cases() -> Iterator[ParameterSet]:
             yield pytest.param(path, marks=marks, id=path.stem)
 
 
-@pytest.mark.parametrize("path", cases())
+@pytest.mark.parametrize("path", list(cases()))
 def test_a_page_prints_what_it_shows(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     wrong = pages.run(path, tmp_path, update=bool(request.config.getoption("--update-golden")))
     assert not wrong, "\n\n".join(wrong)
