@@ -195,7 +195,10 @@ def test_a_machine_on_which_the_program_deadlocks_is_left_out(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        ({"alu": "fused"}, "compile the model again with --set alu=fused; the keys of vta that only change time are"),
+        (
+            {"alu": "fused"},
+            "compile the model again with the override alu=fused; the keys of vta that only change time are",
+        ),
         ({"dram_latency": "0", "stages": "4"}, "a program compiled for another stages"),
         ({"dram_latencies": "0"}, "did you mean dram_latency"),
         ({"dram_latency": "-1"}, "dram_latency is -1, not an integer"),
@@ -229,7 +232,7 @@ def test_a_changed_configuration_is_still_refused() -> None:
         ("vta", "chisel,alu=1", "vta has no timing model 'chisel'; choose one of tilewright, hls, ideal"),
         ("cfu", "sourced,write_slots=0", "give an integer in 1..1048576"),
         ("cfu", "sourced,word=-1", "give an integer in 0..1048576"),
-        ("zynq", "paged,handshake=0", "paged has no number 'handshake' that can be changed; give --timing paged"),
+        ("zynq", "paged,handshake=0", "paged has no number 'handshake' that can be changed; give timing paged"),
         ("bm1684x", "estimate,read_rate=nan", "give a number in 1..1048576"),
         ("bm1684x", "estimate,read_rate=inf", "give a number in 1..1048576"),
     ],
@@ -237,7 +240,7 @@ def test_a_changed_configuration_is_still_refused() -> None:
 def test_illegal_numbers_of_timing_models_are_refused(name: str, timing: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         program(name).run(samples(), timing=timing)
-    assert caught.value.where == "--timing"
+    assert caught.value.where == "timing"
     assert reason in str(caught.value)
 
 

@@ -261,7 +261,7 @@ def test_quantize_verifies_what_it_writes(
     assert cli.main([*call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verification"]["passed"] is True
     wrong = planted(onnx_import.imported(tmp_path / "q.onnx"), *FAULTS["weights in another order"])
-    monkeypatch.setattr(onnx_import, "imported", lambda _: wrong)
+    monkeypatch.setattr(onnx_import, "imported", lambda *_: wrong)
     assert cli.main(call) == 1
     assert "MISMATCH" in capsys.readouterr().out
     assert cli.main([*call, "--no-verify", "--json"]) == 0

@@ -29,10 +29,10 @@ def test_keys_within_their_limits_are_taken() -> None:
     [
         ({"size": 1}, "size is 1, not an integer in 2..64"),
         ({"size": 65}, "size is 65, not an integer in 2..64"),
-        ({"size": True}, "size is True, not an integer"),
+        ({"size": True}, "size is true, not an integer"),
         ({"size": 8.0}, "size is 8.0, not an integer"),
         ({"size": 12}, "size is 12, not a power of two"),
-        ({"way": "here"}, "way is 'here'; choose one of far, near"),
+        ({"way": "here"}, 'way is "here"; choose one of far, near'),
     ],
 )
 def test_others_are_refused_by_name(keys: dict[str, int | str], reason: str) -> None:

@@ -179,5 +179,5 @@ def test_handles_have_knobs_of_their_own() -> None:
 
 
 def test_unknown_choices_are_refused() -> None:
-    with pytest.raises(ConfigError, match="dma_execution is 'lazy'; choose one of eager, deferred"):
+    with pytest.raises(ConfigError, match='dma_execution is "lazy"; choose one of eager, deferred'):
         Knobs(dma_execution="lazy")

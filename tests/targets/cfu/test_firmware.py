@@ -241,7 +241,7 @@ def test_a_machine_that_the_firmware_is_not_for() -> None:
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config("counter8", {"firmware": "baseline"})
     assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference
-    with pytest.raises(ConfigError, match="add --set extensions=pool,dot"):
+    with pytest.raises(ConfigError, match="set extensions=pool,dot"):
         get("cfu").compile(contract.network(), Config(firmware="dense_dot", extensions="pool"), "tflm")
     with pytest.raises(ConfigError, match="no variant 'none'"):
         get("cfu").config(None, {"firmware": "none"})

@@ -73,7 +73,7 @@ def test_derived_numbers_agree_with_the_configuration(config: Config) -> None:
         assert int(found[f"VTA_{key}"]) == getattr(config, key)
     assert found["VTA_TARGET"] == config.TARGET
     assert found["VTA_BITSTREAM"] == f'"{config.bitstream}"'
-    assert (int(found["VTA_BUS_WIDTH"]), int(found["VTA_CLOCK_MHZ"])) == (config.bus_bits, config.clock_mhz)
+    assert (int(found["VTA_BUS_WIDTH"]), int(found["VTA_CLOCK_MHZ"])) == (config.bus_bits, config.mhz)
 
 
 def test_boards_and_codes_are_upstreams() -> None:

@@ -120,7 +120,7 @@ MINE: dict[str, Any] = {"name": "mine", "opcode": 5, "meaning": "dst"}
 @pytest.mark.parametrize(
     ("changes", "keys", "reason"),
     [
-        ({"name": "Mine"}, {}, "is 'Mine'; use a to z"),
+        ({"name": "Mine"}, {}, 'is "Mine"; use a to z'),
         ({"name": "mulh"}, {}, "that of a built-in operation"),
         ({"name": "op5"}, {}, "that of a built-in operation"),
         ({"opcode": 3}, {}, "opcode 3 is that of SHR of alu=upstream; free opcodes are 5, 6, 7"),
@@ -128,11 +128,11 @@ MINE: dict[str, Any] = {"name": "mine", "opcode": 5, "meaning": "dst"}
         ({"opcode": 7}, {"alu": "fused"}, "has 3 bits, and more if LOG_ACC_BUFF_SIZE is smaller"),
         ({"opcode": 8}, {}, "opcode 8 does not fit: with these memories the field has 3 bits; free opcodes are 5, 6"),
         ({"opcode": 128}, {"LOG_ACC_BUFF_SIZE": 16}, "has 7 bits"),
-        ({"opcode": "5"}, {}, "opcode is '5'"),
+        ({"opcode": "5"}, {}, 'opcode is "5"'),
         ({"latency": 65}, {}, "latency is 65, not an integer in 0..64"),
         ({"cycles": 0}, {}, "cycles is 0"),
         ({"energy": ["magic"]}, {}, "give a list of add"),
-        ({"speed": 1}, {}, "unknown key speed"),
+        ({"speed": 1}, {}, 'unknown key "speed"'),
         ({"meaning": "other.py:f"}, {}, "'other.py:f' does not name known code"),
         ({"lane": "other.py:Lane"}, {}, "does not name known code"),
         ({}, {"semantics": "fsim"}, "set semantics to hls"),

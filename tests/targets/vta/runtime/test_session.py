@@ -363,7 +363,7 @@ def test_a_buffer_in_use_is_not_freed() -> None:
 
 
 def test_bad_machines_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no preset 'x'"):
+    with pytest.raises(ConfigError, match='no preset "x"'):
         Runtime("x")
     with pytest.raises(InputError, match="no timing model 'x'; choose one of tilewright"):
         Runtime(timing="x")
