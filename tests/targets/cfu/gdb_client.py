@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Any
 
 from tilewright.targets.cfu.config import Config
@@ -16,11 +17,23 @@ from tilewright.targets.cfu.runtime.gdb.server import Server
 TIMEOUT = 60
 
 
+def connected(port: int) -> socket.socket:
+    """A connection to a port, which is refused until the process is ready."""
+    end = monotonic() + TIMEOUT
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        except ConnectionRefusedError:
+            if monotonic() > end:
+                raise
+            sleep(0.01)
+
+
 class Client:
     """A connection that asks with `ask`, without acknowledgements after `quiet`. `text` is what the program printed."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        self.socket = connected(port)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.text, self.quiet, self._bytes = "", False, self._stream()
 

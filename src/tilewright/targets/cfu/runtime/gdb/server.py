@@ -42,7 +42,6 @@ class Server:
         self._socket = socket.socket()
         try:
             self._socket.bind((HOST, port))
-            self._socket.listen(1)
         except OSError as error:
             self._socket.close()
             reason = f"port {port} cannot be opened: {error.strerror or error}"
@@ -53,23 +52,30 @@ class Server:
         self._socket.close()
 
     def drive(self, process: Process) -> Trap | None:
-        """Run a process until it ends. Wait for the client first. Return the trap that ended it, or None."""
+        """Run a process until it ends. Wait for the client first. Return the trap that ended it, or None.
+
+        Until the process is ready, connections are refused, which GDB tries again. A client that waited for its first
+        answer instead would send its packet twice.
+        """
+        control = Control(process)
+        control.arrive()
+        self._socket.listen(1)
         client, _ = self._socket.accept()
         with client:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(client)
             try:
-                return Session(connection, process).run()
+                return Session(connection, control).run()
             finally:
                 connection.finish()
 
 
 class Session:
-    """A client, and the process that it controls."""
+    """A client, and the process that it controls, which has arrived at its first instruction."""
 
-    def __init__(self, connection: Connection, process: Process) -> None:
-        self.connection, self.process, self.control = connection, process, Control(process)
-        self.registers = Registers(process)
+    def __init__(self, connection: Connection, control: Control) -> None:
+        self.connection, self.process, self.control = connection, control.process, control
+        self.registers = Registers(self.process)
         self._stop = Stop("step")
         self._told = 0  # bytes of the UART's text that the client has
         self._ended = False
@@ -77,7 +83,6 @@ class Session:
 
     def run(self) -> Trap | None:
         """Serve until the program has ended, then return its trap, if any. After a detach, it runs on alone."""
-        self.control.arrive()
         while not self._ended:
             packet = self.connection.receive()
             if packet is None:
