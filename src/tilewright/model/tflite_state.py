@@ -72,7 +72,7 @@ class Variables:
         for tensor in tensors:
             if tensor.name not in self.variable_tensors:
                 raise ModelError(call.where, f"has the state '{tensor.name}', which is not a variable tensor")
-            if tensor.dtype not in DTYPES or tensor.size > MAX_COMPUTED:
+            if tensor.dtype not in DTYPES or min(tensor.shape, default=1) < 1 or tensor.size > MAX_COMPUTED:
                 raise UnsupportedError(
                     call.where, f"has the state '{tensor.name}' of {tensor.dtype}{list(tensor.shape)}"
                 )
