@@ -78,10 +78,16 @@ def samples_of(graph: Graph, seed: int = 20) -> dict[str, Array]:
     return made
 
 
-def equals_framework(path: Path, graph: Graph, samples: Mapping[str, Array]) -> bool | None:
-    """Whether the reference equals the file's own framework; None if that does not run the file."""
+def equals_framework(row: Row, path: Path, graph: Graph, samples: Mapping[str, Array]) -> bool | None:
+    """Whether the reference equals the file's own framework; None if that does not run the file.
+
+    The first difference from onnxruntime becomes the row's reason.
+    """
     if path.suffix == ".onnx":
-        return verify_onnx(path, graph, samples).passed
+        found = verify_onnx(path, graph, samples)
+        if found.differences:
+            row.reason = f"codes of '{found.differences[0].tensor}' differ from onnxruntime's"
+        return found.passed
     golden = in_tflite_micro(path, samples)
     if golden is None:
         return None
@@ -92,7 +98,7 @@ def equals_framework(path: Path, graph: Graph, samples: Mapping[str, Array]) -> 
 def on_machines(row: Row, path: Path, graph: Graph) -> None:
     """Fill in the shares of MACs, and whether all results are equal."""
     samples = samples_of(graph)
-    row.equal = equals_framework(path, graph, samples)
+    row.equal = equals_framework(row, path, graph, samples)
     for name in targets.names():
         result = tw.compile(graph, name).run(samples)
         macs = sum(layer.macs for layer in result.layers)

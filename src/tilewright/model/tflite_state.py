@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import State, Tensor, fresh_name
+from tilewright.graph.ir import DTYPES, MAX_COMPUTED, State, Tensor, fresh_name
 from tilewright.model.tflite_file import Call, Subgraph
 
 STATEFUL = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
@@ -66,12 +66,16 @@ class Variables:
     def kept_by(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the names of new tensors for the values of an operator's variable `tensors` after it has run.
 
-        Raises ModelError if one is not a variable tensor.
+        Raises ModelError if one is not a variable tensor, UnsupportedError if its type or size is not supported.
         """
         names = []
         for tensor in tensors:
             if tensor.name not in self.variable_tensors:
                 raise ModelError(call.where, f"has the state '{tensor.name}', which is not a variable tensor")
+            if tensor.dtype not in DTYPES or min(tensor.shape, default=1) < 1 or tensor.size > MAX_COMPUTED:
+                raise UnsupportedError(
+                    call.where, f"has the state '{tensor.name}' of {tensor.dtype}{list(tensor.shape)}"
+                )
             zero = tensor.quant.zero_point[0] if tensor.quant else 0
             start = replace(tensor, data=np.full(tensor.shape, zero, np.int64).astype(tensor.dtype))
             name = fresh_name(f"{tensor.name}:next", self.names)
