@@ -142,7 +142,10 @@ def test_control_flow_is_refused(tmp_path: Path) -> None:
     net = Net(1)
     inner = onnx.helper.make_graph([], "then", [], [])
     y = net.op("If", net.input((), np.bool_), then_branch=inner, else_branch=inner)
-    refused(tmp_path, net.model(y), UnsupportedError, r"op 'If_0': .*control flow")
+    refused(tmp_path, net.model(y), ModelError, r"op 'If_0': has a branch that has inputs, .* or no results")
+    net = Net(1)
+    y = net.op("Loop", "", net.input((), np.bool_), body=inner)
+    refused(tmp_path, net.model(y), UnsupportedError, r"op 'Loop_0': .*without loops")
 
 
 def test_what_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class CfuSystem(given.Machine[Config]):
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
         driven = {"drive": self._drive} if self._drive else {}
-        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
+        return execute.execute(path, self.own(config), timing, limit, unit, describe=self.describe, **driven)
 
     @contextmanager
     def with_gdb(self, port: int) -> Iterator[int]:

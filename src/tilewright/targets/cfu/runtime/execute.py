@@ -229,11 +229,12 @@ def execute(
     limit: int | None = None,
     cfu: Cfu | None = None,
     drive: Callable[[Process], Trap | None] = Process.go,
+    describe: Callable[[Config], Mapping[str, Any]] | None = None,
 ) -> Execution:
     """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
 
-    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run). Raises MachineError if the CFU breaks
-    the rules of its ports.
+    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run), `describe` describes the machine for a
+    page. Raises MachineError if the CFU breaks the rules of its ports.
     """
     image = elf.load(path)
     source = Source(image)
@@ -280,8 +281,6 @@ def execute(
     passed = result.exit_code == 0 and not found
 
     def shown_as() -> RunResult:
-        from tilewright.targets.cfu import TARGET
-
         from . import executed
 
         places = [f"{one['message']} at {one['function']} ({one['file']}:{one['line']})" for one in found]
@@ -290,7 +289,7 @@ def execute(
             key: {row.name: row.cycles for row in rows}
             for key, rows in (("functions", table.functions), ("source lines", table.lines))
         }
-        about = TARGET.describe(config)
+        about = describe(config) if describe else {}
         return executed.result(Path(path).name, result, config, timing, about, hazards, divided)
 
     return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name), shown_as)
