@@ -141,8 +141,11 @@ def refused(tmp_path: Path, model: Any, kind: type[TilewrightError], match: str)
 def test_control_flow_is_refused(tmp_path: Path) -> None:
     net = Net(1)
     inner = onnx.helper.make_graph([], "then", [], [])
-    y = net.op("Loop", net.input((), np.int64), net.input((), np.bool_), body=inner)
-    refused(tmp_path, net.model(y), UnsupportedError, r"op 'Loop_0': .*export it without loops")
+    y = net.op("If", net.input((), np.bool_), then_branch=inner, else_branch=inner)
+    refused(tmp_path, net.model(y), ModelError, r"op 'If_0': has a branch that has inputs, .* or no results")
+    net = Net(1)
+    y = net.op("Loop", "", net.input((), np.bool_), body=inner)
+    refused(tmp_path, net.model(y), UnsupportedError, r"op 'Loop_0': .*without loops")
 
 
 def test_what_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def made(
     nodes: list[Any],
     constants: dict[str, Any],
     shape: tuple[int, ...],
-    more: dict[str, tuple[int, tuple[int, ...], Any]] | None = None,
+    more: Mapping[str, tuple[int, tuple[int, ...], Any]] | None = None,
 ) -> Report:
     """Quantise a network of `x` and of further inputs (type, shape, value) to `y`, on 4 random samples."""
     inputs = [helper.make_tensor_value_info("x", FLOAT, shape)]

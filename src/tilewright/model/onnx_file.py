@@ -168,7 +168,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
         if attribute.type == attribute.TENSOR:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
         elif attribute.type == attribute.GRAPH and op_type == "If":
-            graphs[key] = _branch(attribute.g, path)
+            graphs[key] = _branch(attribute.g, path, where)
         else:
             attributes[key] = _value(attribute, where)
     inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
@@ -177,9 +177,9 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
     return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors, graphs)
 
 
-def _branch(graph: Any, path: Path) -> RawGraph:
+def _branch(graph: Any, path: Path, where: str) -> RawGraph:
     if graph.input or graph.sparse_initializer or not graph.output:
-        raise ModelError("", "has an If with a branch that has inputs, sparse constants or no results")
+        raise ModelError(where, "has a branch that has inputs, sparse constants or no results")
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
     return RawGraph(nodes, _constants(graph.initializer, path), tuple(name(value.name) for value in graph.output))
 
