@@ -20,17 +20,18 @@ BOXES, BEST, THRESHOLD = 2048, 256, 0.5
 @kernel
 def suppress(tpu: Tpu, kept: Tensor, count: Tensor, best: Tensor, boxes: Tensor, scores: Tensor, room: Tensor) -> None:
     """`best` (1, 1, K, 1): numbers of the best boxes; `kept`: which of those stay, `count` of them. Boxes are
-    (1, 1, n, 4) as x0, y0, x1, y1; `room` is DDR for K boxes and K * K bytes."""
+    (1, 1, n, 4) as x0, y0, x1, y1; `room` is DDR for K boxes twice, and K * K bytes."""
     k = best.shape.h
     top = tpu.system(room.address, (1, 1, k, 4), F32)
-    pairs = tpu.system(room.address + 16 * k, (1, k, 1, k), U8)
+    columns = tpu.system(room.address + 16 * k, (1, 1, 4, k), F32)
+    pairs = tpu.system(room.address + 32 * k, (1, k, 1, k), U8)
     tpu.hau.sort(tpu.system(room.address, (1, 1, 1, k), F32), best, scores, descending=True)
     tpu.gdma.h_gather(top, boxes, best.typed(U32), 0.0)
     square = (1, k, 1, k)
     mine = tpu.local((1, k, 1, 4), F32, bank=0)  # of the row's box
     tpu.gdma.copy(mine, tpu.system(top.address, mine.shape, F32))
     theirs = [tpu.local((1, tpu.config.lanes, 1, k), F32, bank=1) for _ in range(4)]  # of the column's, in every lane
-    columns = top.transposed_hw()
+    tpu.gdma.copy(columns, top.transposed_hw())  # a broadcast reads neighbouring elements only
     for i, one in enumerate(theirs):
         tpu.gdma.broadcast(one, columns[:, :, i : i + 1])
     wide, high, area = (tpu.local(square, F32, bank) for bank in (3, 4, 5))
@@ -89,7 +90,7 @@ def main() -> None:
         device.empty((1, 1, 1, BEST), I32),
         device.empty((1,) * 4, I32),
     )
-    room = device.empty((1, 1, BEST, 16 + BEST), U8)
+    room = device.empty((1, 1, BEST, 32 + BEST), U8)
     launched = device.launch(
         suppress, kept, count, best, device.put(boxes[None, None], F32), device.put(scores, F32), room
     )

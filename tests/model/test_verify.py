@@ -181,7 +181,7 @@ def test_a_planted_import_error_is_found(
         wrong = planted(whole(path), change, fits)
         if wrong is None:
             continue
-        monkeypatch.setattr(onnx_import, "imported", lambda _, wrong=wrong: wrong)
+        monkeypatch.setattr(onnx_import, "imported", lambda *_, wrong=wrong: wrong)
         found = verify(path, wrong, samples)
         monkeypatch.setattr(onnx_import, "imported", whole)
         # A clamp may be lost, or added, where no sample reaches it; the other faults change every value.

@@ -120,9 +120,14 @@ def test_a_faster_kernel_is_seen_in_its_layer_only(name: str, op: str, text: str
     (project / "src" / f"{name}.c").write_text(text)
     after = run(project)
     assert (after.matches_reference, after.findings) == (True, ())
+    others = [0, 0]
     for old, new in zip(before.layers, after.layers, strict=True):
         ratio = new.cycles / old.cycles
-        assert ratio < 0.9 if old.op == op else 0.95 < ratio < 1.05, (old.name, ratio)
+        # Code that moves has other conflicts in the instruction cache: small layers notice it.
+        assert ratio < 0.9 if old.op == op else 0.7 < ratio < 1.4, (old.name, ratio)
+        if old.op != op:
+            others = [others[0] + old.cycles, others[1] + new.cycles]
+    assert 0.95 < others[1] / others[0] < 1.05
 
 
 @riscv

@@ -50,7 +50,7 @@ def test_causes_and_functions_of_each_layer_take_its_cycles(program: Program) ->
             parts = [e.duration or 0 for e in mine if start <= e.start < start + layer.cycles]
             assert sum(parts) == layer.cycles
             assert parts == sorted(parts, reverse=True)
-    assert mine[0].name == "conv_implicit"
+    assert mine[0].name.startswith("conv_implicit")  # GCC: conv_implicit.constprop.0
     assert {event.name for event in shown.events if shown.tracks[event.track] == "causes by size"} == set(result.causes)
 
 

@@ -18,6 +18,7 @@ from tilewright.cli import cli, main, options
 from tilewright.conform import AROUND, Wave
 from tilewright.conform import cosim as cosimulate
 from tilewright.hdl.mac import Operation
+from tilewright.hdl.model import Compiled
 from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file
 from tilewright.program.launch_image import LaunchImage
@@ -155,10 +156,16 @@ def vcd(path: Path, name: str) -> dict[int, int]:
 
 
 def cosimulated(wave: Wave | None = None) -> CosimCase:
-    """On a machine that is elaborated anew, with whatever faults it has now."""
+    """On a machine that is elaborated anew, with whatever faults it has now; the cache knows only the sources."""
+
+    def anew(of: str, package: Path, engine: str, make: Callable[[], Any]) -> Compiled:
+        return Compiled(make(), engine=engine)
+
     cosim.compiled.cache_clear()
     try:
-        (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Compiled, "remembered", anew)
+            (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
     finally:
         cosim.compiled.cache_clear()
     return case

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32
+from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
 from tilewright.targets.bm1684x.values.tables import OFFSETS
 
@@ -39,7 +39,7 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
     tpu.bdc.cast(whole, work0, mode="half_away_from_zero")
     tpu.bdc.min(clamped, whole, LIMIT)
     tpu.bdc.max(whole, clamped, -LIMIT)
-    tpu.bdc.int_add(work0.typed(I32), whole, OFFSET, POSITION, saturate=True)
+    tpu.bdc.int_add(work0.typed(I32), whole, OFFSET, POSITION, mode=Rounding.HALF_AWAY_FROM_ZERO, saturate=True)
     channels, lanes = x.shape.c, tpu.config.lanes
     table = coefficients[:, :channels] if channels <= lanes else coefficients.over(1, channels, 1, TERMS[F32])
     tpu.bdc.fp_taylor(y, work1, table)
