@@ -120,12 +120,13 @@ def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...
 
 
 def ranked(graph: Graph | None, outputs: Mapping[str, Array]) -> Ranking | None:
-    """Return the TOP best classes of each sample with their scores as real numbers; None where `predict` returns None.
+    """Return the TOP best classes of each sample with their scores as real numbers.
 
-    Among equal scores, the lower class is first.
+    None where `predict` returns None, and if there are not more classes than that. Among equal scores, the lower class
+    is first.
     """
     scores = _scores(graph, outputs)
-    if graph is None or scores is None:
+    if graph is None or scores is None or scores.shape[1] <= TOP:  # every label would be among the best
         return None
     order = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :TOP]
     tensor, best = graph.tensors[graph.outputs[0]], np.take_along_axis(scores, order, 1).astype(np.float64)
