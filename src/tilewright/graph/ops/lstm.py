@@ -6,6 +6,7 @@ gemmlowp's 16-bit functions; TFLite Micro saturates the two products of a gate o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -109,7 +110,7 @@ class Lstm(Op):
         return (np.stack(outputs, axis=time), state, cells.astype(np.int16))
 
 
-class _Arithmetic:
+class _Arithmetic(ABC):
     """The integer arithmetic of a step, which the two runtimes share as far as the methods below."""
 
     def __init__(self, op: Lstm, site: Site) -> None:
@@ -129,8 +130,8 @@ class _Arithmetic:
             self.factor(self.hidden.scale, r.scale),
         )
 
-    def factor(self, scale: float, weight_scale: float) -> tuple[Array, Array]:
-        raise NotImplementedError
+    @abstractmethod
+    def factor(self, scale: float, weight_scale: float) -> tuple[Array, Array]: ...
 
     def of_inputs(self, x: Array) -> list[Array]:
         """Return each gate's products with the inputs x (T, S, B, K), rescaled: (T, S, B, N)."""
@@ -158,20 +159,20 @@ class _Arithmetic:
     def saturated(self, x: Array) -> Array:
         return x
 
-    def logistic(self, x: Array) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def logistic(self, x: Array) -> Array: ...
 
+    @abstractmethod
     def tanh(self, x: Array, power: int) -> Array:
         """Return tanh of codes with the scale 2**power."""
-        raise NotImplementedError
 
+    @abstractmethod
     def times(self, a: Array, b: Array, shift: int) -> Array:
         """Return a * b / 2**shift, rounded."""
-        raise NotImplementedError
 
+    @abstractmethod
     def output(self, gate: Array, values: Array) -> Array:
         """Return the hidden state, int8, from output gate and tanh of the cell state."""
-        raise NotImplementedError
 
     def _hidden(self, product: Array, factor: tuple[Array, Array], zero: int) -> Array:
         return np.clip(multiply_by_quantized_multiplier(product, *factor) + zero, -128, 127).astype(np.int8)
