@@ -117,9 +117,24 @@ def test_completion_scripts_ask_this_program(shell: str, capsys: Capture) -> Non
         subprocess.run([path, "-n"], input=script, text=True, check=True)
 
 
-def test_a_shell_gets_the_commands_that_fit(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("comp", ["compare", "compile", "completion"]),
+        ("run -t v", ["vta"]),
+        ("exec x.elf --target cf", ["cfu"]),
+        ("run x -t vta -c fs", ["fsim"]),
+        ("run x -t vta --set LOG_B", ["LOG_BATCH=", "LOG_BLOCK=", "LOG_BUS_WIDTH="]),
+        ("run x -t vta --timing til", ["tilewright"]),
+        ("run x -t nobody -c fs", []),
+        ("run x -c fs", []),
+    ],
+)
+def test_a_shell_gets_the_words_that_fit(
+    line: str, offered: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("_TILEWRIGHT_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "tilewright comp")
-    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setenv("COMP_WORDS", f"tilewright {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
     assert main([]) == 0
-    assert capsys.readouterr().out.split() == ["plain,compare", "plain,compile", "plain,completion"]
+    assert capsys.readouterr().out.split() == [f"plain,{word}" for word in offered]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", metavar="FILE.twp|MODEL|RUN.twr|FOLDER")
-@click.option("-t", "--target", metavar="TARGET", help="The target of MODEL or FOLDER.")
+@options.of_target("The target of MODEL or FOLDER.")
 @options.machine
 @options.rounding
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples; only the first is used [random codes].")

@@ -124,7 +124,7 @@ exploration = options.bundle(
     "exploration",
     Exploration,
     click.argument("models", nargs=-1, metavar="MODEL..."),
-    click.option("-t", "--target", metavar="TARGET", help="See `tilewright targets`."),
+    options.of_target("See `tilewright targets`."),
     options.machine,
     options.rounding,
     options.timing,

@@ -213,7 +213,7 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 
 @click.command(name="new-firmware")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("-t", "--target", default="cfu", show_default=True, metavar="TARGET", help="The target that runs it.")
+@options.of_target("The target that runs it.", default="cfu", show_default=True)
 @options.machine
 @options.as_json
 def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[str, str], as_json: bool) -> None:

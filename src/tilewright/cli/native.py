@@ -33,7 +33,7 @@ def _target(name: str | None) -> tuple[str, TakesC]:
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="KERNEL.c...", type=click.Path(path_type=Path))
 @options.new_file("-o", "--output", metavar="FILE.bin", required=True, about="The firmware to write.")
-@click.option("-t", "--target", metavar="TARGET", help="The machine [bm1684x].")
+@options.of_target("The machine [bm1684x].")
 @click.option("-I", "include", multiple=True, metavar="DIR", help="Look for headers in a folder; may be repeated.")
 @click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro; may be repeated.")
 @options.as_json

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilewright.cli import inputs
+from tilewright.cli import completing, inputs
 from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
@@ -179,13 +179,30 @@ def bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Cal
     return decorate
 
 
+def of_target(text: str, **given: Any) -> Callable[[Command], Command]:
+    """Return the option `--target` with its help; a shell can complete its value."""
+    return click.option("-t", "--target", metavar="TARGET", help=text, shell_complete=completing.targets, **given)
+
+
 machine = _all(
-    click.option("-c", "--config", metavar="PRESET|FILE.json", help="The machine's configuration [the first preset]."),
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=pairs, help="Change one number."),
+    click.option(
+        "-c",
+        "--config",
+        metavar="PRESET|FILE.json",
+        shell_complete=completing.presets,
+        help="The machine's configuration [the first preset].",
+    ),
+    click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=pairs,
+        shell_complete=completing.keys,
+        help="Change one number.",
+    ),
 )
-target = _all(
-    click.option("-t", "--target", required=True, metavar="TARGET", help="See `tilewright targets`."), machine
-)
+target = _all(of_target("See `tilewright targets`.", required=True), machine)
 rounding = click.option(
     "--rounding",
     metavar="MODE",
@@ -225,6 +242,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 timing = click.option(
     "--timing",
     metavar="MODEL[,KEY=VALUE...]",
+    shell_complete=completing.timing_models,
     help="The timing model [the target's first], with some of its numbers changed.",
 )
 

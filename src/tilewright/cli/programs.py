@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(name="exec")
 @click.argument("path", metavar="FILE.twp|FILE.elf|FOLDER")
-@click.option("-t", "--target", metavar="TARGET", help="The target that runs FILE.elf or FOLDER.")
+@options.of_target("The target that runs FILE.elf or FOLDER.")
 @options.machine
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
@@ -154,7 +154,7 @@ def disasm(path: str, as_json: bool) -> None:
 @options.new_file(
     "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
 )
-@click.option("-t", "--target", metavar="TARGET", help="[the one that the text names]")
+@options.of_target("[the one that the text names]")
 @options.machine
 @options.as_json
 def asm(
