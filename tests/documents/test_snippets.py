@@ -1,0 +1,149 @@
+"""Commands and Python in all pages name what exists: commands, options, targets, presets, files, modules and functions.
+
+The tutorials are also run (test_pages.py). The other pages have placeholders, so their code is read, not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.conftest import ROOT
+from tilewright import targets
+from tilewright.cli import cli
+from tilewright.errors import TilewrightError
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("README.md")])
+#: Changes of the past name options of the past.
+LEFT_OUT = {"CHANGELOG.md"}
+COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?tilewright (.*)")
+#: What ends a command in a shell.
+END = {"|", ">", ">>", "&&", ";", "2>", "<", "&"}
+
+
+def code(page: Path) -> Iterator[str]:
+    """Yield each block and each span of code of a page."""
+    for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+        if token.type in ("fence", "code_block"):
+            yield token.content
+        for child in token.children or ():
+            if child.type == "code_inline":
+                yield child.content
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the arguments of each command line of ours in a text."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if found := COMMAND.match(line.strip()):
+            try:
+                words = shlex.split(found[1], comments=True)
+            except ValueError:  # a quotation that goes on in the next line
+                continue
+            ends = [number for number, word in enumerate(words) if word in END]
+            yield words[: ends[0]] if ends else words
+
+
+def wrong(words: list[str]) -> str | None:
+    """Return what a command line names that does not exist."""
+    context, command = click.Context(cli, info_name="tilewright"), None
+    current: click.Command = cli
+    while isinstance(current, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        if not re.fullmatch(r"[a-z][a-z-]*", name):  # a placeholder
+            return None
+        command = current.get_command(context, name)
+        if command is None:
+            return f"there is no command {name}"
+        context, current = click.Context(command, info_name=name, parent=context), command
+    if command is None:
+        return None
+    words = [word for word in words if word not in ("...", "[...]")]
+    if command.context_settings.get("ignore_unknown_options"):  # `config` takes the name of a target as an option
+        words = [word for word in words if word.removeprefix("--") not in targets.names()]
+    try:
+        values, _, _ = command.make_parser(context).parse_args([word.strip("[]") for word in words])
+    except click.UsageError as error:
+        return None if "requires an argument" in error.format_message() else error.format_message()
+    target, config = values.get("target"), values.get("config")
+    if not (isinstance(target, str) and re.fullmatch(r"[a-z0-9]+", target)) or target in OWN:
+        return None
+    if target not in targets.names():
+        return f"there is no target {target}"
+    if isinstance(config, str) and re.fullmatch(r"[a-z0-9-]+", config):
+        try:
+            targets.get(target).config(config, {})
+        except TilewrightError as error:
+            return str(error)
+    return None
+
+
+#: Targets that a page makes.
+OWN = {"npu", "mine", "foo", "dot8"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_exist(page: Path) -> None:
+    if page.name in LEFT_OUT:
+        pytest.skip("names options of the past")
+    lines = [words for text in code(page) for words in commands(text)]
+    assert not [f"tilewright {shlex.join(words)}: {found}" for words in lines if (found := wrong(words))]
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    run = "tilewright run x -t"
+    text = f"    {run} vta --shadow\n$ tilewright fly\n{run} nobody\n{run} vta -c no | cat"
+    found = [wrong(words) for words in commands(text)]
+    assert len([reason for reason in found if reason]) == 4, found
+
+
+def python(page: Path) -> Iterator[ast.Module]:
+    """Yield the blocks of a page that are Python and import this package."""
+    for text in code(page):
+        if re.search(r"^(from|import) tilewright", text, re.M):
+            try:
+                yield ast.parse(re.sub(r"^\.\.\.$", "", text, flags=re.M))
+            except SyntaxError:
+                if text.lstrip().startswith((">>>", "$")):
+                    continue
+                raise
+
+
+def missing(tree: ast.Module) -> Iterator[str]:
+    """Yield what a piece of Python imports from this package, or reads from it, that does not exist."""
+    known: dict[str, object] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tilewright":
+            module = import_module(node.module or "")
+            for name in node.names:
+                if not hasattr(module, name.name) and find_spec(f"{node.module}.{name.name}") is None:
+                    yield f"{node.module} has no {name.name}"
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] == "tilewright":
+                    known[name.asname or "tilewright"] = import_module(name.name if name.asname else "tilewright")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+            module = known[node.value.id]
+            if not hasattr(module, node.attr):
+                yield f"{node.value.id} has no {node.attr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_names_exist(page: Path) -> None:
+    if page.name in LEFT_OUT:
+        pytest.skip("names functions of the past")
+    assert not [name for tree in python(page) for name in missing(tree)]
+
+
+def test_a_wrong_name_is_noticed() -> None:
+    tree = ast.parse("import tilewright as tw\nfrom tilewright.graph import ir, tree\ntw.run\ntw.fly()")
+    assert list(missing(tree)) == ["tilewright.graph has no tree", "tw has no fly"]
