@@ -132,8 +132,7 @@ def missing(tree: ast.Module) -> Iterator[str]:
                     known[name.asname or "tilewright"] = import_module(name.name if name.asname else "tilewright")
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
-            module = known[node.value.id]
-            if not hasattr(module, node.attr):
+            if not hasattr(known[node.value.id], node.attr):
                 yield f"{node.value.id} has no {node.attr}"
 
 
