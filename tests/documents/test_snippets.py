@@ -130,10 +130,11 @@ def missing(tree: ast.Module) -> Iterator[str]:
             for name in node.names:
                 if name.name.split(".")[0] == "tilewright":
                     known[name.asname or "tilewright"] = import_module(name.name if name.asname else "tilewright")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
-            if not hasattr(known[node.value.id], node.attr):
-                yield f"{node.value.id} has no {node.attr}"
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    for node in read:
+        owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        if owner in known and not hasattr(known[owner], node.attr):
+            yield f"{owner} has no {node.attr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
