@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow check bench size cycles picture gallery notebooks docs clean install
+.PHONY: help demo quick test slow pages check bench size cycles picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -41,6 +41,9 @@ test: check      ## everything that CI checks
 
 slow: install    ## what `make test` leaves out
 	$(BIN)/pytest -m slow
+
+pages: install   ## run every command of the tutorials and the notebooks, and compare the outputs
+	$(BIN)/pytest -m slow tests/documents/test_pages.py tests/documents/test_notebooks.py
 
 bench: install   ## figures as ratios from one run
 	$(BIN)/python bench/gemm_stream.py

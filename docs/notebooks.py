@@ -23,6 +23,7 @@ FOLDER = ROOT / "examples" / "notebooks"
 SITE = "https://github.com/tilewright/tilewright/blob/main/"
 SETUP = """```python
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -31,6 +32,13 @@ from tilewright import examples
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 os.environ.update(COLUMNS="100", NO_COLOR="1")
+os.environ.pop("FORCE_COLOR", None)  # set by the notebook's kernel
+def shell(command):  # as IPython's own, but commands print plain text, as into a file
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(done.stdout, end="")
+
+
+get_ipython().system = shell
 os.chdir(tempfile.mkdtemp())
 _ = examples.copy(Path("examples"))
 ```
@@ -69,14 +77,13 @@ def _cells(match: re.Match[str]) -> str:
     return "" if language == "text" else match[0]
 
 
-#: Bold text: commands of a notebook print to a terminal.
-BOLD = re.compile(r"\x1b\[[0-9;]*m")
+#: The file of a cell: a number.
+CELL = re.compile(r"\b\d+\.py(?=:\d)")
 
 
 def text_of(cell: Any) -> str:
-    """Return what an executed cell has printed, as plain text."""
-    printed = "".join(output.get("text", "") for output in cell.outputs)
-    return BOLD.sub("", printed).replace("\r\n", "\n")
+    """Return what an executed cell has printed. Lines of the cell itself are named as in a page."""
+    return CELL.sub("page", "".join(output.get("text", "") for output in cell.outputs))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +110,8 @@ def takes_firmware(where: str, target: str) -> TakesFirmware:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback that draws a progress bar on stderr, or None if stderr is not a terminal."""
-    if not sys.stderr.isatty():
+    """Yield a callback that draws a progress bar on stderr, or None if stderr is no terminal that can redraw a line."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
