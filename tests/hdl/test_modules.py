@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from tests.hdl.written import from_verilog
 from tilewright.array import Array
 from tilewright.errors import ConfigError
+from tilewright.hdl.build import yosys
 from tilewright.hdl.modules import part, verilog_files
 
 
@@ -130,3 +131,25 @@ def test_the_verilog_computes_what_the_component_does(tmp_path: Path) -> None:
     values: Array = np.arange(0, 250, 7)
     found = model.play({"i": values}, "o").ravel()
     assert np.array_equal(found[2:], (4 * (values[:-2] + 1 + 7 + 1)).astype(np.uint8))
+
+
+class Queued(wiring.Component):
+    """A queue of Amaranth's library, which is no component."""
+
+    def __init__(self) -> None:
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.queue = queue = fifo.SyncFIFO(width=8, depth=4)
+        m.d.comb += [queue.w_data.eq(self.i), queue.w_en.eq(1), queue.r_en.eq(1), self.o.eq(queue.r_data)]
+        return m
+
+
+def test_a_module_that_is_no_component_has_a_file_too(tmp_path: Path) -> None:
+    files = verilog_files(Queued(), "Top")
+    assert files.keys() == {"Top.v", "Top_queue.v"}
+    assert files["Top_queue.v"].startswith("// A part of Top.\n")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    yosys(f"read_verilog {' '.join(files)}; hierarchy -check -top Top; check -assert", tmp_path)

@@ -33,6 +33,8 @@ FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
 #: While modules are collected, number N has this name in RTLIL, and a module calls itself ITSELF.
 NUMBERED, ITSELF = re.compile(r"\\@(\d+)"), "@"
+#: A module inside one that is no component, such as a FIFO of Amaranth's library: its path in that module.
+INNER = re.compile(r"\\@\.([\w.]+)")
 _Part = TypeVar("_Part", bound=Component)
 
 
@@ -140,14 +142,25 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
         modules.add(component, Fragment.get(component, None), ())
         modules.check()
     names, texts = modules.named(name), list[str]()
+    heads = {own: inspect.getdoc(type(each.component)) or "" for own, each in zip(names, modules.found, strict=True)}
     for own, module in zip(names, modules.found, strict=True):
         text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")
-        texts.append(NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text))
+        text = NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text)
+        heads |= {_inner(own, path): f"A part of {own}." for path in INNER.findall(text)}
+        texts.append(_with_inner(text, own))
     text = "\n".join(texts).replace("\\rst ", f"\\{reset} ").replace("\\rst\n", f"\\{reset}\n")
     for folder in FOLDERS:
         text = text.replace(folder, "")
-    heads = {own: inspect.getdoc(type(each.component)) or "" for own, each in zip(names, modules.found, strict=True)}
     return text, {name: heads[name], **heads}
+
+
+def _inner(own: str, path: str) -> str:
+    return f"{own}_{path.replace('.', '_')}"
+
+
+def _with_inner(text: str, own: str) -> str:
+    """Return RTLIL in which the modules inside the module `own` have names of Verilog."""
+    return INNER.sub(lambda found: f"\\{_inner(own, found[1])}", text)
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:

@@ -68,6 +68,8 @@ def test_a_preset_with_a_dma_has_a_bus_master_port(tmp_path: Path, capsys: pytes
     ports = re.search(r"^module Cfu\((.*?)\);", (tmp_path / "Cfu.v").read_text(), re.MULTILINE)
     bus = ("valid", "ready", "address", "bytes", "data_valid", "data", "data_error")
     assert ports and set(ports[1].split(", ")) == PORTS | {f"dma__{name}" for name in bus}
+    files = " ".join(path.name for path in tmp_path.glob("*.v"))
+    yosys(f"read_verilog {files}; hierarchy -check -top Cfu", tmp_path)
 
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
