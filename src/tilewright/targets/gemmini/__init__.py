@@ -1,0 +1,1 @@
+"""Gemmini: a systolic array with a scratchpad, an accumulator and three controllers behind a reservation station."""
