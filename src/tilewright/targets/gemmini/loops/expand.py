@@ -1,0 +1,130 @@
+"""Expand the hardware loops of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.loops import fields, legal, matmul
+from tilewright.targets.gemmini.loops.expansion import Expansion
+from tilewright.targets.gemmini.loops.fields import CONV, HOST, MATMUL
+from tilewright.targets.gemmini.loops.stream import Stream
+
+#: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
+SETS = 2
+
+
+@dataclass
+class Unroller:
+    """The registers of an unroller, and the half of the accumulator that its next loop uses."""
+
+    number: int
+    config: Config
+    sets: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in range(SETS)])
+    loops: int = 0
+    half: int = 0
+
+    def configure(self, funct: int, rs1: int, rs2: int) -> None:
+        self.sets[self.loops % SETS] |= fields.read(funct, rs1, rs2)
+
+    def start(self, command: int) -> tuple[list[Stream], bool]:
+        """Return the streams of the next loop, which `command` starts, and whether it is a residual addition."""
+        slot, config = self.loops % SETS, self.config
+        registers = self.sets[slot]
+        legal.check(self.number, registers, command, config)
+        spad, acc = config.all_spad_rows // SETS, config.acc_rows // SETS
+        a, b = (registers[f"{name}_half"] - 1 if registers[f"{name}_half"] else slot for name in "ab")
+        place = matmul.Place(a * spad, (b + 1) * spad, self.half * acc)
+        residual = self.number == MATMUL and bool(registers["residual"])
+        if residual:
+            place = matmul.Place(slot * acc, slot * acc, slot * acc)
+        streams = matmul.streams(registers, place, config)
+        self.loops += 1
+        if registers["c"]:
+            self.half = (self.half + 1) % SETS
+        return streams, residual
+
+
+@dataclass
+class _Parts:
+    """Runs of primitive commands, in program order."""
+
+    words: list[Array] = field(default_factory=list)
+    at: list[Array] = field(default_factory=list)
+    idle: list[Array] = field(default_factory=list)
+    source: list[Array] = field(default_factory=list)
+    unroller: list[Array] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, part: Stream, source: Array | int, unroller: int) -> None:
+        n = len(part)
+        self.words.append(part.words)
+        self.at.append(part.at)
+        self.idle.append(part.idle)
+        self.source.append(np.broadcast_to(np.asarray(source, np.int64), n))
+        self.unroller.append(np.full(n, unroller, np.int8))
+        self.length += n
+
+
+def expand(commands: Array, config: Config) -> Expansion:
+    """Expand the loops of a program.
+
+    `commands` is uint64 [n, 3]: funct, rs1, rs2. Raises ProgramError if the registers of a loop are illegal.
+    """
+    n = len(commands)
+    parts = _Parts()
+    entry, run = np.full(n, -1), np.full(n, -1)
+    unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
+    starts: list[list[int]] = []
+    residuals: list[bool] = []
+    for low, high in _between_loops(commands[:, 0]):
+        own = np.arange(low, high)[_primitive(commands[low:high, 0])]
+        entry[own] = parts.length + np.arange(len(own))
+        zeros = np.zeros(len(own), np.int64)
+        parts.add(Stream(commands[own], np.zeros((len(own), 3), np.int64), zeros), own, HOST)
+        if high == n:
+            break
+        funct, rs1, rs2 = map(int, commands[high])
+        unroller = unrollers[fields.UNROLLER[funct]]
+        unroller.configure(funct, rs1, rs2)
+        if funct not in (fields.LOOP_WS, fields.LOOP_CONV_WS):
+            continue
+        streams, residual = unroller.start(high)
+        run[high] = len(starts)
+        starts.append([parts.length])
+        residuals.append(residual)
+        for part in streams:
+            parts.add(part, high, unroller.number)
+            starts[-1].append(parts.length)
+    return Expansion(
+        commands=commands,
+        prims=np.concatenate(parts.words),
+        source=np.concatenate(parts.source),
+        unroller=np.concatenate(parts.unroller),
+        at=np.concatenate(parts.at),
+        idle=np.concatenate(parts.idle),
+        entry=entry,
+        run=run,
+        starts=np.array(starts, np.int64).reshape(-1, 6),
+        residual=np.array(residuals, np.bool_),
+    )
+
+
+def _between_loops(functs: Array) -> Iterator[tuple[int, int]]:
+    """Yield the ranges between commands of the unrollers; each range ends at such a command, or at the end."""
+    low = 0
+    for high in np.flatnonzero(np.isin(functs, list(fields.UNROLLER))).tolist():
+        yield low, high
+        low = high + 1
+    yield low, len(functs)
+
+
+def _primitive(functs: Array) -> Array:
+    """Return a bool [n] mask of the commands that the reservation station receives."""
+    absent = (fields.FLUSH, fields.COUNTER, fields.FENCE)
+    mask: Array = ~np.isin(functs, absent)
+    return mask

@@ -1,0 +1,180 @@
+"""The streams of one LOOP_WS: a blocked matrix product C = A * B + D, or a residual addition C = A + B.
+
+Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: C has `i` x `j` blocks, the inner
+dimension `k` blocks. The last column of `at` in a load is not used; that of a store is the last block it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
+from tilewright.targets.gemmini.loops.fields import (
+    COMPUTE_ACCUMULATED,
+    COMPUTE_PRELOADED,
+    MVIN,
+    MVIN2,
+    MVIN3,
+    MVOUT,
+    PRELOAD,
+)
+from tilewright.targets.gemmini.loops.stream import (
+    ACC,
+    ACCUMULATE,
+    FULL,
+    NOTHING,
+    OFFSET_MASK,
+    Stream,
+    garbage,
+    grid,
+    interleaved,
+    operand,
+    stream,
+)
+
+Registers = Mapping[str, int]
+
+
+class Place(NamedTuple):
+    """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
+
+    `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
+    accumulator.
+    """
+
+    a: int
+    b_end: int
+    c: int
+
+
+class Blocks(NamedTuple):
+    """A blocked matrix in DRAM and on chip: its blocks, the elements that the last row and column lack, bytes."""
+
+    rows: int
+    columns: int
+    row_pad: int
+    column_pad: int
+    dram: int
+    stride: int
+    size: int
+    first: int  # row on chip
+
+
+def streams(registers: Registers, place: Place, config: Config) -> list[Stream]:
+    """Return the five streams (see stream.STREAMS) of a loop with legal registers."""
+    r = registers
+    c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], INPUT_BYTES, place.c)
+    if r["full_c"]:
+        c = c._replace(size=ACC_BYTES)
+    if r["residual"]:
+        left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, first=place.a)
+        right = left._replace(dram=r["b"], stride=r["b_stride"], first=place.b_end)
+        loads = [
+            _columns(left, MVIN, config.spad_blocks, ACC, config),
+            _rows(right, MVIN2, config.spad_blocks, ACC | ACCUMULATE, config, pad_rows=False),
+        ]
+        return [_stores(c, r, config), NOTHING, NOTHING, loads[1], loads[0]]
+    return [_stores(c, r, config), _execute(r, place, config), _load_d(c, r, config), *_load_ab(r, place, config)]
+
+
+def _load_ab(r: Registers, place: Place, config: Config) -> tuple[Stream, Stream]:
+    a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], INPUT_BYTES, place.a)
+    b_first = place.b_end - r["k"] * r["j"] * config.dim
+    b = Blocks(r["k"], r["j"], r["pad_k"], r["pad_j"], r["b"], r["b_stride"], INPUT_BYTES, b_first)
+    if r["a_transposed"]:
+        a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
+    if r["b_transposed"]:
+        b = b._replace(rows=r["j"], columns=r["k"], row_pad=r["pad_j"], column_pad=r["pad_k"])
+    # k is the outer loop of both. The last rows of B are loaded whole: the hardware compares their number with itself.
+    load = _rows if r["a_transposed"] else _columns
+    loaded_a = load(a, MVIN, config.spad_blocks, 0, config)
+    load = _columns if r["b_transposed"] else _rows
+    return load(b, MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
+
+
+def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+    """Return loads row by row of blocks."""
+    row, column = grid(np.arange(m.rows), np.arange(0, m.columns, min(wide, m.columns)))
+    return _loads(m, row, column, (row, column), funct, wide, flags, config, pad_rows)
+
+
+def _columns(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+    """Return loads column by column, each column as wide as one load."""
+    column, row = grid(np.arange(0, m.columns, min(wide, m.columns)), np.arange(m.rows))
+    return _loads(m, row, column, (column, row), funct, wide, flags, config, pad_rows)
+
+
+def _loads(
+    m: Blocks,
+    row: Array,
+    column: Array,
+    order: tuple[Array, Array],
+    funct: int,
+    wide: int,
+    flags: int,
+    config: Config,
+    pad_rows: bool,
+) -> Stream:
+    if not m.dram:
+        return NOTHING
+    address, word = _blocks(m, row, column, min(wide, m.columns), flags, config, pad_rows)
+    return stream(funct, address, word, (*order, 0))
+
+
+def _blocks(
+    m: Blocks, row: Array, column: Array, wide: int, flags: int, config: Config, pad_rows: bool = True
+) -> tuple[Array, Array]:
+    """Return the DRAM addresses and the operands of moves of `wide` blocks from the blocks (row, column) on."""
+    dim = config.dim
+    address = m.dram + ((row * m.stride + column) * dim * m.size & OFFSET_MASK)
+    local = m.first + (row * m.columns + column) * dim
+    blocks = np.minimum(wide, m.columns - column)
+    columns = blocks * dim - np.where(column + blocks >= m.columns, m.column_pad, 0)
+    rows = dim - np.where(row == m.rows - 1, m.row_pad if pad_rows else 0, 0)
+    return address, operand(local | flags, columns, rows)
+
+
+def _load_d(c: Blocks, r: Registers, config: Config) -> Stream:
+    size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
+    d = c._replace(dram=r["d"], stride=r["d_stride"], size=size)
+    return _columns(d, MVIN3, wide, ACC, config)
+
+
+def _execute(r: Registers, place: Place, config: Config) -> Stream:
+    dim, nowhere = config.dim, garbage(config)
+    k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
+    a = place.a + (k * r["i"] + i if r["a_transposed"] else i * r["k"] + k) * dim
+    b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["b_transposed"] else k * r["j"] + j)) * dim
+    c = place.c + (i * r["j"] + j) * dim
+    rows, columns, depth = (
+        dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
+    )
+    first = i == 0  # of a column of blocks: it brings the weights
+    added = np.where((k > 0) | bool(r["accumulate"]), ACC | ACCUMULATE, ACC)
+    preload = stream(
+        PRELOAD,
+        operand(np.where(first, b, nowhere), columns, depth),
+        operand(c | added, columns, rows),
+        (k, j, i),
+    )
+    compute = stream(
+        np.where(first, COMPUTE_PRELOADED, COMPUTE_ACCUMULATED),
+        operand(a, depth, rows),
+        operand(np.full(len(k), nowhere), dim, dim),
+        (k, j, i),
+    )
+    return interleaved(preload, compute)
+
+
+def _stores(c: Blocks, r: Registers, config: Config) -> Stream:
+    if not c.dram:
+        return NOTHING
+    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
+    column, row = grid(np.arange(0, c.columns, wide), np.arange(c.rows))
+    address, word = _blocks(c, row, column, wide, ACC | (FULL if r["full_c"] else 0), config)
+    last = np.minimum(column + wide, c.columns)
+    return stream(MVOUT, address, word, (r["k"] - 1, last, row))
