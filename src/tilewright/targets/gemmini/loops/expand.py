@@ -9,10 +9,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops import fields, legal, matmul
+from tilewright.targets.gemmini.loops import conv, fields, legal, matmul
 from tilewright.targets.gemmini.loops.expansion import Expansion
 from tilewright.targets.gemmini.loops.fields import CONV, HOST, MATMUL
-from tilewright.targets.gemmini.loops.stream import Stream
+from tilewright.targets.gemmini.loops.stream import EXECUTE, Place, Stream
 
 #: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
 SETS = 2
@@ -38,13 +38,13 @@ class Unroller:
         legal.check(self.number, registers, command, config)
         spad, acc = config.all_spad_rows // SETS, config.acc_rows // SETS
         a, b = (registers[f"{name}_half"] - 1 if registers[f"{name}_half"] else slot for name in "ab")
-        place = matmul.Place(a * spad, (b + 1) * spad, self.half * acc)
+        place = Place(a * spad, (b + 1) * spad, self.half * acc)
         residual = self.number == MATMUL and bool(registers["residual"])
         if residual:
-            place = matmul.Place(slot * acc, slot * acc, slot * acc)
-        streams = matmul.streams(registers, place, config)
+            place = Place(slot * acc, slot * acc, slot * acc)
+        streams = (matmul if self.number == MATMUL else conv).streams(registers, place, config)
         self.loops += 1
-        if registers["c"]:
+        if registers["c" if self.number == MATMUL else "output"]:
             self.half = (self.half + 1) % SETS
         return streams, residual
 
@@ -61,7 +61,7 @@ class _Parts:
     length: int = 0
 
     def add(self, part: Stream, source: Array | int, unroller: int) -> None:
-        n = len(part)
+        n = len(part.words)
         self.words.append(part.words)
         self.at.append(part.at)
         self.idle.append(part.idle)
@@ -81,6 +81,7 @@ def expand(commands: Array, config: Config) -> Expansion:
     unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
     starts: list[list[int]] = []
     residuals: list[bool] = []
+    tails: list[int] = []
     for low, high in _between_loops(commands[:, 0]):
         own = np.arange(low, high)[_primitive(commands[low:high, 0])]
         entry[own] = parts.length + np.arange(len(own))
@@ -97,6 +98,7 @@ def expand(commands: Array, config: Config) -> Expansion:
         run[high] = len(starts)
         starts.append([parts.length])
         residuals.append(residual)
+        tails.append(streams[EXECUTE].tail)
         for part in streams:
             parts.add(part, high, unroller.number)
             starts[-1].append(parts.length)
@@ -111,6 +113,7 @@ def expand(commands: Array, config: Config) -> Expansion:
         run=run,
         starts=np.array(starts, np.int64).reshape(-1, 6),
         residual=np.array(residuals, np.bool_),
+        tail=np.array(tails, np.int64),
     )
 
 

@@ -33,6 +33,7 @@ class Expansion:
     run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
     starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
     residual: Array  # bool [L]: the loop is a residual addition
+    tail: Array  # int64 [L]: see stream.Stream, of the execute stream
 
     @cached_property
     def kind(self) -> Array:

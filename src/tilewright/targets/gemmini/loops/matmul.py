@@ -28,6 +28,7 @@ from tilewright.targets.gemmini.loops.stream import (
     FULL,
     NOTHING,
     OFFSET_MASK,
+    Place,
     Stream,
     garbage,
     grid,
@@ -37,18 +38,6 @@ from tilewright.targets.gemmini.loops.stream import (
 )
 
 Registers = Mapping[str, int]
-
-
-class Place(NamedTuple):
-    """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
-
-    `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
-    accumulator.
-    """
-
-    a: int
-    b_end: int
-    c: int
 
 
 class Blocks(NamedTuple):

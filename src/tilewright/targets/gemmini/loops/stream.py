@@ -23,15 +23,26 @@ class Stream(NamedTuple):
     """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
 
     `at` int64 [n, 3] is what the unroller compares between streams, in LOOP_WS the block (k, j, i) of a command (see
-    matmul.py); `idle` int64 [n] counts cycles in which it passes over steps without a command before this one.
+    matmul.py). It passes over steps without a command, in a cycle each: `idle` int64 [n] such steps before each
+    command, `tail` after the last one.
     """
 
     words: Array
     at: Array
     idle: Array
+    tail: int = 0
 
-    def __len__(self) -> int:
-        return len(self.words)
+
+class Place(NamedTuple):
+    """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
+
+    `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
+    accumulator.
+    """
+
+    a: int
+    b_end: int
+    c: int
 
 
 def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> Stream:
@@ -49,13 +60,13 @@ NOTHING = stream(0, 0, np.zeros(0, np.int64))
 
 def joined(*parts: Stream) -> Stream:
     """Return the commands of several streams, one stream after the other."""
-    words, at, idle = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Stream(words, at, idle)
+    words, at, idle = (np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
+    return Stream(words, at, idle, parts[-1].tail)
 
 
 def interleaved(first: Stream, second: Stream) -> Stream:
     """Return the commands of two streams of the same length in turn."""
-    pairs = (np.stack(pair, axis=1) for pair in zip(first, second, strict=True))
+    pairs = (np.stack(pair, axis=1) for pair in zip(first[:3], second[:3], strict=True))
     words, at, idle = (pair.reshape(-1, *pair.shape[2:]) for pair in pairs)
     return Stream(words, at, idle)
 
