@@ -95,7 +95,8 @@ class Work(NamedTuple):
     stores: Moves
     computes: Computes
     preloads: Array  # int64 [p]: the steps of the preloads
-    norms: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm commands
+    config_st: tuple[Array, dict[str, Array]]  # the steps and the fields of config_st, with the scale that it leaves
+    config_norm: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm
 
 
 _KIND = {"mvin": MVIN, "mvin2": MVIN, "mvin3": MVIN, "mvout": MVOUT, "preload": PRELOAD}
@@ -113,14 +114,15 @@ def work(prims: Array, config: Config) -> Work:
     """
     code = fields.codes(prims)
     kind = _KINDS[code]
-    norm = np.flatnonzero(code == CODES["config_norm"])
+    norm, sets = np.flatnonzero(code == CODES["config_norm"]), _config_st(prims, code)
     return Work(
         kind,
         code,
         _loads(prims, code, config),
-        _stores(prims, code, config),
+        _stores(prims, code, sets, config),
         _computes(prims, code, config),
         np.flatnonzero(kind == PRELOAD),
+        sets,
         (norm, fields.fields(prims[norm], CODES["config_norm"])),
     )
 
@@ -154,15 +156,19 @@ def _loads(prims: Array, code: Array, config: Config) -> Moves:
     return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
 
 
-def _stores(prims: Array, code: Array, config: Config) -> Moves:
-    step = np.flatnonzero(code == CODES["mvout"])
-    own = fields.fields(prims[step], CODES["mvout"])
-    configs = np.flatnonzero(code == CODES["config_st"])
-    set_by = fields.fields(prims[configs], CODES["config_st"])
-    sets = np.flatnonzero(set_by["scale"] != KEEP)
-    holder = before(np.arange(len(configs)) + 1, sets)
+def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
+    steps = np.flatnonzero(code == CODES["config_st"])
+    own = fields.fields(prims[steps], CODES["config_st"])
+    sets = np.flatnonzero(own["scale"] != KEEP)
+    holder = before(np.arange(len(steps)) + 1, sets)
     if len(sets):
-        set_by["scale"] = np.where(holder == NONE, KEEP, set_by["scale"][sets[holder]])
+        own["scale"] = np.where(holder == NONE, KEEP, own["scale"][sets[holder]])
+    return steps, own
+
+
+def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], config: Config) -> Moves:
+    step, (configs, set_by) = np.flatnonzero(code == CODES["mvout"]), sets
+    own = fields.fields(prims[step], CODES["mvout"])
     index = before(step, configs)
     place = local(own["local"], own["cols"], own["rows"], config)
     return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))

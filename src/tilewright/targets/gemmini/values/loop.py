@@ -12,100 +12,42 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, part
 
-#: What a row of the tables does; commands without an effect on data are in no table.
+#: What a step does; a step without an effect on data has the action -1.
 LOAD, STORE, POOL, COMPUTE = range(4)
+#: Columns of the table of loads: where an mvin writes, what it reads. PITCH: bytes from a sample to the next one.
+L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
+L_PLACE, L_PITCH = range(10, 12)
+#: Columns of the table of stores: what an mvout reads, where it writes, and how it pools.
+S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
+S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
+#: Columns of the table of computes: operands A, D (of OS: B), W and C, and what config_ex says. WEIGHTS: 1 for WS.
+A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
+FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
+C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU = range(14, 23)
+
 #: Smallest and largest int8, and the constant whose addition to a small float32 rounds it half to even.
 LOW, HIGH, ROUNDER = -128, 127, np.float32(12582912.0)
 #: Bounds beyond which every scaled value saturates.
 FLOOR, CEILING = np.float32(-1000.0), np.float32(1000.0)
-RELU = 1
-
-
-class Loads(NamedTuple):
-    """The mvins, one element each: where they write, what they read, and the scale (float32)."""
-
-    row: Array
-    rows: Array
-    cols: Array
-    acc: Array
-    accumulate: Array
-    zeros: Array
-    stride: Array
-    block_stride: Array
-    shrunk: Array
-    pixels: Array
-    scale: Array
-    place: Array
-    pitch: Array
-
-
-class Stores(NamedTuple):
-    """The mvouts, one element each; the fields from `upad` on are those of pooling."""
-
-    row: Array
-    rows: Array
-    cols: Array
-    acc: Array
-    full: Array
-    stride: Array
-    relu: Array
-    scale: Array
-    place: Array
-    pitch: Array
-    upad: Array
-    lpad: Array
-    pool_stride: Array
-    pool_size: Array
-    out_dim: Array
-    porows: Array
-    pocols: Array
-    orows: Array
-    ocols: Array
-
-
-class Computes(NamedTuple):
-    """The computes, one element each: operands A, D (of OS: B), W and C, and what config_ex says."""
-
-    a_row: Array
-    a_rows: Array
-    a_cols: Array
-    a_stride: Array
-    a_transposed: Array
-    d_row: Array
-    d_rows: Array
-    d_cols: Array
-    d_transposed: Array
-    fresh: Array
-    w_row: Array
-    w_rows: Array
-    w_cols: Array
-    w_transposed: Array
-    c_row: Array
-    c_rows: Array
-    c_cols: Array
-    c_stride: Array
-    c_acc: Array
-    c_accumulate: Array
-    stationary: Array  # 1: weight-stationary, 0: output-stationary
-    shift: Array
-    relu: Array
 
 
 class Tables(NamedTuple):
-    """What each step of a program does (LOAD .. COMPUTE, -1: nothing), and its place in the table of its kind."""
+    """A program: the action of each step and its row in the table of its kind, int64; tables, float32 scales."""
 
     action: Array
     entry: Array
-    loads: Loads
-    stores: Stores
-    computes: Computes
+    loads: Array
+    load_scales: Array
+    stores: Array
+    store_scales: Array
+    computes: Array
 
 
 class Chips(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    In `array`, element (k, j) multiplies input k for output j; of OS, it is the sum of row k and column j. `sums` int32
-    [dim] is scratch memory.
+    Element (j, k) of `array` is the weight of input k for output j; of OS, the sum of column j and row k. `sums` and
+    `factors`, int32 [dim], are scratch memory: a row of the result, and of A.
     """
 
     memory: Array
@@ -113,6 +55,7 @@ class Chips(NamedTuple):
     acc: Array
     array: Array
     sums: Array
+    factors: Array
 
 
 class Rules(NamedTuple):
@@ -128,26 +71,29 @@ def run(sequence: Array, tables: Tables, chips: Chips, rules: Rules) -> None:
     """Execute the steps of a sequence (int64) in order."""
     for at in range(sequence.shape[0]):
         step = sequence[at]
-        action, index = tables.action[step], tables.entry[step]
+        action, entry = tables.action[step], tables.entry[step]
         for sample in range(chips.spad.shape[0]):
+            spad, acc = chips.spad[sample], chips.acc[sample]
             if action == LOAD:
-                load(tables.loads, chips, index, sample)
+                load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample)
             elif action == STORE:
-                store(tables.stores, chips, rules, index, sample)
+                scale = tables.store_scales[entry]
+                store(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
             elif action == POOL:
-                pool(tables.stores, chips, rules, index, sample)
+                scale = tables.store_scales[entry]
+                pool(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
             elif action == COMPUTE:
-                compute(tables.computes, chips, rules, index, sample)
+                compute(tables.computes[entry], spad, acc, chips.array[sample], chips.sums, chips.factors, rules)
 
 
-@called
+@part
 def wrapped(value: int, bits: int) -> int:
     """Return the low bits of an integer, in two's complement."""
-    half = np.int64(1) << (bits - 1)
-    return int(((np.int64(value) + half) & (2 * half - 1)) - half)
+    half = 1 << (bits - 1)
+    return ((value + half) & (2 * half - 1)) - half
 
 
-@called
+@part
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
     product = np.float32(np.float32(value) * np.float32(scale))
@@ -155,7 +101,7 @@ def scaled(value: int, scale: float) -> int:
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
 
 
-@called
+@part
 def shifted(value: int, shift: int) -> int:
     """Return an integer shifted right, rounded half to even."""
     if shift == 0:
@@ -165,7 +111,7 @@ def shifted(value: int, shift: int) -> int:
     return kept + int(rest > half or (rest == half and kept & 1 == 1))
 
 
-@called
+@part
 def word(memory: Array, at: int) -> int:
     """Return the int32 in DRAM at `at`, little-endian."""
     low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
@@ -173,171 +119,178 @@ def word(memory: Array, at: int) -> int:
 
 
 @called
-def load(loads: Loads, chips: Chips, index: int, sample: int) -> None:
-    """Execute an mvin."""
-    dim, cols, scale = chips.spad.shape[2], loads.cols[index], loads.scale[index]
-    acc, wide = loads.acc[index] != 0, loads.acc[index] != 0 and loads.shrunk[index] == 0
-    plain = loads.pixels[index] == 1 and scale == 1 and not acc and loads.zeros[index] == 0
-    for line in range(loads.rows[index]):
-        source = loads.place[index] + sample * loads.pitch[index] + line * loads.stride[index]
+def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int) -> None:
+    """Execute an mvin, `own` being its row of the table."""
+    dim, cols = spad.shape[1], own[L_COLS]
+    for line in range(own[L_ROWS]):
+        source = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE]
         for first in range(0, cols, dim):
-            row = loads.row[index] + line + first // dim * loads.block_stride[index]
-            width = min(dim, cols - first)
-            if plain:
+            row, width = own[L_ROW] + line + first // dim * own[L_BLOCK_STRIDE], min(dim, cols - first)
+            if own[L_ACC]:
+                load_acc(own, scale, memory, source, first, acc[row], width)
+            elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
+                target, data = spad[row], memory[source + first : source + first + width]
                 for col in range(width):
-                    chips.spad[sample, row, col] = chips.memory[source + first + col]
-                continue
-            for col in range(width):
-                value = 0
-                if loads.zeros[index] == 0:
-                    if wide:
-                        value = word(chips.memory, source + 4 * (first + col))
-                    else:
-                        value = int(chips.memory[source + first + col])
-                        if scale != 1:
-                            value = scaled(value, scale)
-                if acc:
-                    if loads.accumulate[index]:
-                        value = wrapped(int(chips.acc[sample, row, col]) + value, 32)
-                    chips.acc[sample, row, col] = value
-                else:
-                    for pixel in range(min(loads.pixels[index], row + 1)):
-                        chips.spad[sample, row - pixel, col + pixel * cols] = value
+                    target[col] = data[col]
+            else:
+                for col in range(width):
+                    value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
+                    for pixel in range(min(own[L_PIXELS], row + 1)):
+                        spad[row - pixel, col + pixel * cols] = value
+
+
+@called
+def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
+    """Execute one row of one block of an mvin to the accumulator."""
+    for col in range(width):
+        value = 0
+        if own[L_ZEROS] == 0:
+            if own[L_SHRUNK]:
+                value = scaled(int(memory[source + first + col]), scale)
+            else:
+                value = word(memory, source + 4 * (first + col))
+        if own[L_ACCUMULATE]:
+            value = wrapped(int(target[col]) + value, 32)
+        target[col] = value
 
 
 @part
-def left(stores: Stores, chips: Chips, rules: Rules, index: int, sample: int, row: int, col: int) -> int:
+def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
     """Return an element as int8, as it leaves the scratchpad or the accumulator."""
-    if stores.acc[index] == 0:
-        return int(chips.spad[sample, row, col])
-    value, relu = int(chips.acc[sample, row, col]), stores.relu[index] != 0
-    if relu and rules.relu_first:
+    if own[S_ACC] == 0:
+        return int(spad[row, col])
+    value = int(acc[row, col])
+    if own[S_RELU] and relu_first:
         value = max(value, 0)
-    value = scaled(value, stores.scale[index])
-    return max(value, 0) if relu and not rules.relu_first else value
+    value = scaled(value, scale)
+    return max(value, 0) if own[S_RELU] else value
 
 
 @called
-def store(stores: Stores, chips: Chips, rules: Rules, index: int, sample: int) -> None:
-    """Execute an mvout without pooling."""
-    dim = chips.spad.shape[2]
-    for line in range(stores.rows[index]):
-        target = stores.place[index] + sample * stores.pitch[index] + line * stores.stride[index]
-        for col in range(stores.cols[index]):
-            row, element = stores.row[index] + line + col // dim * dim, col % dim
-            if stores.full[index]:
-                value = int(chips.acc[sample, row, element])
+def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
+    """Execute an mvout without pooling, `own` being its row of the table."""
+    dim = spad.shape[1]
+    for line in range(own[S_ROWS]):
+        target = own[S_PLACE] + sample * own[S_PITCH] + line * own[S_STRIDE]
+        for col in range(own[S_COLS]):
+            row, element = own[S_ROW] + line + col // dim * dim, col % dim
+            if own[S_FULL]:
+                value = int(acc[row, element])
                 for byte in range(4):
-                    chips.memory[target + 4 * col + byte] = wrapped(value >> 8 * byte, 8)
+                    memory[target + 4 * col + byte] = wrapped(value >> 8 * byte, 8)
             else:
-                chips.memory[target + col] = left(stores, chips, rules, index, sample, row, element)
+                memory[target + col] = leaving(own, scale, spad, acc, row, element, relu_first)
 
 
 @called
-def pool(stores: Stores, chips: Chips, rules: Rules, index: int, sample: int) -> None:
+def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
     """Execute an mvout with max pooling. Pixels outside the image count as 0."""
-    size, columns = stores.pool_size[index], stores.ocols[index]
-    for place in range(stores.porows[index] * stores.pocols[index]):
-        y, x = place // stores.pocols[index], place % stores.pocols[index]
-        top = y * stores.pool_stride[index] - stores.upad[index]
-        side = x * stores.pool_stride[index] - stores.lpad[index]
-        target = stores.place[index] + sample * stores.pitch[index]
-        target += (y * stores.out_dim[index] + x) * stores.stride[index]
-        for channel in range(stores.cols[index]):
+    size, columns = own[S_POOL_SIZE], own[S_OCOLS]
+    for place in range(own[S_POROWS] * own[S_POCOLS]):
+        y, x = place // own[S_POCOLS], place % own[S_POCOLS]
+        top, side = y * own[S_POOL_STRIDE] - own[S_UPAD], x * own[S_POOL_STRIDE] - own[S_LPAD]
+        target = own[S_PLACE] + sample * own[S_PITCH] + (y * own[S_OUT_DIM] + x) * own[S_STRIDE]
+        for channel in range(own[S_COLS]):
             most = LOW
             for pixel in range(size * size):
                 down, across = top + pixel // size, side + pixel % size
                 value = 0
-                if 0 <= down < stores.orows[index] and 0 <= across < columns:
-                    row = stores.row[index] + down * columns + across
-                    value = left(stores, chips, rules, index, sample, row, channel)
+                if 0 <= down < own[S_OROWS] and 0 <= across < columns:
+                    row = own[S_ROW] + down * columns + across
+                    value = leaving(own, scale, spad, acc, row, channel, relu_first)
                 most = max(most, value)
-            chips.memory[target + channel] = most
+            memory[target + channel] = most
 
 
 @called
-def compute(table: Computes, chips: Chips, rules: Rules, index: int, sample: int) -> None:
-    """Execute a compute: load the array if it is fresh, multiply, and write the result."""
-    if table.fresh[index]:
-        fill(table, chips, index, sample)
-    if table.stationary[index] == 0:
-        accumulate(table, chips, rules, index, sample)
-    dim = chips.spad.shape[2]
-    for line in range(table.c_rows[index]):
-        if table.stationary[index]:
-            row_times(table, chips, index, sample, line)
+def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
+    """Execute a compute, `own` being its row of the table: load a fresh array, multiply, write the result."""
+    if own[FRESH]:
+        fill(own, spad, array)
+    if own[WEIGHTS] == 0:
+        accumulate(own, spad, array, factors, rules.bits)
+    for line in range(own[C_ROWS]):
+        if own[WEIGHTS]:
+            row_times(own, spad, array, sums, factors, line)
         else:
-            for col in range(dim):
-                chips.sums[col] = chips.array[sample, line, col]
-        write(table, chips, rules, index, sample, line)
+            for col in range(sums.shape[0]):
+                sums[col] = array[col, line]
+        write(own, spad, acc, sums, line, rules)
 
 
-@part
-def fill(table: Computes, chips: Chips, index: int, sample: int) -> None:
+@called
+def fill(own: Array, spad: Array, array: Array) -> None:
     """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
-    dim, base = chips.spad.shape[2], table.w_row[index]
-    for line in range(dim):
-        for col in range(dim):
-            chips.array[sample, line, col] = 0
-    for line in range(table.w_rows[index]):
-        for col in range(table.w_cols[index]):
-            if table.w_transposed[index]:
-                chips.array[sample, line, col] = chips.spad[sample, base + col, line]
-            else:
-                chips.array[sample, line, col] = chips.spad[sample, base + line, col]
+    base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
+    for col in range(array.shape[0]):
+        for line in range(array.shape[1]):
+            value = 0
+            if line < rows and col < cols:
+                value = spad[base + col, line] if own[W_TRANSPOSED] else spad[base + line, col]
+            array[col, line] = value
 
 
-@part
-def element(table: Computes, chips: Chips, index: int, sample: int, line: int, depth: int) -> int:
-    """Return element (line, depth) of A."""
-    base, stride = table.a_row[index], table.a_stride[index]
-    if table.a_transposed[index]:
-        return int(chips.spad[sample, base + stride * depth, line])
-    return int(chips.spad[sample, base + stride * line, depth])
+@called
+def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
+    """Write row `line` of A to `factors`, with zeros beyond the operand."""
+    base, stride, cols = own[A_ROW], own[A_STRIDE], own[A_COLS]
+    if line >= own[A_ROWS]:
+        cols = 0
+    if own[A_TRANSPOSED]:
+        for depth in range(cols):
+            factors[depth] = spad[base + stride * depth, line]
+    elif cols:
+        source = spad[base + stride * line]
+        for depth in range(cols):
+            factors[depth] = source[depth]
+    for depth in range(cols, factors.shape[0]):
+        factors[depth] = 0
 
 
-@part
-def row_times(table: Computes, chips: Chips, index: int, sample: int, line: int) -> None:
+@called
+def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int) -> None:
     """Write one row of D + A * W to `sums`."""
-    dim, sums, array = chips.spad.shape[2], chips.sums, chips.array[sample]
-    for col in range(dim):
-        sums[col] = 0
-    if line < table.d_rows[index]:
-        for col in range(table.d_cols[index]):
-            sums[col] = chips.spad[sample, table.d_row[index] + line, col]
-    if line < table.a_rows[index]:
-        for depth in range(table.a_cols[index]):
-            factor = element(table, chips, index, sample, line, depth)
-            for col in range(dim):
-                sums[col] += np.int32(factor) * array[depth, col]
+    read_a(own, spad, factors, line)
+    for col in range(sums.shape[0]):
+        weights, total = array[col], np.int32(0)
+        for depth in range(factors.shape[0]):
+            total += factors[depth] * weights[depth]
+        sums[col] = total
+    if line < own[D_ROWS]:
+        source = spad[own[D_ROW] + line]
+        for col in range(own[D_COLS]):
+            sums[col] += source[col]
 
 
-@part
-def accumulate(table: Computes, chips: Chips, rules: Rules, index: int, sample: int) -> None:
+@called
+def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
     """Add A * B to the sums of an output-stationary array."""
-    base = table.d_row[index]
-    for line in range(table.a_rows[index]):
-        for col in range(table.d_cols[index]):
-            total = int(chips.array[sample, line, col])
-            for depth in range(min(table.a_cols[index], table.d_rows[index])):
-                down, across = (col, depth) if table.d_transposed[index] else (depth, col)
-                factor = int(chips.spad[sample, base + down, across])
-                total += element(table, chips, index, sample, line, depth) * factor
-            chips.array[sample, line, col] = wrapped(total, rules.bits)
+    base, rows = own[D_ROW], own[D_ROWS]
+    for line in range(own[A_ROWS]):
+        read_a(own, spad, factors, line)
+        for col in range(own[D_COLS]):
+            total = int(array[col, line])
+            for depth in range(rows):
+                factor = spad[base + col, depth] if own[D_TRANSPOSED] else spad[base + depth, col]
+                total += int(factors[depth]) * int(factor)
+            array[col, line] = wrapped(total, bits)
 
 
-@part
-def write(table: Computes, chips: Chips, rules: Rules, index: int, sample: int, line: int) -> None:
-    """Write one row of the result, which is in `sums`."""
-    row, shift = table.c_row[index] + line * table.c_stride[index], table.shift[index]
-    for col in range(table.c_cols[index]):
-        value = wrapped(int(chips.sums[col]), rules.bits)
-        if table.c_acc[index]:
-            if shift and rules.shift_acc:
-                value = shifted(value, shift)
-            if table.c_accumulate[index]:
-                value = wrapped(int(chips.acc[sample, row, col]) + value, 32)
-            chips.acc[sample, row, col] = value
-        else:
-            value = min(max(shifted(value, shift), LOW), HIGH)
-            chips.spad[sample, row, col] = max(value, 0) if table.relu[index] else value
+@called
+def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
+    """Write row `line` of the result, which is in `sums`."""
+    row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]
+    for col in range(cols):
+        sums[col] = wrapped(int(sums[col]), rules.bits)
+    if own[C_ACC] == 0:
+        target, relu = spad[row], own[C_RELU]
+        for col in range(cols):
+            value = min(max(shifted(int(sums[col]), shift), LOW), HIGH)
+            target[col] = max(value, 0) if relu else value
+        return
+    if shift and rules.shift_acc:
+        for col in range(cols):
+            sums[col] = shifted(int(sums[col]), shift)
+    held, keep = acc[row], own[C_ACCUMULATE]
+    for col in range(cols):
+        held[col] = wrapped(int(sums[col]) + keep * int(held[col]), 32)
