@@ -292,7 +292,8 @@ def _execute(shape: Shape, place: Place) -> Stream:
         operand(a, depth, height),
         operand(np.full(len(a), nowhere), width, height),
     )
-    pairs = interleaved(preload._replace(idle=idle), compute)._replace(tail=tail)
+    # The unroller passes over a step in two cycles: one for the preload, one for the compute.
+    pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
     if not r["in_3120"]:
         return pairs
     (in_rows, in_columns), apart = shape.padded, r["orows"] * r["ocols"]

@@ -23,8 +23,8 @@ class Stream(NamedTuple):
     """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
 
     `at` int64 [n, 3] is what the unroller compares between streams, in LOOP_WS the block (k, j, i) of a command (see
-    matmul.py). It passes over steps without a command, in a cycle each: `idle` int64 [n] such steps before each
-    command, `tail` after the last one.
+    matmul.py). It may pass over steps without a command: `idle` int64 [n] are the cycles that this takes before
+    each command, `tail` those after the last one.
     """
 
     words: Array
