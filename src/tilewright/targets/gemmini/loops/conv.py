@@ -14,16 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
-from tilewright.targets.gemmini.loops.fields import (
-    COMPUTE_ACCUMULATED,
-    COMPUTE_PRELOADED,
-    CONFIG,
-    MVIN,
-    MVIN2,
-    MVIN3,
-    MVOUT,
-    PRELOAD,
-)
+from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops.stream import (
     ACC,
     ACCUMULATE,
@@ -54,12 +45,12 @@ class Shape:
 
     def undilated(self, x: int) -> int:
         """Return the number of input pixels in `x` pixels of an input that is dilated, if this one is."""
-        return (x + self.r["dilated"]) >> self.r["dilated"]
+        return (x + self.r["input_dilated"]) >> self.r["input_dilated"]
 
     @cached_property
     def pixels(self) -> int:
         """The largest number of kernel columns in one row of the array."""
-        return self.r["pixels"] or 1
+        return self.r["max_pixels"] or 1
 
     @cached_property
     def unpadded(self) -> tuple[int, int]:
@@ -74,14 +65,14 @@ class Shape:
     def padded(self) -> tuple[int, int]:
         """Rows and columns of the input with its borders."""
         r, (rows, columns) = self.r, self.unpadded
-        if not r["dilated"]:
+        if not r["input_dilated"]:
             return self._covered("orows", "krows"), self._covered("ocols", "kcols")
         above, below, left, right = (self.undilated(r[name]) for name in ("upad", "dpad", "lpad", "rpad"))
         return rows + above + below, columns + left + right
 
     def _covered(self, out: str, kernel: str) -> int:
         r = self.r
-        return r[out] * r["stride"] + r[kernel] + (r["dilation"] - 1) * (r[kernel] - 1) - 1
+        return r[out] * r["conv_stride"] + r[kernel] + (r["kernel_dilation"] - 1) * (r[kernel] - 1) - 1
 
     @cached_property
     def kept(self) -> tuple[int, int]:
@@ -92,7 +83,7 @@ class Shape:
     @cached_property
     def input_stride(self) -> int:
         """Rows of the scratchpad between blocks of `dim` input channels (of `dim` images in layout 3120)."""
-        return (self.r["kchs"] if self.r["in_3120"] else self.r["batches"]) * self.kept[0] * self.kept[1]
+        return (self.r["kchs"] if self.r["input_3120"] else self.r["batches"]) * self.kept[0] * self.kept[1]
 
     @cached_property
     def weight_stride(self) -> int:
@@ -102,7 +93,7 @@ class Shape:
     @cached_property
     def input_rows(self) -> int:
         """Rows of the scratchpad that the input takes."""
-        across = self.r["batches" if self.r["in_3120"] else "kchs"]
+        across = self.r["batches" if self.r["input_3120"] else "kchs"]
         return -(-across // self.config.dim) * self.input_stride
 
     @cached_property
@@ -144,7 +135,7 @@ def _every(end: int, step: int = 1) -> Array:
 
 
 def _config(kind: int, rs1: int, rs2: int) -> Stream:
-    return stream(CONFIG, kind | rs1, np.array([rs2]))
+    return stream(Funct.CONFIG, kind | rs1, np.array([rs2]))
 
 
 def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) -> Stream:
@@ -163,7 +154,7 @@ def _bias(shape: Shape, place: Place) -> Stream:
     address = np.zeros_like(och) if r["no_bias"] else r["bias"] + och * ACC_BYTES
     row = place.c + shape.out_row(b, orow, ocol, och)
     rows, columns = np.minimum(config.dim, r["ocols"] - ocol), np.minimum(wide, r["pochs"] - och)
-    loads = stream(MVIN3, address, operand(row | ACC, columns, rows))
+    loads = stream(Funct.MVIN3, address, operand(row | ACC, columns, rows))
     return joined(_config_load(2, shape.out_stride, 0), loads)
 
 
@@ -192,7 +183,7 @@ def _weights(shape: Shape, place: Place) -> Stream:
     row = place.b_end - shape.weight_rows + _weight_row(shape, krow, kcol, och, kch)
     columns = np.minimum(wide, r[across] - place_of[across])
     rows = np.minimum(config.dim, r[down] - place_of[down])
-    loads = stream(MVIN2, r["weights"] + (offset & OFFSET_MASK), operand(row, columns, rows))
+    loads = stream(Funct.MVIN2, r["weights"] + (offset & OFFSET_MASK), operand(row, columns, rows))
     return joined(_config_load(1, shape.weight_stride, stride), loads)
 
 
@@ -208,19 +199,19 @@ def _input(shape: Shape, place: Place) -> Stream:
     r, config = shape.r, shape.config
     if not r["input"]:
         return NOTHING
-    across = r["batches" if r["in_3120"] else "kchs"]
+    across = r["batches" if r["input_3120"] else "kchs"]
     wide = min(across, config.spad_blocks * config.dim)
     above, below = shape.undilated(r["upad"]), shape.undilated(r["dpad"])
     irows = np.arange(-above, shape.unpadded[0] + below, 1 << r["downsample"])
     icols, lengths = _input_columns(shape)
     images, channels = (_every(across, wide), _every(r["kchs"]))
-    if not r["in_3120"]:
+    if not r["input_3120"]:
         images, channels = _every(r["batches"]), images
     b, irow, place_in_row, ich = grid(images, irows, np.arange(len(icols)), channels)
     icol = icols[place_in_row]
     pixel = irow * r["in_col_dim"] + icol
     plane, between = r["in_row_dim"] * r["in_col_dim"], r["in_stride"]
-    if r["in_3120"]:
+    if r["input_3120"]:
         between = r["batch_size"]
         apart = r["batches"] if config.rules.conv_batches == "batches" else between
         offset = (ich * plane + pixel) * apart + b
@@ -230,8 +221,8 @@ def _input(shape: Shape, place: Place) -> Stream:
     address = np.where(border, 0, r["input"] + (offset & OFFSET_MASK))
     left = shape.undilated(r["lpad"])
     row = place.a + _input_row(shape, b, irow + above, icol + left, ich)
-    columns = np.minimum(wide, across - (b if r["in_3120"] else ich))
-    loads = stream(MVIN, address, operand(row, columns, lengths[place_in_row] >> r["downsample"]))
+    columns = np.minimum(wide, across - (b if r["input_3120"] else ich))
+    loads = stream(Funct.MVIN, address, operand(row, columns, lengths[place_in_row] >> r["downsample"]))
     return joined(_config_load(0, shape.input_stride, between << r["downsample"], shape.pixels), loads)
 
 
@@ -248,14 +239,14 @@ def _input_columns(shape: Shape) -> tuple[Array, Array]:
 def _input_row(shape: Shape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
     """Return the row of an input pixel (borders counted) in the scratchpad, from the first one of the tile on."""
     r, (rows, columns) = shape.r, shape.kept
-    across, along = (b, ich) if r["in_3120"] else (ich, b)
+    across, along = (b, ich) if r["input_3120"] else (ich, b)
     row: Array = across // shape.config.dim * shape.input_stride + along * rows * columns
     return row + (irow >> r["downsample"]) * columns + (icol >> r["downsample"])
 
 
 def _execute(shape: Shape, place: Place) -> Stream:
     r, dim, nowhere = shape.r, shape.config.dim, garbage(shape.config)
-    step = dim if r["in_3120"] else 1
+    step = dim if r["input_3120"] else 1
     rows_of = grid(
         _every(r["pochs"], dim),
         _every(r["krows"]),
@@ -267,14 +258,14 @@ def _execute(shape: Shape, place: Place) -> Stream:
     ocol, row_of, idle, tail = _output_columns(shape, rows_of[1], rows_of[2], rows_of[5])
     och, krow, kcol, kch, b, orow = (axis[row_of] for axis in rows_of)
     pixels = np.minimum(shape.pixels, r["kcols"] - kcol)
-    if r["in_3120"]:
+    if r["input_3120"]:
         height = np.minimum(dim, r["batches"] - b)
     else:
-        across = np.minimum(dim << r["dilated"], r["ocols"] - ocol)
-        height = (across + r["dilated"]) >> r["dilated"]
+        across = np.minimum(dim << r["input_dilated"], r["ocols"] - ocol)
+        height = (across + r["input_dilated"]) >> r["input_dilated"]
     width, depth = np.minimum(dim, r["pochs"] - och), pixels * np.minimum(dim, r["kchs"] - kch)
     irow, icol = (
-        (out * r["stride"] + kernel * r["dilation"] + r["dilated"]) >> r["dilated"]
+        (out * r["conv_stride"] + kernel * r["kernel_dilation"] + r["input_dilated"]) >> r["input_dilated"]
         for out, kernel in ((orow, krow), (ocol, kcol))
     )
     a = place.a + _input_row(shape, b, irow, icol, kch)
@@ -283,18 +274,18 @@ def _execute(shape: Shape, place: Place) -> Stream:
     c = place.c + shape.out_row(b, orow, ocol, och)
     new = np.diff(row_of // (len(_every(r["batches"], step)) * r["orows"]), prepend=-1) > 0
     preload = stream(
-        PRELOAD,
+        Funct.PRELOAD,
         operand(np.where(new, weights, nowhere), width, depth),
         operand(c | ACC | ACCUMULATE, width, height),
     )
     compute = stream(
-        np.where(new, COMPUTE_PRELOADED, COMPUTE_ACCUMULATED),
+        np.where(new, Funct.COMPUTE_PRELOADED, Funct.COMPUTE_ACCUMULATED),
         operand(a, depth, height),
         operand(np.full(len(a), nowhere), width, height),
     )
     # The unroller passes over a step in two cycles: one for the preload, one for the compute.
     pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
-    if not r["in_3120"]:
+    if not r["input_3120"]:
         return pairs
     (in_rows, in_columns), apart = shape.padded, r["orows"] * r["ocols"]
     strides = _config(STRIDES, (in_rows * in_columns & 0xFFFF) << 16, (apart & 0xFFFF) << 48)
@@ -308,15 +299,15 @@ def _output_columns(shape: Shape, krow: Array, kcol: Array, orow: Array) -> tupl
     where the kernel meets an inserted zero; and the number of such steps after the last one.
     """
     r, dim = shape.r, shape.config.dim
-    if not r["dilated"]:
-        one_row = _every(r["ocols"], 1 if r["in_3120"] else dim)
+    if not r["input_dilated"]:
+        one_row = _every(r["ocols"], 1 if r["input_3120"] else dim)
         steps = len(orow) * len(one_row)
         return np.tile(one_row, len(orow)), np.repeat(np.arange(len(orow)), len(one_row)), np.zeros(steps, np.int64), 0
-    odd_row = (krow * r["dilation"] + orow - r["upad"]) & 1
-    odd_column = (kcol * r["dilation"] - r["lpad"]) & 1
-    step = 2 if r["in_3120"] else 2 * dim  # in layout 3120 single steps, of which every other one passes over a zero
+    odd_row = (krow * r["kernel_dilation"] + orow - r["upad"]) & 1
+    odd_column = (kcol * r["kernel_dilation"] - r["lpad"]) & 1
+    step = 2 if r["input_3120"] else 2 * dim  # in layout 3120 single steps, of which every other one passes over a zero
     columns = [_every(r["ocols"] - odd, step) + odd for odd in (0, 1)] + [_every(0)]
-    if r["in_3120"]:
+    if r["input_3120"]:
         passed = [np.arange(len(columns[odd])) + odd for odd in (0, 1)]
         totals = [r["ocols"] - len(columns[odd]) for odd in (0, 1)]
     else:
@@ -349,7 +340,7 @@ def _stores(shape: Shape, place: Place) -> Stream:
         offset = ((b * r["out_row_dim"] + orow) * r["out_col_dim"] + ocol) * r["out_stride"] + och
     row = place.c + shape.out_row(b, orow, ocol, och)
     rows, columns = np.minimum(config.dim, r["ocols"] - ocol), np.minimum(config.dim, r["pochs"] - och)
-    return stream(MVOUT, r["output"] + (offset & OFFSET_MASK), operand(row | ACC, columns, rows))
+    return stream(Funct.MVOUT, r["output"] + (offset & OFFSET_MASK), operand(row | ACC, columns, rows))
 
 
 def _pooled_stores(shape: Shape, place: Place) -> Stream:
@@ -360,7 +351,7 @@ def _pooled_stores(shape: Shape, place: Place) -> Stream:
     nothing = np.zeros_like(b)
     row = place.c + shape.out_row(b, nothing, nothing, och)
     stores = stream(
-        MVOUT,
+        Funct.MVOUT,
         r["output"] + b * plane * r["out_stride"] + och,
         operand(row | ACC, np.minimum(config.dim, r["pochs"] - och), 0),
     )

@@ -9,9 +9,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops import conv, fields, legal, matmul
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops import conv, legal, matmul
 from tilewright.targets.gemmini.loops.expansion import Expansion
-from tilewright.targets.gemmini.loops.fields import CONV, HOST, MATMUL
+from tilewright.targets.gemmini.loops.flight import Flight, findings, flight
+from tilewright.targets.gemmini.loops.registers import CONV, HOST, MATMUL, STARTS, UNROLLER, settings
 from tilewright.targets.gemmini.loops.stream import EXECUTE, Place, Stream
 
 #: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
@@ -28,25 +30,25 @@ class Unroller:
     loops: int = 0
     half: int = 0
 
-    def configure(self, funct: int, rs1: int, rs2: int) -> None:
-        self.sets[self.loops % SETS] |= fields.read(funct, rs1, rs2)
+    def configure(self, registers: dict[str, int]) -> None:
+        self.sets[self.loops % SETS] |= registers
 
-    def start(self, command: int) -> tuple[list[Stream], bool]:
-        """Return the streams of the next loop, which `command` starts, and whether it is a residual addition."""
+    def start(self, command: int) -> tuple[list[Stream], Flight]:
+        """Return the streams of the next loop, which `command` starts, and where it lies."""
         slot, config = self.loops % SETS, self.config
         registers = self.sets[slot]
         legal.check(self.number, registers, command, config)
         spad, acc = config.all_spad_rows // SETS, config.acc_rows // SETS
-        a, b = (registers[f"{name}_half"] - 1 if registers[f"{name}_half"] else slot for name in "ab")
+        a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
         place = Place(a * spad, (b + 1) * spad, self.half * acc)
-        residual = self.number == MATMUL and bool(registers["residual"])
+        residual = self.number == MATMUL and bool(registers["resadd"])
         if residual:
             place = Place(slot * acc, slot * acc, slot * acc)
         streams = (matmul if self.number == MATMUL else conv).streams(registers, place, config)
         self.loops += 1
         if registers["c" if self.number == MATMUL else "output"]:
             self.half = (self.half + 1) % SETS
-        return streams, residual
+        return streams, flight(command, self.number, registers, place, config)
 
 
 @dataclass
@@ -79,25 +81,25 @@ def expand(commands: Array, config: Config) -> Expansion:
     parts = _Parts()
     entry, run = np.full(n, -1), np.full(n, -1)
     unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
+    registers = settings(commands)
     starts: list[list[int]] = []
-    residuals: list[bool] = []
+    flights: list[Flight] = []
     tails: list[int] = []
     for low, high in _between_loops(commands[:, 0]):
-        own = np.arange(low, high)[_primitive(commands[low:high, 0])]
-        entry[own] = parts.length + np.arange(len(own))
-        zeros = np.zeros(len(own), np.int64)
-        parts.add(Stream(commands[own], np.zeros((len(own), 3), np.int64), zeros), own, HOST)
+        host = np.arange(low, high)[_primitive(commands[low:high, 0])]
+        entry[host] = parts.length + np.arange(len(host))
+        parts.add(Stream(commands[host], np.zeros((len(host), 3), np.int64), np.zeros(len(host), np.int64)), host, HOST)
         if high == n:
             break
-        funct, rs1, rs2 = map(int, commands[high])
-        unroller = unrollers[fields.UNROLLER[funct]]
-        unroller.configure(funct, rs1, rs2)
-        if funct not in (fields.LOOP_WS, fields.LOOP_CONV_WS):
+        funct = Funct(int(commands[high, 0]))
+        unroller = unrollers[UNROLLER[funct]]
+        unroller.configure(registers[high])
+        if funct not in STARTS:
             continue
-        streams, residual = unroller.start(high)
+        streams, own = unroller.start(high)
         run[high] = len(starts)
         starts.append([parts.length])
-        residuals.append(residual)
+        flights.append(own)
         tails.append(streams[EXECUTE].tail)
         for part in streams:
             parts.add(part, high, unroller.number)
@@ -112,15 +114,16 @@ def expand(commands: Array, config: Config) -> Expansion:
         entry=entry,
         run=run,
         starts=np.array(starts, np.int64).reshape(-1, 6),
-        residual=np.array(residuals, np.bool_),
+        residual=np.array([each.residual for each in flights], np.bool_),
         tail=np.array(tails, np.int64),
+        findings=tuple(findings(flights, commands[:, 0])),
     )
 
 
 def _between_loops(functs: Array) -> Iterator[tuple[int, int]]:
     """Yield the ranges between commands of the unrollers; each range ends at such a command, or at the end."""
     low = 0
-    for high in np.flatnonzero(np.isin(functs, list(fields.UNROLLER))).tolist():
+    for high in np.flatnonzero(np.isin(functs, list(UNROLLER))).tolist():
         yield low, high
         low = high + 1
     yield low, len(functs)
@@ -128,6 +131,6 @@ def _between_loops(functs: Array) -> Iterator[tuple[int, int]]:
 
 def _primitive(functs: Array) -> Array:
     """Return a bool [n] mask of the commands that the reservation station receives."""
-    absent = (fields.FLUSH, fields.COUNTER, fields.FENCE)
+    absent = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE)
     mask: Array = ~np.isin(functs, absent)
     return mask

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.gemmini.loops.fields import CONFIG, MVIN, MVIN2, MVIN3, MVOUT
+from tilewright.sim.findings import Finding
+from tilewright.targets.gemmini.isa.fields import Funct
 
 #: The queues of the reservation station, the values of `Expansion.kind`.
 LD, EX, ST = 0, 1, 2
@@ -26,7 +27,7 @@ class Expansion:
     commands: Array  # uint64 [n, 3]: funct, rs1, rs2
     prims: Array  # uint64 [m, 3]
     source: Array  # int64 [m]: the command that a primitive command comes from
-    unroller: Array  # int8 [m]: HOST, MATMUL or CONV (fields.py)
+    unroller: Array  # int8 [m]: HOST, MATMUL or CONV (registers.py)
     at: Array  # int64 [m, 3]: see stream.Stream
     idle: Array  # int64 [m]: see stream.Stream
     entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
@@ -34,15 +35,16 @@ class Expansion:
     starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
     residual: Array  # bool [L]: the loop is a residual addition
     tail: Array  # int64 [L]: see stream.Stream, of the execute stream
+    findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
 
     @cached_property
     def kind(self) -> Array:
         """int8 [m]: the queue of each primitive command, LD, EX or ST."""
         funct, rs1 = self.prims[:, 0], self.prims[:, 1]
         config = np.array([EX, LD, ST, ST], np.int8)[(rs1 & np.uint64(3)).astype(np.int64)]
-        load = (funct == MVIN) | (funct == MVIN2) | (funct == MVIN3)
-        moves = np.where(load, LD, np.where(funct == MVOUT, ST, EX)).astype(np.int8)
-        kinds: Array = np.where(funct == CONFIG, config, moves)
+        load = (funct == Funct.MVIN) | (funct == Funct.MVIN2) | (funct == Funct.MVIN3)
+        moves = np.where(load, LD, np.where(funct == Funct.MVOUT, ST, EX)).astype(np.int8)
+        kinds: Array = np.where(funct == Funct.CONFIG, config, moves)
         return kinds
 
     @cached_property

@@ -13,15 +13,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
-from tilewright.targets.gemmini.loops.fields import (
-    COMPUTE_ACCUMULATED,
-    COMPUTE_PRELOADED,
-    MVIN,
-    MVIN2,
-    MVIN3,
-    MVOUT,
-    PRELOAD,
-)
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops.legal import LAYERNORM, NORMALISED, SOFTMAX
 from tilewright.targets.gemmini.loops.stream import (
     ACC,
     ACCUMULATE,
@@ -38,6 +31,12 @@ from tilewright.targets.gemmini.loops.stream import (
 )
 
 Registers = Mapping[str, int]
+#: Rows of which the normaliser keeps statistics at once, and the norm commands (NormCmd.scala) of its passes: of all
+#: blocks of a row but the last one, and of the last one.
+STATISTICS = 2
+PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
+#: The first bit of the norm command in a local address, and the bit "set only the statistics" of config_norm.
+NORM_SHIFT, ONLY_STATISTICS = 26, 1 << 17
 
 
 class Blocks(NamedTuple):
@@ -59,12 +58,12 @@ def streams(registers: Registers, place: Place, config: Config) -> list[Stream]:
     c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], INPUT_BYTES, place.c)
     if r["full_c"]:
         c = c._replace(size=ACC_BYTES)
-    if r["residual"]:
+    if r["resadd"]:
         left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, first=place.a)
         right = left._replace(dram=r["b"], stride=r["b_stride"], first=place.b_end)
         loads = [
-            _columns(left, MVIN, config.spad_blocks, ACC, config),
-            _rows(right, MVIN2, config.spad_blocks, ACC | ACCUMULATE, config, pad_rows=False),
+            _columns(left, Funct.MVIN, config.spad_blocks, ACC, config),
+            _rows(right, Funct.MVIN2, config.spad_blocks, ACC | ACCUMULATE, config, pad_rows=False),
         ]
         return [_stores(c, r, config), NOTHING, NOTHING, loads[1], loads[0]]
     return [_stores(c, r, config), _execute(r, place, config), _load_d(c, r, config), *_load_ab(r, place, config)]
@@ -74,15 +73,15 @@ def _load_ab(r: Registers, place: Place, config: Config) -> tuple[Stream, Stream
     a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], INPUT_BYTES, place.a)
     b_first = place.b_end - r["k"] * r["j"] * config.dim
     b = Blocks(r["k"], r["j"], r["pad_k"], r["pad_j"], r["b"], r["b_stride"], INPUT_BYTES, b_first)
-    if r["a_transposed"]:
+    if r["transpose_a"]:
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
-    if r["b_transposed"]:
+    if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], row_pad=r["pad_j"], column_pad=r["pad_k"])
     # k is the outer loop of both. The last rows of B are loaded whole: the hardware compares their number with itself.
-    load = _rows if r["a_transposed"] else _columns
-    loaded_a = load(a, MVIN, config.spad_blocks, 0, config)
-    load = _columns if r["b_transposed"] else _rows
-    return load(b, MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
+    load = _rows if r["transpose_a"] else _columns
+    loaded_a = load(a, Funct.MVIN, config.spad_blocks, 0, config)
+    load = _columns if r["transpose_b"] else _rows
+    return load(b, Funct.MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
 
 
 def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
@@ -130,28 +129,28 @@ def _blocks(
 def _load_d(c: Blocks, r: Registers, config: Config) -> Stream:
     size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
     d = c._replace(dram=r["d"], stride=r["d_stride"], size=size)
-    return _columns(d, MVIN3, wide, ACC, config)
+    return _columns(d, Funct.MVIN3, wide, ACC, config)
 
 
 def _execute(r: Registers, place: Place, config: Config) -> Stream:
     dim, nowhere = config.dim, garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
-    a = place.a + (k * r["i"] + i if r["a_transposed"] else i * r["k"] + k) * dim
-    b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["b_transposed"] else k * r["j"] + j)) * dim
+    a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
+    b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
     c = place.c + (i * r["j"] + j) * dim
     rows, columns, depth = (
         dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
     )
     first = i == 0  # of a column of blocks: it brings the weights
-    added = np.where((k > 0) | bool(r["accumulate"]), ACC | ACCUMULATE, ACC)
+    added = np.where((k > 0) | bool(r["ex_accumulate"]), ACC | ACCUMULATE, ACC)
     preload = stream(
-        PRELOAD,
+        Funct.PRELOAD,
         operand(np.where(first, b, nowhere), columns, depth),
         operand(c | added, columns, rows),
         (k, j, i),
     )
     compute = stream(
-        np.where(first, COMPUTE_PRELOADED, COMPUTE_ACCUMULATED),
+        np.where(first, Funct.COMPUTE_PRELOADED, Funct.COMPUTE_ACCUMULATED),
         operand(a, depth, rows),
         operand(np.full(len(k), nowhere), dim, dim),
         (k, j, i),
@@ -162,8 +161,42 @@ def _execute(r: Registers, place: Place, config: Config) -> Stream:
 def _stores(c: Blocks, r: Registers, config: Config) -> Stream:
     if not c.dram:
         return NOTHING
+    if r["activation"] in NORMALISED:
+        return _normalised_stores(c, r, config)
     wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
     column, row = grid(np.arange(0, c.columns, wide), np.arange(c.rows))
     address, word = _blocks(c, row, column, wide, ACC | (FULL if r["full_c"] else 0), config)
     last = np.minimum(column + wide, c.columns)
-    return stream(MVOUT, address, word, (r["k"] - 1, last, row))
+    return stream(Funct.MVOUT, address, word, (r["k"] - 1, last, row))
+
+
+def _normalised_stores(c: Blocks, r: Registers, config: Config) -> Stream:
+    """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command.
+
+    For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
+    """
+    dim, size = config.dim, c.size
+    i, group, step, stat, j = grid(
+        np.arange(c.rows),
+        np.arange(0, dim, STATISTICS),
+        np.arange(len(PASSES[r["activation"]])),
+        np.arange(STATISTICS),
+        np.arange(-1, c.columns, 1),  # -1: the config command in front
+    )
+    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
+    row = group + stat
+    kept = (row < dim - np.where(i == c.rows - 1, c.row_pad, 0)) & ((j < 0) | (j % wide == 0))
+    i, row, step, stat, j = (axis[kept] for axis in (i, row, step, stat, j))
+    last = j + wide >= c.columns
+    norm = np.array(PASSES[r["activation"]])[step, last.astype(np.int64)]
+    blocks = np.minimum(wide, c.columns - j)
+    columns = blocks * dim - np.where(last, c.column_pad, 0)
+    local = (c.first + (i * c.columns + j) * dim + row) | ACC | (FULL if r["full_c"] else 0) | norm << NORM_SHIFT
+    address = c.dram + (((i * c.stride + j) * dim + row * c.stride) * size & OFFSET_MASK)
+    head = j < 0
+    return stream(
+        np.where(head, Funct.CONFIG, Funct.MVOUT),
+        np.where(head, stat << 8 | ONLY_STATISTICS | 3, address),
+        np.where(head, 0, operand(local, columns, 1)),
+        (-1, 0, 0),
+    )

@@ -15,8 +15,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.loops.fields import FENCE, LOOP_CONV_WS, LOOP_WS, MATMUL, UNROLLER
+from tilewright.targets.gemmini.loops.registers import MATMUL, STARTS, UNROLLER
 from tilewright.targets.gemmini.timing.unroll_conv import offered_by_conv, step_conv
 from tilewright.targets.gemmini.timing.unroll_matmul import offered_by_matmul, step_matmul
 from tilewright.targets.gemmini.timing.unroll_state import Front, Plan, advance_slots, idle_streams
@@ -39,10 +40,9 @@ def plan(expansion: Expansion, config: Config) -> Plan:
     functs = expansion.commands[:, 0].astype(np.int64)
     action = np.zeros(len(functs), np.int64)
     for funct, unroller in UNROLLER.items():
-        starts = funct in (LOOP_WS, LOOP_CONV_WS)
         first = CONFIGURE_MATMUL if unroller == MATMUL else CONFIGURE_CONV
-        action[functs == funct] = first + starts
-    action[functs == FENCE] = WAIT
+        action[functs == funct] = first + (funct in STARTS)
+    action[functs == Funct.FENCE] = WAIT
     item = np.where(expansion.entry >= 0, expansion.entry, -1 - np.arange(len(functs)))
     return Plan(
         item=item,
