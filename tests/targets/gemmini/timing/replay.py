@@ -26,7 +26,7 @@ def replayed(expansion: Expansion, config: Config, times: Array, accept: Array) 
     by_done = np.argsort(done, kind="stable")
     by_done = by_done[done[by_done] >= 0]
     cycles = int(max(times.max(), accept.max())) + 10
-    _replay(
+    wrong = _replay(
         front(),
         plan(expansion, config),
         expansion.kind.astype(np.int64),
@@ -40,6 +40,7 @@ def replayed(expansion: Expansion, config: Config, times: Array, accept: Array) 
         taken,
         accepted,
     )
+    assert wrong == UNREACHED, f"cycle {wrong} changed something without a reason"
     return order, taken, accepted
 
 
@@ -57,8 +58,9 @@ def _replay(
     order: Array,
     taken: Array,
     accepted: Array,
-) -> None:
-    count, place = 0, 0
+) -> int:
+    """Return a cycle that changed something although the one before it did not and no input differs; else -1."""
+    count, place, moved, was_quiet = 0, 0, True, False
     for cycle in range(cycles):
         found = offered(state)
         take = found != NONE and (found < 0 or free[kind[found]] > 0)  # below 0: a flush
@@ -78,4 +80,10 @@ def _replay(
             if prim >= 0:
                 free[kind[prim]] += 1
         host = state.misc[0]
-        step(state, plan, accepted, take, host < len(accept) and cycle >= accept[host])
+        quiet = host < len(accept) and cycle >= accept[host]
+        before = moved
+        moved = step(state, plan, accepted, cycle, take, quiet)
+        if moved and not (before or take or place > first or (quiet and not was_quiet)):
+            return cycle
+        was_quiet = quiet
+    return -1

@@ -26,10 +26,10 @@ from tilewright.targets.gemmini.timing.unroll_state import Front, Plan, advance_
 RAW, CONV_QUEUE, MATMUL_QUEUE, OUT = 0, 1, 2, 3
 #: What a command does in the front end, the values of `Plan.action`.
 PASS, CONFIGURE_MATMUL, RUN_MATMUL, CONFIGURE_CONV, RUN_CONV, WAIT = 0, 1, 2, 3, 4, 5
-#: Entries of `Front.misc`: the next command of the host, the cycle, and whether residual addition is on in LOOP_WS.
-HOST, CYCLE, RESIDUAL = 0, 1, 2
-#: Entries of a queue, and the columns of `Front.slot` that `step` uses.
-DEPTH = 2
+#: Entries of `Front.misc`: the next command of the host, and whether residual addition is on in LOOP_WS.
+HOST, RESIDUAL = 0, 1
+#: Loops that an unroller holds, entries of a queue, and the columns of `Front.slot` that `step` uses.
+SLOTS, DEPTH = 2, 2
 CONFIGURED, LOOP, STARTED, FINISHED, NEXT, LATE = 0, 1, 2, 3, 1, 6
 #: The result of `offered` if there is no command.
 NONE = -(1 << 62)
@@ -68,7 +68,7 @@ def front() -> Front:
         head=np.zeros(2, np.int64),
         unfinished=np.zeros((2, 3), np.int64),
         done=np.zeros((2, 3), np.int64),
-        misc=np.zeros(3, np.int64),
+        misc=np.zeros(2, np.int64),
     )
 
 
@@ -101,92 +101,101 @@ def finished(front: Front, unroller: int, queue: int) -> None:
 
 
 @part
-def step(front: Front, plan: Plan, accepted: Array, taken: bool, idle: bool) -> None:
-    """Advance by a cycle.
+def step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
+    """Advance by a cycle, and return whether something has changed; else later cycles with the same inputs do nothing.
 
     `taken`: the command of `offered` leaves. `idle`: the rest of the machine is idle, so that a fence of the host ends
-    if the front end is idle too. The cycle in which the machine accepts a command is written to `accepted` [n].
+    if the front end is idle too. The number of the cycle in which the machine accepts a command is written to
+    `accepted` [n].
     """
-    queue = front.queue
+    queue, moved = front.queue, taken
     raw, conv, matmul, out = queue[0, 0], queue[1, 0], queue[2, 0], queue[3, 0]
     quiet = idle and not front_is_busy(front)
     if taken:
         _pop(queue[OUT])
     if _has_loop(front, 0) or matmul:
-        _step_matmul(front, plan, out < DEPTH)
+        moved |= _step_matmul(front, plan, out < DEPTH)
     if _has_loop(front, 1) or conv:
-        _step_conv(front, plan, matmul < DEPTH)
+        moved |= _step_conv(front, plan, matmul < DEPTH)
     if raw and conv < DEPTH:
         _push(queue[CONV_QUEUE], queue[RAW, 1])
         _pop(queue[RAW])
+        moved = True
     command = front.misc[HOST]
     if command < len(plan.item) and (quiet if plan.action[command] == WAIT else raw < DEPTH):
         if plan.action[command] != WAIT:
             _push(queue[RAW], plan.item[command])
-        accepted[command] = front.misc[CYCLE]
+        accepted[command] = cycle
         front.misc[HOST] += 1
-    front.misc[CYCLE] += 1
+        moved = True
     for u in range(2):
         for x in range(3):
-            front.unfinished[u, x] -= front.done[u, x]
-            front.done[u, x] = 0
+            if front.done[u, x]:
+                front.unfinished[u, x] -= front.done[u, x]
+                front.done[u, x] = 0
+                moved = True
+    return moved
 
 
 @part
-def _step_matmul(front: Front, plan: Plan, room: bool) -> None:
+def _step_matmul(front: Front, plan: Plan, room: bool) -> bool:
     """Advance the matrix unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    queue, out = front.queue[MATMUL_QUEUE], front.queue[OUT]
-    head, first = front.head[0], front.slot[0, 0, CONFIGURED]
-    configured = first + front.slot[0, 1, CONFIGURED]
+    queue, out, moved = front.queue[MATMUL_QUEUE], front.queue[OUT], False
+    head = front.head[0]
+    configured = front.slot[0, 0, CONFIGURED] + front.slot[0, 1, CONFIGURED]
     target = 1 - head if front.slot[0, head, CONFIGURED] else head
-    residual = front.misc[RESIDUAL] != 0
     if configured:
+        residual = front.misc[RESIDUAL] != 0
         idle = idle_streams(front, 0)
         sent = offered_by_matmul(front, plan, idle, residual) if room else NONE
         if sent >= 0:
             _push(out, front.stream[0, sent, NEXT])
-        step_matmul(front, sent)
-        advance_slots(front, plan, 0, idle, residual)
+        moved = step_matmul(front, sent)
+        moved |= advance_slots(front, plan, 0, idle, residual)
     if queue[0] == 0:
-        return
+        return moved
     action = PASS if queue[1] >= 0 else plan.action[-1 - queue[1]]
     if action == PASS or action >= CONFIGURE_CONV:
-        if room and not configured:
-            _push(out, queue[1])
-            _pop(queue)
-    elif configured < 2:
-        if action == RUN_MATMUL:
-            loop = plan.run[-1 - queue[1]]
-            _start(front.slot[0, target], loop)
-            front.misc[RESIDUAL] = plan.residual[loop]
-        _pop(queue)
+        if configured or not room:
+            return moved
+        _push(out, queue[1])
+    elif configured == SLOTS:
+        return moved
+    elif action == RUN_MATMUL:
+        loop = plan.run[-1 - queue[1]]
+        _start(front.slot[0, target], loop)
+        front.misc[RESIDUAL] = plan.residual[loop]
+    _pop(queue)
+    return True
 
 
 @part
-def _step_conv(front: Front, plan: Plan, room: bool) -> None:
+def _step_conv(front: Front, plan: Plan, room: bool) -> bool:
     """Advance the convolution unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    queue, out = front.queue[CONV_QUEUE], front.queue[MATMUL_QUEUE]
-    head, first = front.head[1], front.slot[1, 0, CONFIGURED]
-    configured = first + front.slot[1, 1, CONFIGURED]
+    queue, out, moved = front.queue[CONV_QUEUE], front.queue[MATMUL_QUEUE], False
+    head = front.head[1]
+    configured = front.slot[1, 0, CONFIGURED] + front.slot[1, 1, CONFIGURED]
     target = 1 - head if front.slot[1, head, CONFIGURED] else head
     if configured:
         idle = idle_streams(front, 1)
         sent = offered_by_conv(front, plan) if room else NONE
         if sent >= 0:
             _push(out, front.stream[1, sent, LATE])
-        step_conv(front, plan, idle, sent)
-        advance_slots(front, plan, 1, idle, False)
+        moved = step_conv(front, plan, idle, sent)
+        moved |= advance_slots(front, plan, 1, idle, False)
     if queue[0] == 0:
-        return
+        return moved
     action = PASS if queue[1] >= 0 else plan.action[-1 - queue[1]]
     if action < CONFIGURE_CONV:
-        if room and not configured:
-            _push(out, queue[1])
-            _pop(queue)
-    elif configured < 2:
-        if action == RUN_CONV:
-            _start(front.slot[1, target], plan.run[-1 - queue[1]])
-        _pop(queue)
+        if configured or not room:
+            return moved
+        _push(out, queue[1])
+    elif configured == SLOTS:
+        return moved
+    elif action == RUN_CONV:
+        _start(front.slot[1, target], plan.run[-1 - queue[1]])
+    _pop(queue)
+    return True
 
 
 @part

@@ -33,9 +33,9 @@ def _full(front: Front, plan: Plan, x: int) -> bool:
 
 
 @part
-def step_conv(front: Front, plan: Plan, idle: int, sent: int) -> None:
-    """Move the streams on after a cycle in which stream `sent` (or NOTHING) sent a command."""
-    streams = front.stream[U]
+def step_conv(front: Front, plan: Plan, idle: int, sent: int) -> bool:
+    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
+    streams, moved = front.stream[U], sent >= 0
     slot = streams[EXECUTE, SLOT]
     loads = idle & LOAD_BITS
     ahead = True  # no load of the execute stream's loop is to come
@@ -53,28 +53,37 @@ def step_conv(front: Front, plan: Plan, idle: int, sent: int) -> None:
         else:
             free = not (waiting and own[SLOT] != slot)
         if own[ACTIVE] != 0 or own[EARLY] >= 0 or own[LATE] >= 0:
-            _step_stream(own, plan, front.slot[U, own[SLOT], LOOP], x == EXECUTE, free, x == sent)
+            moved |= _step_stream(own, plan, front.slot[U, own[SLOT], LOOP], x == EXECUTE, free, x == sent)
     if sent >= 0:
         front.unfinished[U, 2 if sent == STORE else 1 if sent == EXECUTE else 0] += 1
+    return moved
 
 
 @part
-def _step_stream(own: Array, plan: Plan, loop: int, execute: bool, free: bool, sent: bool) -> None:
-    """Move one stream on. `free`: it may put a command into its pipeline; `sent`: the last stage's command left."""
+def _step_stream(own: Array, plan: Plan, loop: int, execute: bool, free: bool, sent: bool) -> bool:
+    """Move one stream on, and return whether it has changed.
+
+    `free`: it may put a command into its pipeline; `sent`: the last stage's command left.
+    """
     early, late = own[EARLY], own[LATE]
     stalled = late >= 0 and not sent
     if sent:
         own[LATE] = -1
+    moved = not stalled and early >= 0
     if not stalled:
         own[LATE], own[EARLY] = early, -1
     if own[ACTIVE] == 0:
-        return
+        return moved
     if own[IDLE] > 0:
+        moved = True
         own[IDLE] -= 1
     elif own[NEXT] < own[END] and free and not (stalled and early >= 0):
+        moved = True
         own[EARLY] = own[NEXT]
         own[NEXT] += 1
         if execute:
             own[IDLE] = plan.idle[own[NEXT]] if own[NEXT] < own[END] else plan.tail[loop]
     if own[NEXT] == own[END] and own[IDLE] == 0:
         own[ACTIVE] = 0
+        return True
+    return moved

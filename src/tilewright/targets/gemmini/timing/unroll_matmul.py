@@ -99,14 +99,15 @@ def _a_or_b(front: Front, plan: Plan, idle: int, residual: bool) -> int:
 
 
 @part
-def step_matmul(front: Front, sent: int) -> None:
-    """Move the streams on after a cycle in which stream `sent` (or NOTHING) sent a command."""
-    streams = front.stream[U]
+def step_matmul(front: Front, sent: int) -> bool:
+    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
+    streams, moved = front.stream[U], False
     for x in range(5):
         own = streams[x]
         if own[ACTIVE] == 0:
             continue
         if x == sent:
+            moved = True
             own[NEXT] += 1
             front.unfinished[U, _queue(x)] += 1
             if own[NEXT] < own[END]:
@@ -114,6 +115,8 @@ def step_matmul(front: Front, sent: int) -> None:
             own[ACTIVE] = 0
         elif own[NEXT] == own[END]:  # an absent operand, or no execute commands
             own[ACTIVE] = 0
+            moved = True
+    return moved
 
 
 @part

@@ -46,7 +46,7 @@ class Front(NamedTuple):
     head: Array  # int64 [2]: the slot of the older loop
     unfinished: Array  # int64 [2, 3]: loads, execute commands, stores that were sent and are not done
     done: Array  # int64 [2, 3]: those that are done in this cycle
-    misc: Array  # int64 [3]: see unroll.py
+    misc: Array  # int64 [2]: see unroll.py
 
 
 @part
@@ -67,22 +67,23 @@ def elsewhere(front: Front, u: int, idle: int, x: int, slot: int) -> bool:
 
 
 @part
-def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -> None:
+def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -> bool:
     """Note finished streams, give new loops to the streams of `idle`, and free the older slot when its loop is done.
 
     `idle` are the streams that were idle at the start of the cycle. `residual`: stores need not wait for the execute
-    stream to start.
+    stream to start. Returns whether something has changed.
     """
     slots, streams = front.slot[u], front.stream[u]
     head = front.head[u]
     started = slots[0, STARTED], slots[1, STARTED]
-    done = slots[head, FINISHED] == ALL_BITS
+    moved = done = slots[head, FINISHED] == ALL_BITS
     for x in range(5):
         if not (idle >> x) & 1:
             continue
         own = streams[x]
-        if (started[own[SLOT]] >> x) & 1:
+        if ((started[own[SLOT]] & ~slots[own[SLOT], FINISHED]) >> x) & 1:
             slots[own[SLOT], FINISHED] |= 1 << x
+            moved = True
         which = 1 - head if (started[head] >> x) & 1 else head
         before = started[which]
         if slots[which, CONFIGURED] == 0 or (before >> x) & 1:
@@ -91,6 +92,7 @@ def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -
             x == STORE and not residual and before & EXECUTE_BIT == 0
         ):
             continue
+        moved = True
         slots[which, STARTED] |= 1 << x
         loop = slots[which, LOOP]
         own[ACTIVE], own[SLOT] = 1, which
@@ -101,3 +103,4 @@ def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -
     if done:
         slots[head, CONFIGURED] = slots[head, STARTED] = slots[head, FINISHED] = 0
         front.head[u] = 1 - head
+    return bool(moved)
