@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.findings import OUT_OF_RANGE, RACE, WRITE_DISTANCE, Finding
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, RACE, WRITE_DISTANCE, Finding
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.hazards import legal, order, touch
 from tilewright.targets.gemmini.isa.fields import CODES, Funct
@@ -39,8 +39,17 @@ class Hazards:
     config: Config
 
     @cached_property
+    def _defects(self) -> tuple[legal.Defect, ...]:
+        return tuple(legal.defects(self.work, self.touches, self.config))
+
+    @cached_property
+    def fatal(self) -> tuple[Finding, ...]:
+        """The findings of commands that stop the machine, or that leave its memories."""
+        return tuple(self._defect(defect) for defect in self._defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        found = [self._defect(defect) for defect in legal.defects(self.work, self.touches, self.config)]
+        found = [self._defect(defect) for defect in self._defects]
         return (*found, *(self._conflict(*row) for row in self.conflicts), *self._results(), *self._distances())
 
     @cached_property
@@ -82,7 +91,7 @@ class Hazards:
     @cached_property
     def conflicts(self) -> list[list[int]]:
         """Conflicts: the kind (order.py), both primitive commands, and a row, or a stretch of DRAM."""
-        if any(defect.kind == OUT_OF_RANGE for defect in legal.defects(self.work, self.touches, self.config)):
+        if any(defect.kind == OUT_OF_RANGE for defect in self._defects):
             return []
         queue, mark, waits, reach = self._order
         found = np.zeros((LIMIT, 4), np.int64)

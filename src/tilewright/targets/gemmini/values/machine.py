@@ -37,6 +37,17 @@ def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
     return first, np.where(used, moves.dram + np.maximum(last, 0) + size, first)
 
 
+def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
+    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
+    place, own = moves.local, moves.own
+    wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
+    rows = place.rows
+    if out:
+        rows = np.where(own["pool_stride"] > 0, own["porows"] * own["pocols"], rows)
+    moved: Array = rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
+    return moved
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A program as the loop executes it: its tables, DRAM ranges (int64 [k]) and number of elements.
