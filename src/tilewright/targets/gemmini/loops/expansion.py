@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops.stream import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
 
 #: The queues of the reservation station, the values of `Expansion.kind`.
 LD, EX, ST = 0, 1, 2
@@ -51,13 +52,12 @@ class Expansion:
     def order(self) -> Array:
         """int64 [m]: a legal program order, as indices into `prims`.
 
-        Loops run one after the other. Within a loop, loads come first, as in the streams.
+        Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
         """
         order = np.arange(len(self.prims))
         for starts in self.starts:
-            first, end = starts[0], starts[-1]
-            store, execute, *loads = (np.arange(low, high) for low, high in pairwise(starts))
-            order[first:end] = np.concatenate([*loads, execute, store])
+            parts = [np.arange(low, high) for low, high in pairwise(starts)]
+            order[starts[0] : starts[-1]] = np.concatenate([parts[x] for x in (LOAD_D, LOAD_A, LOAD_B, EXECUTE, STORE)])
         return order
 
     def canonical(self) -> Array:
