@@ -39,6 +39,10 @@ def translate(m: Chip) -> None:
 def step_bus(m: Chip, t: int) -> None:
     """Move requests to the memory and beats back, one step each."""
     s = m.s
+    if m.n[D_WRITE]:
+        pop(m, D_WRITE, t)
+        s[W_XACTS] -= 1
+        s[W_FREED] = t
     if m.n[A_OUT]:
         item = pop(m, A_OUT, t)
         if item & 3 != PUT:

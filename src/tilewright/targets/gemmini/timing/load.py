@@ -96,6 +96,7 @@ def step_reader(m: Chip, t: int) -> None:
             again = True
     s[RX_VALID], s[RX_ITEM], s[RX_PAGE] = s[RT_VALID], s[RT_ITEM], s[RT_PAGE]
     s[RX_HIT] = s[RT_HIT]
+    s[ACTIVE] |= s[RT_VALID]
     s[RT_VALID] = 0
     if again:
         s[RT_VALID], s[RT_ITEM], s[RT_PAGE] = 1, item, page

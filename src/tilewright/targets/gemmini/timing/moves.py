@@ -149,7 +149,7 @@ def step_scaling(m: Chip, t: int) -> None:
         item = copy(m, s[VI_ITEM])
         row = m.rows[item]
         row[V_ROW], row[V_FINAL] = s[VI_REPEATS], row[V_LAST] and s[VI_REPEATS] == 0
-        row[V_LEFT] = max(m.p[DIM] // 4, 1) if m.loads[row[V_SLOT], L_SCALED] else 0
+        row[V_LEFT] = (1 << max(m.p[DIM] // 4, 1)) - 1 if m.loads[row[V_SLOT], L_SCALED] else 0
         row[V_DONE], row[V_TURN] = t + 1, s[TURN]
         s[TURN] = s[TURN] + 1 if s[TURN] < 2 else 0
         push(m, SPAD_REGS, item)
@@ -164,23 +164,27 @@ SCALE_CYCLES = 6
 
 @callee
 def lane(m: Chip, t: int) -> None:
-    """Let each lane take an element: round robin over the places of three rows; all lanes do the same."""
-    # place = number of the row in turn modulo 3, times elements a lane, plus element
+    """Let each lane take an element: round robin over the elements of three rows; all lanes do the same."""
     s = m.s
     elements = max(m.p[DIM] // 4, 1)
-    best, found = -1, -1
+    places = 3 * elements
+    best, found = 2 * places, -1
     for i in range(m.n[SPAD_REGS]):
         row = m.rows[peek(m, SPAD_REGS, i)]
-        if row[V_LEFT] and row[V_DONE] <= t:
-            place = (row[V_TURN] + 1) * elements - row[V_LEFT]
-            late = place if place > s[LANE_LAST] else place + 3 * elements
-            if found < 0 or late < best:
-                best, found = late, i
+        if row[V_LEFT] == 0 or row[V_DONE] > t:
+            continue
+        first = row[V_TURN] * elements
+        for element in range(elements):
+            if row[V_LEFT] >> element & 1:
+                place = first + element
+                if place <= s[LANE_LAST]:
+                    place += places
+                if place < best:
+                    best, found = place, i
     if found >= 0:
         row = m.rows[peek(m, SPAD_REGS, found)]
-        s[LANE_LAST] = best if best < 3 * elements else best - 3 * elements
-        row[V_LEFT] -= 1
-        s[ACTIVE] = 1
+        s[LANE_LAST], s[ACTIVE] = best if best < places else best - places, 1
+        row[V_LEFT] &= ~(1 << (s[LANE_LAST] - row[V_TURN] * elements))
         if row[V_LEFT] == 0:
             row[V_DONE] = t + SCALE_CYCLES
 

@@ -183,10 +183,6 @@ def dispatch(m: Chip, t: int) -> None:
 def step_writer(m: Chip, t: int) -> None:
     """Run the writer (DMA.scala: StreamWriter): a request of some beats for each packet of the row in hand."""
     s = m.s
-    if m.n[D_WRITE]:
-        pop(m, D_WRITE, t)
-        s[W_XACTS] -= 1
-        s[W_FREED] = t
     taken = step_write_translation(m, t)
     in_use = s[W_XACTS] + (s[W_FREED] == t)
     if taken and s[WR_STATE] and in_use < m.p[WRITES]:
@@ -242,6 +238,7 @@ def step_write_translation(m: Chip, t: int) -> bool:
     if free:
         s[WX_VALID] = moves and not retry
         if moves:
+            s[ACTIVE] = 1
             s[WX_ITEM], s[WX_PAGE], s[WT_VALID] = s[WT_ITEM], s[WT_PAGE], 0
             if retry:
                 s[SH_VALID], s[SH_ITEM], s[SH_PAGE] = 1, s[WT_ITEM], s[WT_PAGE]
