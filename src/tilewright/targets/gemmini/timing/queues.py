@@ -27,7 +27,7 @@ def ready(m: Chip, queue: int, t: int) -> bool:
     """Return whether a queue takes an element in cycle `t`."""
     if queue >= FIRST_PIPED:
         return bool(m.n[queue] < m.cap[queue])
-    return bool(m.n[queue] + (m.popped[queue] == t) < m.cap[queue])
+    return bool(m.n[queue] + (m.pops[queue] if m.popped[queue] == t else 0) < m.cap[queue])
 
 
 @callee
@@ -50,6 +50,7 @@ def pop(m: Chip, queue: int, t: int) -> int:
     head = m.head[queue]
     m.head[queue] = (head + 1) & (RING - 1)
     m.n[queue] -= 1
+    m.pops[queue] = m.pops[queue] + 1 if m.popped[queue] == t else 1
     m.popped[queue] = t
     m.s[ACTIVE] = 1
     return int(m.ring[queue, head])

@@ -295,6 +295,7 @@ class Chip(NamedTuple):
     head: Array
     cap: Array
     popped: Array  # the cycle in which an element left last
+    pops: Array  # elements that left in that cycle
     ring: Array  # int64 [QUEUES, RING]
     entries: Array  # int64 [3, 64, 13]
     valid: Array  # int64 [3]: bits of entries in use
@@ -357,6 +358,7 @@ def build(commands: Array, prims: Array, entry: Array, config: Config, latency: 
         zeros(QUEUES),
         cap,
         np.full(QUEUES, -1, np.int64),
+        zeros(QUEUES),
         zeros(QUEUES, RING),
         zeros(3, 64, 13),
         zeros(3),
