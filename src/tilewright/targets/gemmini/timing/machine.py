@@ -14,6 +14,8 @@ from .moves import step_merger, step_scaling, step_writes
 from .queues import peek, pop, push, ready
 from .state import *
 from .station import step_station
+from .unroll import front_is_busy, step
+from .unroll_state import Front, Plan
 from .store import step_dispatch, step_stores, step_writer
 
 FENCE = 127
@@ -54,8 +56,6 @@ def step_acc_banks(m: Chip) -> None:
 def is_busy(m: Chip) -> bool:
     """Return the busy wire (Controller.scala): a lone preload that waits for its compute does not count."""
     s = m.s
-    if m.n[RAW] or m.n[CONV] or m.n[MATMUL] or m.n[UNROLLED]:
-        return True
     entries = m.valid[0] | m.valid[1] | m.valid[2]
     if entries:
         lone = s[SOLITARY] and m.valid[0] == 0 and m.valid[2] == 0 and entries & (entries - 1) == 0
@@ -64,29 +64,6 @@ def is_busy(m: Chip) -> bool:
     if s[R_XACTS] or s[W_XACTS] or s[WR_STATE]:
         return True
     return bool(m.n[DISPATCH] or m.n[NORM] or m.n[SCALE] or m.n[WRITE_ISSUE])
-
-
-@callee
-def step_host(m: Chip, t: int, busy: bool) -> None:
-    """Move commands to the reservation station, one queue a cycle; a fence waits until the machine is idle."""
-    s = m.s
-    if m.n[MATMUL] and ready(m, UNROLLED, t):
-        push(m, UNROLLED, pop(m, MATMUL, t))
-    if m.n[CONV] and ready(m, MATMUL, t):
-        push(m, MATMUL, pop(m, CONV, t))
-    if m.n[RAW] and ready(m, CONV, t):
-        push(m, CONV, pop(m, RAW, t))
-    i = s[NEXT_COMMAND]
-    if i < m.commands_in.shape[0]:
-        if m.commands_in[i, 0] & 127 == FENCE:
-            if not busy:
-                m.accept[i] = t
-                s[NEXT_COMMAND] = i + 1
-                s[ACTIVE] = 1
-        elif ready(m, RAW, t):
-            push(m, RAW, m.entry[i])
-            m.accept[i] = t
-            s[NEXT_COMMAND] = i + 1
 
 
 @callee
@@ -108,13 +85,14 @@ def next_event(m: Chip, t: int) -> int:
 def make_loop(build: int) -> Any:
     """Return the loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on."""
 
-    def loop(m: Chip, limit: int) -> int:
+    def loop(m: Chip, front: Front, plan: Plan, limit: int) -> int:
         """Run the program; return the cycle in which the machine is idle for good, -1 if it stalls for ever."""
         _ = build
         t = 0
         s = m.s
         while t < limit:
-            busy = is_busy(m)
+            idle = not is_busy(m)
+            busy = not idle or front_is_busy(front)
             begin_cycle(m)
             step_results(m, t)
             translate(m)
@@ -132,13 +110,14 @@ def make_loop(build: int) -> Any:
             step_preloads(m, t)
             step_loads(m, t)
             step_stores(m, t)
-            step_station(m, t)
-            step_host(m, t, busy)
+            taken = step_station(m, front, t)
+            if step(front, plan, m.accept, t, taken, idle):
+                s[ACTIVE] = 1
             after = t + 1
             if not s[ACTIVE]:
                 after = next_event(m, t)
                 if after == NEVER:
-                    if busy or s[NEXT_COMMAND] < m.commands_in.shape[0]:
+                    if busy or front.misc[0] < m.commands_in.shape[0]:
                         return -1
                     return int(s[LAST_BUSY] + 1)
             if busy:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.loops import Expansion
 
 #: Parameters, indices of `Chip.p`.
 (
@@ -287,7 +288,7 @@ class Chip(NamedTuple):
     s: Array  # int64 [REGISTERS]
     commands_in: Array  # int64 [n, 3]: the program
     accept: Array  # int64 [n]
-    entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
+    unroller: Array  # int64 [m]: where a primitive command comes from
     prims: Array  # int64 [m, 3]
     times: Array  # int64 [m, 3]: taken, issued, done
     order: Array  # int64 [m]
@@ -316,8 +317,9 @@ class Chip(NamedTuple):
     memory: Array  # int64 [M, 3]: cycle of the first beat, beats, transaction
 
 
-def build(commands: Array, prims: Array, entry: Array, config: Config, latency: int) -> Chip:
-    """Return a machine after reset, with a program: `commands` [n, 3], and the primitive commands that it gives."""
+def build(commands: Array, expansion: Expansion, config: Config, latency: int) -> Chip:
+    """Return a machine after reset, with a program: its commands, uint64 [n, 3], and what they expand to."""
+    prims, unroller = np.ascontiguousarray(expansion.prims), expansion.unroller.astype(np.int64)
     p = np.zeros(PARAMETERS, np.int64)
     rows = config.all_spad_rows
     log = lambda value: value.bit_length() - 1  # noqa: E731
@@ -350,7 +352,7 @@ def build(commands: Array, prims: Array, entry: Array, config: Config, latency: 
         s,
         commands.view(np.int64),
         np.full(len(commands), -1, np.int64),
-        entry,
+        unroller,
         prims.view(np.int64),
         np.full((m, 3), -1, np.int64),
         np.full(m, -1, np.int64),

@@ -52,11 +52,13 @@ from .state import (
     ST_DONE,
     STORES,
     UNISSUED_LD,
-    UNROLLED,
     W_PAGE,
     X_ITEM,
     Chip,
 )
+
+from .unroll import NONE, finished, offered
+from .unroll_state import Front
 
 TAKEN, ISSUED, DONE = range(3)
 CONFIG, MVIN2, MVIN, MVOUT, COMPUTE_FLIP, COMPUTE_STAY, PRELOAD, FLUSH = range(8)
@@ -74,8 +76,8 @@ def kind_of(funct: int, rs1: int) -> int:
 
 
 @callee
-def step_station(m: Chip, t: int) -> None:
-    """Issue, complete and take commands in cycle `t`."""
+def step_station(m: Chip, front: Front, t: int) -> bool:
+    """Issue, complete and take commands in cycle `t`; return whether the front end's command is taken."""
     s, entries = m.s, m.entries
     full = 0
     for q in range(3):
@@ -86,27 +88,28 @@ def step_station(m: Chip, t: int) -> None:
         issued = issuing(m, LD, t), issuing(m, EX, t), issuing(m, ST, t)
         for q in range(3):
             if issued[q] >= 0:
-                issue(m, q, issued[q], t)
+                issue(m, front, q, issued[q], t)
     if s[EX_DONE] >= 0:
-        complete(m, EX, s[EX_DONE], t)
+        complete(m, front, EX, s[EX_DONE], t)
     elif s[LD_DONE] >= 0:
         slot = s[LD_DONE]
         m.loads[slot, L_VALID] = 0
-        complete(m, LD, m.loads[slot, L_ROB], t)
+        complete(m, front, LD, m.loads[slot, L_ROB], t)
     elif s[ST_DONE] >= 0:
         m.store_slots[s[ST_DONE], 0] = 0
-        complete(m, ST, m.store_slots[s[ST_DONE], 2], t)
-    if m.n[UNROLLED]:
-        prim = peek(m, UNROLLED, 0)
-        funct = m.prims[prim, 0] & 127 if prim >= 0 else FLUSH
-        if funct == FLUSH:
-            pop(m, UNROLLED, t)
-            s[R_PAGE] = s[W_PAGE] = -1
-            return
-        q = kind_of(funct, m.prims[prim, 1])
-        if not full >> q & 1:
-            pop(m, UNROLLED, t)
-            allocate(m, q, prim, funct, t)
+        complete(m, front, ST, m.store_slots[s[ST_DONE], 2], t)
+    prim = offered(front)
+    if prim == NONE:
+        return False
+    if prim < 0:  # a flush forgets the pages
+        s[R_PAGE] = s[W_PAGE] = -1
+        return True
+    funct = m.prims[prim, 0] & 127
+    q = kind_of(funct, m.prims[prim, 1])
+    if full >> q & 1:
+        return False
+    allocate(m, q, prim, funct, t)
+    return True
 
 
 @callee
@@ -122,7 +125,7 @@ def issuing(m: Chip, q: int, t: int) -> int:
 
 
 @callee
-def issue(m: Chip, q: int, entry: int, t: int) -> None:
+def issue(m: Chip, front: Front, q: int, entry: int, t: int) -> None:
     """Hand a command to its controller. Load and store configurations are complete at once."""
     prim = m.entries[q, entry, E_PRIM]
     m.times[prim, ISSUED] = t
@@ -135,6 +138,7 @@ def issue(m: Chip, q: int, entry: int, t: int) -> None:
     if at_once:
         m.valid[q] &= ~(1 << entry)
         m.times[prim, DONE] = t
+        finished(front, m.unroller[prim], q)
     if q == EX:
         item = m.s[X_ITEM]
         m.s[X_ITEM] = (item + 1) & (RING - 1)
@@ -159,11 +163,13 @@ def forget(m: Chip, of: int, q: int, entry: int) -> None:
 
 
 @callee
-def complete(m: Chip, q: int, entry: int, t: int) -> None:
+def complete(m: Chip, front: Front, q: int, entry: int, t: int) -> None:
     """Free the entry of a completed command."""
     m.s[ACTIVE] = 1
     m.valid[q] &= ~(1 << entry)
-    m.times[m.entries[q, entry, E_PRIM], DONE] = t
+    prim = m.entries[q, entry, E_PRIM]
+    m.times[prim, DONE] = t
+    finished(front, m.unroller[prim], q)
     for of in range(3):
         forget(m, of, q, entry)
 
