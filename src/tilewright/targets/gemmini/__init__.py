@@ -95,9 +95,15 @@ class Gemmini(given.Machine[Config]):
         return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound)
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from tilewright.targets.gemmini.compiler import pack
         from tilewright.targets.gemmini.debug import GemminiWalk
 
-        return GemminiWalk.of(program, launch, values, self.config_of(program))
+        image = image_of(launch)
+        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        with given.named(launch), given.untrusted(launch):
+            dram = image.dram(pack(site, values) if site else {}, 1)
+            passes = Passes(commands(image.insns), self.config_of(program))
+            return GemminiWalk(launch.name, image, passes, dram, site, program.rounding)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         machine = self.own(config)

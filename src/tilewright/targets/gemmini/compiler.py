@@ -28,7 +28,7 @@ BASE, ALIGN = 0x1000, 64
 
 @dataclass(frozen=True)
 class Plan:
-    """A matrix product, rows x depth by depth x outputs, and the blocks of a tile: `i` of rows, `j` outputs, `k` depth."""
+    """A matrix product, rows x depth by depth x outputs, and the blocks of a tile: `i` rows, `j` outputs, `k` deep."""
 
     rows: int
     depth: int

@@ -34,19 +34,29 @@ IDLE = ("command", *UNITS)
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands."""
+    """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands.
+
+    `order` are those of the expansion in the order of the steps (None: the expansion's own legal order).
+    """
 
     cmds: Array
     config: Config
+    order: Array | None = None
 
     @cached_property
     def expansion(self) -> Expansion:
         return expand(self.cmds, self.config)
 
     @cached_property
+    def sequence(self) -> Array:
+        """The indices of the steps among the commands of the expansion, int64 [m]."""
+        return self.expansion.order if self.order is None else self.order
+
+    @cached_property
     def prims(self) -> Array:
         """The primitive commands in the order in which values are computed, uint64 [m, 3]."""
-        return self.expansion.canonical()
+        prims: Array = self.expansion.prims[self.sequence]
+        return prims
 
     @cached_property
     def work(self) -> Work:
@@ -58,7 +68,7 @@ class Passes:
 
     @cached_property
     def hazards(self) -> Hazards:
-        return Hazards(self.expansion, self.work, self.config)
+        return Hazards(self.expansion, self.sequence, self.work, self.config)
 
     @cached_property
     def times(self) -> Times:
@@ -108,15 +118,18 @@ class Passes:
         """The times of the primitive commands, in the order in which the reservation station took them."""
         times = self.times
         code = np.zeros(len(self.prims), np.int64)
-        code[self.expansion.order] = self.work.code
+        code[self.sequence] = self.work.code
         unit = QUEUES[code[times.order]]
-        taken, start, end = (column[times.order] for column in (times.taken, times.issued, times.done))
+        taken, start, end = (
+            np.where(column[times.order] < 0, times.cycles, column[times.order])  # a preload without a compute
+            for column in (times.taken, times.issued, times.done)
+        )
         prims = self.expansion.prims[times.order]
         table = StepTable.untracked(UNITS, unit, lambda step: line(prims, step), *IDLE)
         wait, cause = waits(unit, taken, start, end)
         moved = [np.zeros(len(prims), np.int64) for _ in self._moves]
         for column, (moves, out) in zip(moved, self._moves, strict=True):
-            column[self.expansion.order[moves.step]] = moved_bytes(moves, self.config, out)
+            column[self.sequence[moves.step]] = moved_bytes(moves, self.config, out)
         read, written = (column[times.order] for column in moved)
         none = np.zeros(len(prims), np.int64)
         return Trace(table, start, end, wait, cause, none, read, written, 0, times.cycles)

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,13 @@ def conform(path: Path) -> ConformCase:
 def _about(path: Path) -> Mapping[str, Any]:
     """Return what `index.json` says about the RTL runs of a vector: by build and latency."""
     index = path.parent / "index.json"
-    if not index.is_file():
-        return {}
-    found = [entry for entry in json.loads(index.read_text(encoding="utf-8")) if entry["name"] == path.stem]
-    return found[0].get("rtl", {}) if found else {}
+    return _index(index, index.stat().st_mtime_ns).get(path.stem, {}) if index.is_file() else {}
+
+
+@lru_cache(maxsize=1)
+def _index(path: Path, _changed: int) -> Mapping[str, Mapping[str, Any]]:
+    """Return the RTL runs of each vector in an index; `_changed` is the time of its last change."""
+    return {entry["name"]: entry.get("rtl", {}) for entry in json.loads(path.read_text(encoding="utf-8"))}
 
 
 def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Counts) -> str:

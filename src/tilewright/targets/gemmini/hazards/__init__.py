@@ -29,27 +29,29 @@ SAFE_ROWS = 6
 
 @dataclass(frozen=True, eq=False)
 class Hazards:
-    """The hazards of a program, whose primitive commands are in the order `order` of its expansion.
+    """The hazards of a program, whose primitive commands are in the order `sequence` (indices into the expansion's).
 
     Findings name commands by their index in the program; those of a hardware loop have the index of the loop.
     """
 
     expansion: Expansion
+    sequence: Array
     work: Work
     config: Config
 
     @cached_property
-    def _defects(self) -> tuple[legal.Defect, ...]:
+    def defects(self) -> tuple[legal.Defect, ...]:
+        """The commands that break a rule; they are primitive commands in `sequence`."""
         return tuple(legal.defects(self.work, self.touches, self.config))
 
     @cached_property
     def fatal(self) -> tuple[Finding, ...]:
         """The findings of commands that stop the machine, or that leave its memories."""
-        return tuple(self._defect(defect) for defect in self._defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
+        return tuple(self._defect(defect) for defect in self.defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        found = [self._defect(defect) for defect in self._defects]
+        found = [self._defect(defect) for defect in self.defects]
         return (*found, *(self._conflict(*row) for row in self.conflicts), *self._results(), *self._distances())
 
     @cached_property
@@ -58,12 +60,13 @@ class Hazards:
 
     @cached_property
     def prims(self) -> Array:
-        return self.expansion.canonical()
+        prims: Array = self.expansion.prims[self.sequence]
+        return prims
 
     @cached_property
     def source(self) -> Array:
         """The command that each primitive command comes from, int64 [m]."""
-        source: Array = self.expansion.source[self.expansion.order]
+        source: Array = self.expansion.source[self.sequence]
         return source
 
     @cached_property
@@ -91,7 +94,7 @@ class Hazards:
     @cached_property
     def conflicts(self) -> list[list[int]]:
         """Conflicts: the kind (order.py), both primitive commands, and a row, or a stretch of DRAM."""
-        if any(defect.kind == OUT_OF_RANGE for defect in self._defects):
+        if any(defect.kind == OUT_OF_RANGE for defect in self.defects):
             return []
         queue, mark, waits, reach = self._order
         found = np.zeros((LIMIT, 4), np.int64)

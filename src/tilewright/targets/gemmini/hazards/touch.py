@@ -89,8 +89,12 @@ def _blocks(moves: Moves, mode: Array | int, apart: Array | int, config: Config)
     return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], one, np.zeros_like(of), wide)
 
 
-def touched(work: Work, config: Config) -> Touches:
-    """Return the rows that each command reads and writes. The result of a compute belongs to its preload."""
+def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
+    """Return the rows that each command reads and writes.
+
+    The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which is
+    the command that uses them.
+    """
     loads, stores, computes = work.loads, work.stores, work.computes
     adds = WRITE | READ * (loads.local.acc & loads.local.accumulate)
     moved = _blocks(loads, adds, loads.own["block_stride"], config)
@@ -100,7 +104,7 @@ def touched(work: Work, config: Config) -> Touches:
     image = stores.own["orows"] * stores.own["ocols"] * pooled
     return _joined(
         *(moved, _repeated(loads), plain, _operand(stores.step, stores.local, READ, image, 1, config)),
-        *_executed(computes, config),
+        *_executed(computes, config, preloads),
     )
 
 
@@ -118,9 +122,10 @@ def _repeated(loads: Moves) -> Touches:
     )
 
 
-def _executed(computes: Computes, config: Config) -> tuple[Touches, ...]:
+def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
     """Return the touches of computes: A and D, or B of OS; of their preloads: W and C."""
     own, paired = computes.own, computes.preload != NONE
+    home = computes.preload if preloads else computes.step
     flipped, weights = own["transpose_b"] == 1, own["dataflow"] == 1
     adds = WRITE | READ * (computes.c.acc & computes.c.accumulate)
     a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows)
@@ -129,8 +134,8 @@ def _executed(computes: Computes, config: Config) -> tuple[Touches, ...]:
     return (
         _operand(computes.step, computes.a, READ, a_rows, own["a_stride"], config),
         _operand(computes.step, computes.d, READ, d_rows, 1, config),
-        _operand(computes.preload, computes.w, READ, w_rows, 1, config),
-        _operand(computes.preload, computes.c, adds, computes.c.rows * paired, own["c_stride"], config),
+        _operand(home, computes.w, READ, w_rows, 1, config),
+        _operand(home, computes.c, adds, computes.c.rows * paired, own["c_stride"], config),
     )
 
 

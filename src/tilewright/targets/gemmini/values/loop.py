@@ -93,7 +93,7 @@ def wrapped(value: int, bits: int) -> int:
     return ((value + half) & (2 * half - 1)) - half
 
 
-@part
+@called
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
     product = np.float32(np.float32(value) * np.float32(scale))
@@ -101,7 +101,7 @@ def scaled(value: int, scale: float) -> int:
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
 
 
-@part
+@called
 def shifted(value: int, shift: int) -> int:
     """Return an integer shifted right, rounded half to even."""
     if shift == 0:
@@ -111,7 +111,7 @@ def shifted(value: int, shift: int) -> int:
     return kept + int(rest > half or (rest == half and kept & 1 == 1))
 
 
-@part
+@called
 def word(memory: Array, at: int) -> int:
     """Return the int32 in DRAM at `at`, little-endian."""
     low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
@@ -154,7 +154,7 @@ def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, t
         target[col] = value
 
 
-@part
+@called
 def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
     """Return an element as int8, as it leaves the scratchpad or the accumulator."""
     if own[S_ACC] == 0:
@@ -163,7 +163,7 @@ def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: in
     if own[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)
-    return max(value, 0) if own[S_RELU] else value
+    return max(value, 0) if own[S_RELU] and not relu_first else value
 
 
 @called

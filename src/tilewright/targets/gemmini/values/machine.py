@@ -220,4 +220,4 @@ class Machine:
         if relu and self._rules.relu_first:
             values = np.maximum(values, 0)
         found = rounded(values, scale)
-        return np.maximum(found, 0) if relu else found
+        return np.maximum(found, 0) if relu and not self._rules.relu_first else found
