@@ -10,8 +10,9 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing import machine, unroll
-from tilewright.targets.gemmini.timing.state import build
+from tilewright.targets.gemmini.timing.chip import build
+from tilewright.targets.gemmini.timing.machine import run_machine
+from tilewright.targets.gemmini.timing.unroll import front, plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +30,18 @@ class Times:
     cycles: int  # the cycle in which the machine is idle for good
 
 
+#: Cycles after which a run ends in an error.
+LIMIT = 1 << 40
+
+
 def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
     """Return the times of a program, uint64 [n, 3], which `expansion` holds expanded.
 
     `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
     the machine stalls for ever.
     """
-    chip = build(np.ascontiguousarray(commands), expansion, config, latency)
-    cycles = machine.loop()(chip, unroll.front(), unroll.plan(expansion, config), 1 << 40)
+    chip = build(len(commands), expansion, config, latency)
+    cycles = run_machine(chip, front(), plan(expansion, config), LIMIT)
     if cycles < 0:
         waiting = np.flatnonzero((chip.times[:, 0] >= 0) & (chip.times[:, 2] < 0))
         raise HazardError("program", f"the machine stalls for ever; primitive command {waiting[:1]} never ends")

@@ -2,163 +2,165 @@
 
 from __future__ import annotations
 
-from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.timing.chip import Chip, count, is_acc, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.moves import write_acc
 
-from .jit import callee
-from .moves import write_acc
-from .queues import is_acc, peek, pop, push, ready
-from .state import *
-
-FLUSHES = 2
-#: The last of the four stages between a bank of the scratchpad and its readers.
-LAST_STAGE = 8
-#: Matrix products that the array holds at once: identities count modulo this.
+ACTIVE, EX_DONE, SPAD_WRITES = 0, 1, 4
+TAGS, TOTALS, CONTROL = 9, 10, 18
+COUNT, HEAD, LEFT_AT = 0, 1, 3
+RING, PIPED = 512, -2
+#: Registers: the operation in hand, its rows, whether it is a flush, rows that went in; the identity of the newest;
+#: whether A, B and D hold a row; rows in the array; rows of the result that came out; whether a new operation can
+#: begin in this cycle, and whether one did.
+VALID, TOTAL, FLUSH, FIRED, NEWEST, HAS, FIRST, ROWS, OUT_ROW, MAY_ASK, ASKED = 0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12
+#: Columns of `Chip.tags`, `Chip.ops` and `Chip.out`.
+ID, ENTRY, ADDR, TAG_ROWS = range(4)
+OP_TOTAL, OP_ENTRY, OP_ADDR, OP_ROWS, OP_OS = range(5)
+CYCLE, OUT_ID, LAST = range(3)
+#: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
+#: second one after it; in output-stationary products with the third.
 PRODUCTS = 5
+#: The last of the four stages between a bank of the scratchpad and the array, a column of banks.
+LAST_STAGE, EX_PIPE = 1 << 3, 2
+OS, STATE, FLUSHES, C_STRIDE = 2, 4, 2, 9  # registers of the execute controller, and a state
 
 
-@callee
-def tag_at(m: Chip, i: int) -> int:
-    """Return the position of the tag behind `i` others."""
-    return int((m.head[TAGS] + i) & (RING - 1))
-
-
-@callee
+@part
 def step_results(m: Chip, t: int) -> None:
     """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
-    s = m.s
-    if s[M_OUT_N] == 0 or m.out[s[M_OUT], 0] != t:
+    r = m.array
+    if r[ROWS] == 0 or m.out[r[FIRST], CYCLE] != t:
         return
-    out = m.out[s[M_OUT]]
-    s[M_OUT] = (s[M_OUT] + 1) & (RING - 1)
-    s[M_OUT_N] -= 1
-    s[ACTIVE] = 1
-    tagged = m.n[TAGS] and m.tags[m.head[TAGS], G_ID] == out[1]
-    total = m.p[DIM]
-    counted = m.n[TOTALS] and peek(m, TOTALS, 0) & 7 == out[1]
-    if counted:
-        total = peek(m, TOTALS, 0) >> 3
-    if tagged and m.tags[m.head[TAGS], G_ROB] >= 0:
-        tag = m.tags[m.head[TAGS]]
-        row = total - 1 - s[OUT_ROW] if s[X_OS] else s[OUT_ROW]
-        if row < tag[G_ROWS]:
-            offset = total - 1 - s[OUT_ROW] * s[X_C_STRIDE] if s[X_OS] else s[OUT_ROW] * s[X_C_STRIDE]
-            write_result(m, tag[G_ADDR], offset)
-        s[OUT_ROW] = s[OUT_ROW] + 1 if s[OUT_ROW] + 1 < total else 0
-        if out[2]:
-            s[EX_DONE] = tag[G_ROB]
-    if out[2]:
-        if tagged:
-            pop(m, TAGS, t)
-        if counted:
-            pop(m, TOTALS, t)
+    out = m.out[r[FIRST]]
+    r[FIRST] = (r[FIRST] + 1) & (RING - 1)
+    r[ROWS] -= 1
+    m.wire[ACTIVE] = 1
+    tag = m.tags[m.queue[TAGS, HEAD]]
+    tagged = count(m, TAGS) > 0 and tag[ID] == out[OUT_ID]
+    total = peek(m, TOTALS, 0)
+    counted = count(m, TOTALS) > 0 and total & 7 == out[OUT_ID]
+    total = total >> 3 if counted else m.size.dim
+    if tagged and tag[ENTRY] >= 0:
+        row, offset = r[OUT_ROW], r[OUT_ROW] * m.execute[C_STRIDE]
+        if m.execute[OS]:
+            row, offset = total - 1 - row, total - 1 - offset
+        if row < tag[TAG_ROWS]:
+            write_result(m, tag[ADDR], offset)
+        r[OUT_ROW] = r[OUT_ROW] + 1 if r[OUT_ROW] + 1 < total else 0
+        if out[LAST]:
+            m.wire[EX_DONE] = tag[ENTRY]
+    if out[LAST] and tagged:
+        pop(m, TAGS, t)
+    if out[LAST] and counted:
+        pop(m, TOTALS, t)
 
 
-@callee
+@part
 def write_result(m: Chip, word: int, offset: int) -> None:
-    """Write a row of results. Nothing else in the bank may be written in this cycle."""
-    row = word + offset & m.p[ROW_MASK]
+    """Write a row of results."""
+    row = word + offset
     if is_acc(word):
-        row = row & m.p[ACC_MASK]
-        write_acc(m, row >> m.p[ACC_SHIFT], row, word >> 30 & 1)
+        write_acc(m, row & m.size.acc, word >> 30 & 1)
     else:
-        m.s[SPAD_WRITES] |= 1 << ((row & m.p[SPAD_MASK]) >> m.p[SPAD_SHIFT])
+        m.wire[SPAD_WRITES] |= 1 << ((row & m.size.spad) >> m.size.lg_spad_bank)
 
 
-@callee
+@part
+def tags(m: Chip, t: int) -> tuple[int, int]:
+    """Return the position of the first tag, and how many there are; one that leaves in this cycle counts."""
+    q = m.queue[TAGS]
+    left = 1 if q[LEFT_AT] == t else 0
+    return (q[HEAD] - left) & (RING - 1), q[COUNT] + left
+
+
+@part
 def in_progress(m: Chip, t: int) -> bool:
-    """Return whether a tag has a result to come; a tag that leaves in this cycle counts."""
-    gone = 1 if m.popped[TAGS] == t else 0
-    for i in range(-gone, m.n[TAGS]):
-        if m.tags[tag_at(m, i), G_ROB] >= 0:
-            return True
-    return False
+    """Return whether a tag has a result to come."""
+    first, n = tags(m, t)
+    found = False
+    for i in range(n):
+        found = found or m.tags[(first + i) & (RING - 1), ENTRY] >= 0
+    return found
 
 
-@callee
+@part
 def being_written(m: Chip, word: int, t: int) -> bool:
     """Return whether the result of a tag begins at the row of an operand: the only hazard that the controller sees."""
-    gone = 1 if m.popped[TAGS] == t else 0
-    mask = 1 << 31 | m.p[ROW_MASK]
-    for i in range(-gone, m.n[TAGS]):
-        tag = m.tags[tag_at(m, i)]
-        if tag[G_ROB] >= 0 and (tag[G_ADDR] ^ word) & mask == 0:
+    first, n = tags(m, t)
+    for i in range(n):
+        tag = m.tags[(first + i) & (RING - 1)]
+        if tag[ENTRY] >= 0 and (tag[ADDR] ^ word) & (1 << 31 | m.size.rows) == 0:
             return True
     return False
 
 
-@callee
+@part
 def step_array(m: Chip, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
-    s = m.s
-    full = s[M_VALID] and (s[M_FLUSH] or (s[M_A] and s[M_B] and s[M_D]))
-    last = full and s[M_FIRED] == s[M_TOTAL] - 1
-    may_ask = (not s[M_VALID] or last) and ready(m, TAGS, t) and ready(m, TOTALS, t)
+    r = m.array
+    full = r[VALID] != 0 and (r[FLUSH] != 0 or r[HAS] + r[HAS + 1] + r[HAS + 2] == 3)
+    last = full and r[FIRED] == r[TOTAL] - 1
+    may_ask = (r[VALID] == 0 or last) and ready(m, TAGS, t) and ready(m, TOTALS, t)
     if full:
-        out = m.out[(s[M_OUT] + s[M_OUT_N]) & (RING - 1)]
-        out[0], out[1], out[2] = t + m.p[MESH], s[M_ID], last
-        s[M_OUT_N] += 1
-        s[M_FIRED] = 0 if last else s[M_FIRED] + 1
-        s[ACTIVE] = 1
-    empty = full or may_ask
+        out = m.out[(r[FIRST] + r[ROWS]) & (RING - 1)]
+        out[CYCLE], out[OUT_ID], out[LAST] = t + 2 * m.size.dim, r[NEWEST], last
+        r[ROWS] += 1
+        r[FIRED] = 0 if last else r[FIRED] + 1
+        r[HAS] = r[HAS + 1] = r[HAS + 2] = 0
+        m.wire[ACTIVE] = 1
     asked = False
-    a_fired = b_fired = d_fired = False
-    s[FLUSH_FIRED] = 0
-    if m.n[CONTROL]:
-        control = peek(m, CONTROL, 0)
-        fires = control & 7
-        a_fired = feed(m, control, 0, empty or not s[M_A])
-        b_fired = feed(m, control, 1, empty or not s[M_B])
-        d_fired = feed(m, control, 2, empty or not s[M_D])
-        done = (
-            (not fires & 1 or a_fired or not (empty or not s[M_A]))
-            and (not fires & 2 or b_fired or not (empty or not s[M_B]))
-            and (not fires & 4 or d_fired or not (empty or not s[M_D]))
-            and (not control & 8 or may_ask)
-        )
-        if done:
-            pop(m, CONTROL, t)
-            fired = a_fired | b_fired << 1 | d_fired << 2
-            for k in range(3):
-                bank = control >> (8 + 8 * k) & 0xFF
-                if fired >> k & 1 and bank:
-                    m.bank[bank - 1, 2] &= ~LAST_STAGE
-            if fires and may_ask:
-                ask_array(m, m.ops[control >> 32])
-                asked = True
-    elif s[X_STATE] == FLUSHES and may_ask:
-        s[M_VALID], s[M_TOTAL], s[M_FLUSH] = 1, m.p[DIM], 1
-        s[M_ID] = (s[M_ID] + 1) % PRODUCTS
+    if count(m, CONTROL):
+        asked = feed(m, full or may_ask, may_ask)
+    elif m.execute[STATE] == FLUSHES and may_ask:
+        r[VALID], r[TOTAL], r[FLUSH] = 1, m.size.dim, 1
+        r[NEWEST] = later(r[NEWEST], 1)
+        m.wire[ACTIVE] = 1
         asked = True
-        s[ACTIVE] = 1
-    s[FLUSH_FIRED] = asked
-    s[MAY_ASK] = may_ask
-    if full:
-        s[M_A] = s[M_B] = s[M_D] = 0
-    s[M_A] |= a_fired
-    s[M_B] |= b_fired
-    s[M_D] |= d_fired
     if last and not asked:
-        s[M_VALID] = s[M_FLUSH] > 1
-        s[M_FLUSH] -= 1
+        r[VALID] = 0
+    r[MAY_ASK], r[ASKED] = may_ask, asked
 
 
-@callee
-def feed(m: Chip, control: int, k: int, room: bool) -> bool:
-    """Return whether operand `k` of the oldest control signals enters its register: its row has been read, or is zero."""
-    if not control >> k & 1 or not room:
+@part
+def feed(m: Chip, open_: bool, may_ask: bool) -> bool:
+    """Obey the oldest control signals: put rows into the registers, and begin an operation; return whether one began.
+
+    `open_`: the registers take new rows in any case.
+    """
+    r, control = m.array, peek(m, CONTROL, 0)
+    fired, stuck = 0, control >> 3 & 1 != 0 and not may_ask
+    for k in range(3):
+        if control >> k & 1 and (open_ or r[HAS + k] == 0):
+            bank = control >> (8 + 8 * k) & 0xFF
+            if bank == 0 or m.bank[bank - 1, EX_PIPE] & LAST_STAGE:
+                fired |= 1 << k
+            else:
+                stuck = True
+    for k in range(3):
+        if fired >> k & 1:
+            r[HAS + k] = 1
+            bank = control >> (8 + 8 * k) & 0xFF
+            if bank and not stuck:
+                m.bank[bank - 1, EX_PIPE] &= ~LAST_STAGE
+    if stuck:
         return False
-    bank = control >> (8 + 8 * k) & 0xFF
-    return bank == 0 or (m.bank[bank - 1, 2] & LAST_STAGE) > 0
-
-
-@callee
-def ask_array(m: Chip, op: Array) -> None:
-    """Begin the rows of an operation, and note where its results go and when: two products later (OS: three)."""
-    s = m.s
-    s[M_VALID], s[M_TOTAL], s[M_FLUSH] = 1, op[O_TOTAL], 0
-    tag = m.tags[tag_at(m, m.n[TAGS])]
-    tag[G_ID] = (s[M_ID] + (3 if op[O_OS] else 2)) % PRODUCTS
-    tag[G_ROB], tag[G_ADDR], tag[G_ROWS] = op[O_ROB], op[O_ADDR], op[O_ROWS]
+    pop(m, CONTROL, PIPED)
+    if not (control & 7 and may_ask):
+        return False
+    op = m.ops[control >> 32]
+    r[VALID], r[TOTAL], r[FLUSH] = 1, op[OP_TOTAL], 0
+    q = m.queue[TAGS]
+    tag = m.tags[(q[HEAD] + q[COUNT]) & (RING - 1)]
+    tag[ID] = later(r[NEWEST], 3 if op[OP_OS] else 2)
+    tag[ENTRY], tag[ADDR], tag[TAG_ROWS] = op[OP_ENTRY], op[OP_ADDR], op[OP_ROWS]
     push(m, TAGS, 0)
-    s[M_ID] = (s[M_ID] + 1) % PRODUCTS
-    push(m, TOTALS, op[O_TOTAL] << 3 | s[M_ID])
+    r[NEWEST] = later(r[NEWEST], 1)
+    push(m, TOTALS, op[OP_TOTAL] << 3 | r[NEWEST])
+    return True
+
+
+@part
+def later(identity: int, by: int) -> int:
+    """Return the identity of a later product."""
+    return identity + by - PRODUCTS if identity + by >= PRODUCTS else identity + by

@@ -3,311 +3,256 @@
 from __future__ import annotations
 
 from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.timing.bus import PAGE
+from tilewright.targets.gemmini.timing.chip import Chip, is_acc, local, push, ready
+from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
+from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
 
-from .jit import callee
-from .queues import is_acc, local, peek, pop, push, ready
-from .state import (
-    ABSENT,
-    ACC_MASK,
-    ACC_SHIFT,
-    ACTIVE,
-    C_FUNCT,
-    C_ROB,
-    C_RS1,
-    C_RS2,
-    DIM,
-    E_A,
-    E_A_END,
-    E_A_START,
-    E_A_WRAPS,
-    E_A_WRITES,
-    E_B,
-    E_B_END,
-    E_B_START,
-    E_B_WRAPS,
-    E_DEPS,
-    E_PRIM,
-    EX,
-    EX_DONE,
-    IN_ACC,
-    L_ROB,
-    L_VALID,
-    LD,
-    LD_DONE,
-    LOADS,
-    NEXT_ORDER,
-    PRELOADS,
-    R_PAGE,
-    RING,
-    RS_A_STRIDE,
-    RS_A_TRANSPOSE,
-    RS_BLOCK,
-    RS_C_STRIDE,
-    RS_LD,
-    RS_PIXELS,
-    RS_POOLING,
-    SOLITARY,
-    SPAD_MASK,
-    ST,
-    ST_DONE,
-    STORES,
-    UNISSUED_LD,
-    W_PAGE,
-    X_ITEM,
-    Chip,
-)
-
-from .unroll import NONE, finished, offered
-from .unroll_state import Front
-
-TAKEN, ISSUED, DONE = range(3)
-CONFIG, MVIN2, MVIN, MVOUT, COMPUTE_FLIP, COMPUTE_STAY, PRELOAD, FLUSH = range(8)
-MVIN3 = 14
+EX, LD, ST = 1, 0, 2
+ABSENT, IN_SPAD, IN_ACC = 0, 1, 2
+ACTIVE, EX_DONE, LD_DONE, ST_DONE = 0, 1, 2, 3
+LOADS, TRANSPOSES, STORES = 0, 1, 3
+RING = 512
+#: Registers. The first four have an entry per queue: entries in use (as bits, and how many), entries that are not
+#: issued, and the place of the first of these. Then the commands taken so far, whether a preload waits for its compute,
+#: and what configurations set; two of these for each of the three load states.
+VALID, NUMBER, UNISSUED, FIRST, ORDER, LONE = 0, 3, 6, 9, 12, 13
+A_STRIDE, C_STRIDE, TURNED, POOLING, BLOCK, PIXELS = 14, 15, 16, 17, 18, 21
+#: Columns of entries: two operands as [kind, start, end, wraps], and the entries of each queue that it waits for.
+PRIM, WRITES, A, B, WAITS = 0, 1, 2, 6, 10
+END, WRAPS = 2, 3
+TAKEN, ISSUED, DONE = 0, 1, 2
+#: Registers of the load and store controllers, columns of their trackers, a register of the execute controller.
+USED, SLOT_VALID, ENTRY, ITEM = 0, 0, 1, 3
+CONFIG, MVIN2, MVIN, MVOUT, PRELOAD, MVIN3 = 0, 1, 2, 3, 6, 14
 
 
-@callee
-def kind_of(funct: int, rs1: int) -> int:
-    """Return the queue of a primitive command: LD, EX or ST."""
+@part
+def queue_of(funct: int, rs1: int) -> int:
+    """Return the queue of a primitive command."""
     if funct == CONFIG:
         return LD if rs1 & 3 == 1 else EX if rs1 & 3 == 0 else ST
-    if funct == MVIN or funct == MVIN2 or funct == MVIN3:
+    if funct in (MVIN, MVIN2, MVIN3):
         return LD
     return ST if funct == MVOUT else EX
 
 
-@callee
-def step_station(m: Chip, front: Front, t: int) -> bool:
-    """Issue, complete and take commands in cycle `t`; return whether the front end's command is taken."""
-    s, entries = m.s, m.entries
-    full = 0
-    for q in range(3):
-        if m.valid[q] == (1 << m.p[RS_LD + q]) - 1:
-            full |= 1 << q
-    issued = (-1, -1, -1)
-    if s[UNISSUED_LD] + s[UNISSUED_LD + 1] + s[UNISSUED_LD + 2]:
-        issued = issuing(m, LD, t), issuing(m, EX, t), issuing(m, ST, t)
-        for q in range(3):
-            if issued[q] >= 0:
-                issue(m, front, q, issued[q], t)
-    if s[EX_DONE] >= 0:
-        complete(m, front, EX, s[EX_DONE], t)
-    elif s[LD_DONE] >= 0:
-        slot = s[LD_DONE]
-        m.loads[slot, L_VALID] = 0
-        complete(m, front, LD, m.loads[slot, L_ROB], t)
-    elif s[ST_DONE] >= 0:
-        m.store_slots[s[ST_DONE], 0] = 0
-        complete(m, front, ST, m.store_slots[s[ST_DONE], 2], t)
+@part
+def step_station(m: Chip, front: Front, plan: Plan, t: int) -> bool:
+    """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
+    r, w = m.station, m.wire
+    before_ld, before_ex, before_st = r[NUMBER], r[NUMBER + 1], r[NUMBER + 2]
+    if r[UNISSUED] | r[UNISSUED + 1] | r[UNISSUED + 2]:
+        load, execute, store = issuing(m, LD, LOADS, t), issuing(m, EX, TRANSPOSES, t), issuing(m, ST, STORES, t)
+        if load >= 0:
+            issue(m, front, LD, load, t)
+        if execute >= 0:
+            issue(m, front, EX, execute, t)
+        if store >= 0:
+            issue(m, front, ST, store, t)
+    if w[EX_DONE] >= 0:
+        complete(m, front, EX, w[EX_DONE], t)
+    elif w[LD_DONE] >= 0:
+        m.loads[w[LD_DONE], SLOT_VALID] = 0
+        m.load[USED] -= 1
+        complete(m, front, LD, m.loads[w[LD_DONE], ENTRY], t)
+    elif w[ST_DONE] >= 0:
+        m.store_slots[w[ST_DONE], SLOT_VALID] = 0
+        m.store[USED] -= 1
+        complete(m, front, ST, m.store_slots[w[ST_DONE], ENTRY], t)
     prim = offered(front)
     if prim == NONE:
         return False
     if prim < 0:  # a flush forgets the pages
-        s[R_PAGE] = s[W_PAGE] = -1
+        m.reader[PAGE] = m.writer[PAGE] = -1
         return True
     funct = m.prims[prim, 0] & 127
-    q = kind_of(funct, m.prims[prim, 1])
-    if full >> q & 1:
+    q = queue_of(funct, m.prims[prim, 1])
+    before = before_ld if q == LD else before_ex if q == EX else before_st
+    if before == plan.room[q]:
         return False
     allocate(m, q, prim, funct, t)
     return True
 
 
-@callee
-def issuing(m: Chip, q: int, t: int) -> int:
-    """Return the entry of queue `q` that is issued, -1 if none."""
-    if m.s[UNISSUED_LD + q] == 0:
+@part
+def issuing(m: Chip, q: int, to: int, t: int) -> int:
+    """Return the entry of queue `q` that is issued, -1 if none: the oldest one, if it waits for nothing."""
+    if m.station[UNISSUED + q] == 0:
         return -1
-    entry = int(m.waiting[q, m.first[q]])
+    entry = m.waiting[q, m.station[FIRST + q]]
     e = m.entries[q, entry]
-    if e[E_DEPS] | e[E_DEPS + 1] | e[E_DEPS + 2]:
-        return -1
-    return entry if ready(m, LOADS if q == LD else PRELOADS if q == EX else STORES, t) else -1
+    return entry if e[WAITS] | e[WAITS + 1] | e[WAITS + 2] == 0 and ready(m, to, t) else -1
 
 
-@callee
+@part
 def issue(m: Chip, front: Front, q: int, entry: int, t: int) -> None:
     """Hand a command to its controller. Load and store configurations are complete at once."""
-    prim = m.entries[q, entry, E_PRIM]
+    r = m.station
+    prim = m.entries[q, entry, PRIM]
     m.times[prim, ISSUED] = t
-    m.first[q] = (m.first[q] + 1) & (RING - 1)
-    m.s[UNISSUED_LD + q] -= 1
-    at_once = q != EX and m.prims[prim, 0] & 127 == CONFIG
-    for other in range(3):
-        if at_once or other == q:
-            forget(m, other, q, entry)
-    if at_once:
-        m.valid[q] &= ~(1 << entry)
-        m.times[prim, DONE] = t
-        finished(front, m.unroller[prim], q)
+    r[FIRST + q] = (r[FIRST + q] + 1) & (RING - 1)
+    r[UNISSUED + q] -= 1
+    if q != EX and m.prims[prim, 0] & 127 == CONFIG:
+        complete(m, front, q, entry, t)
+    else:
+        forget(m, q, q, entry)
     if q == EX:
-        item = m.s[X_ITEM]
-        m.s[X_ITEM] = (item + 1) & (RING - 1)
+        item = m.execute[ITEM]
+        m.execute[ITEM] = (item + 1) & (RING - 1)
         command = m.commands[item]
-        command[C_FUNCT], command[C_RS1], command[C_RS2] = m.prims[prim, 0] & 127, m.prims[prim, 1], m.prims[prim, 2]
-        command[C_ROB] = entry
-        push(m, PRELOADS, item)
+        command[0], command[1], command[2] = m.prims[prim, 0] & 127, m.prims[prim, 1], m.prims[prim, 2]
+        command[3] = entry
+        push(m, TRANSPOSES, item)
     else:
         push(m, LOADS if q == LD else STORES, prim << 6 | entry)
 
 
-@callee
+@part
 def forget(m: Chip, of: int, q: int, entry: int) -> None:
-    """Clear the dependencies of the entries in queue `of` on an entry of queue `q`."""
-    left = m.valid[of]
+    """Let the entries of queue `of` no longer wait for an entry of queue `q`."""
+    left = m.station[VALID + of]
     e = 0
     while left:
         if left & 1:
-            m.entries[of, e, E_DEPS + q] &= ~(1 << entry)
+            m.entries[of, e, WAITS + q] &= ~(1 << entry)
         left >>= 1
         e += 1
 
 
-@callee
+@part
 def complete(m: Chip, front: Front, q: int, entry: int, t: int) -> None:
     """Free the entry of a completed command."""
-    m.s[ACTIVE] = 1
-    m.valid[q] &= ~(1 << entry)
-    prim = m.entries[q, entry, E_PRIM]
+    m.wire[ACTIVE] = 1
+    m.station[VALID + q] &= ~(1 << entry)
+    m.station[NUMBER + q] -= 1
+    prim = m.entries[q, entry, PRIM]
     m.times[prim, DONE] = t
     finished(front, m.unroller[prim], q)
     for of in range(3):
         forget(m, of, q, entry)
 
 
-@callee
+@part
 def allocate(m: Chip, q: int, prim: int, funct: int, t: int) -> None:
     """Take a command into the first free entry of queue `q`."""
-    s = m.s
+    r = m.station
     entry = 0
-    while m.valid[q] >> entry & 1:
+    while r[VALID + q] >> entry & 1:
         entry += 1
     e = m.entries[q, entry]
-    e[E_PRIM] = prim
-    e[E_A] = e[E_B] = ABSENT
-    e[E_A_WRITES] = 0
-    m.order[s[NEXT_ORDER]] = prim
-    s[NEXT_ORDER] += 1
+    e[PRIM], e[WRITES], e[A], e[B] = prim, 0, ABSENT, ABSENT
+    m.order[r[ORDER]] = prim
+    r[ORDER] += 1
     m.times[prim, TAKEN] = t
     rs1, rs2 = m.prims[prim, 1], m.prims[prim, 2]
+    fit = 2 * m.size.dim - 1
     if funct == CONFIG:
         configure(m, q, rs1, rs2)
     elif q == LD:
-        operand_of_load(m, e, rs2, 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0)
+        load_range(m, e, rs2, 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0)
     elif q == ST:
-        operand_of_store(m, e, rs2)
+        store_range(m, e, rs2)
     elif funct == PRELOAD:
-        mask = 2 * m.p[DIM] - 1
-        operand(m, e, E_A, rs2, (rs2 >> 48 & mask) * s[RS_C_STRIDE])
-        e[E_A_WRITES] = 1
-        operand(m, e, E_B, rs1, rs1 >> 48 & mask)
-        s[SOLITARY] = 1
+        e[WRITES] = r[LONE] = 1
+        operand(m, e, A, rs2, (rs2 >> 48 & fit) * r[C_STRIDE])
+        operand(m, e, B, rs1, rs1 >> 48 & fit)
     else:
-        mask = 2 * m.p[DIM] - 1
-        rows = (rs1 >> (32 if s[RS_A_TRANSPOSE] else 48)) & mask
-        operand(m, e, E_A, rs1, rows * s[RS_A_STRIDE])
-        operand(m, e, E_B, rs2, rs2 >> 48 & mask)
-        s[SOLITARY] = 0
+        r[LONE] = 0
+        operand(m, e, A, rs1, (rs1 >> (32 if r[TURNED] else 48) & fit) * r[A_STRIDE])
+        operand(m, e, B, rs2, rs2 >> 48 & fit)
     depend(m, q, e)
-    m.waiting[q, (m.first[q] + s[UNISSUED_LD + q]) & (RING - 1)] = entry
-    s[UNISSUED_LD + q] += 1
-    m.valid[q] |= 1 << entry
+    m.waiting[q, (r[FIRST + q] + r[UNISSUED + q]) & (RING - 1)] = entry
+    r[UNISSUED + q] += 1
+    r[VALID + q] |= 1 << entry
+    r[NUMBER + q] += 1
 
 
-@callee
+@part
 def configure(m: Chip, q: int, rs1: int, rs2: int) -> None:
-    """Keep the strides and switches that later ranges depend on."""
-    s = m.s
+    """Keep what later ranges depend on."""
+    r = m.station
     if q == EX:
-        s[RS_A_STRIDE], s[RS_C_STRIDE] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
+        r[A_STRIDE], r[C_STRIDE] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
         if not rs1 >> 7 & 1:
-            s[RS_A_TRANSPOSE] = rs1 >> 8 & 1
+            r[TURNED] = rs1 >> 8 & 1
     elif q == LD:
-        state = rs1 >> 3 & 3
-        s[RS_BLOCK + state] = rs1 >> 16 & 0xFFFF
-        s[RS_PIXELS + state] = max(rs1 >> 8 & 0xFF, 1) - 1
+        r[BLOCK + (rs1 >> 3 & 3)], r[PIXELS + (rs1 >> 3 & 3)] = rs1 >> 16 & 0xFFFF, max(rs1 >> 8 & 0xFF, 1) - 1
     elif rs1 & 3 == 2:
-        s[RS_POOLING] = rs1 >> 4 & 3
+        r[POOLING] = rs1 >> 4 & 3
 
 
-@callee
+@part
 def operand(m: Chip, e: Array, place: int, word: int, rows: int) -> None:
     """Set an operand's range of rows."""
     kind, start = local(m, word)
     span(m, e, place, kind, start, rows)
 
 
-@callee
+@part
 def span(m: Chip, e: Array, place: int, kind: int, start: int, rows: int) -> None:
     """Set a range of `rows` rows from `start`; its end wraps around at the end of the memory."""
-    mask = m.p[ACC_MASK] if kind == IN_ACC else m.p[SPAD_MASK]
-    e[place], e[place + 1] = kind, start
-    e[place + 2], e[place + 3] = (start + rows) & mask, (start + rows) > mask
+    mask = m.size.acc if kind == IN_ACC else m.size.spad
+    e[place], e[place + 1], e[place + END], e[place + WRAPS] = kind, start, start + rows & mask, start + rows > mask
 
 
-@callee
-def operand_of_load(m: Chip, e: Array, rs2: int, state: int) -> None:
+@part
+def load_range(m: Chip, e: Array, rs2: int, state: int) -> None:
     """Set the rows that a load writes. Repeated pixels begin earlier, but within the same half of the scratchpad."""
-    columns, rows, dim = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF, m.p[DIM]
-    total = ((columns + dim - 1) // dim - 1) * m.s[RS_BLOCK + state] + rows
+    blocks = ((rs2 >> 32 & 0xFFFF) + m.size.dim - 1) >> m.size.lg_dim
     kind, start = local(m, rs2)
     if not is_acc(rs2):
-        half = (m.p[SPAD_MASK] + 1) // 2
-        floor = half if start > half else 0
-        start = max(start - m.s[RS_PIXELS + state], floor)
-    span(m, e, E_A, kind, start, total)
+        half = (m.size.spad + 1) >> 1
+        start = max(start - m.station[PIXELS + state], half if start > half else 0)
+    span(m, e, A, kind, start, (blocks - 1) * m.station[BLOCK + state] + (rs2 >> 48 & 0xFFFF))
 
 
-@callee
-def operand_of_store(m: Chip, e: Array, rs2: int) -> None:
+@part
+def store_range(m: Chip, e: Array, rs2: int) -> None:
     """Set the rows that a store reads; with pooling, all up to the end of the accumulator's bank."""
-    dim = m.p[DIM]
-    columns, rows = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF
-    operand(m, e, E_A, rs2, ((columns + dim - 1) // dim - 1) * dim + rows)
-    if m.s[RS_POOLING]:
-        end = ((rs2 & m.p[ACC_MASK]) >> m.p[ACC_SHIFT]) + 1 << m.p[ACC_SHIFT]
-        e[E_A_WRAPS] = end > m.p[ACC_MASK]
-        e[E_A_END] = end & m.p[ACC_MASK] if is_acc(rs2) else 0  # the end is an accumulator row in any case
+    blocks = ((rs2 >> 32 & 0xFFFF) + m.size.dim - 1) >> m.size.lg_dim
+    operand(m, e, A, rs2, (blocks - 1) * m.size.dim + (rs2 >> 48 & 0xFFFF))
+    if m.station[POOLING]:
+        end = (((rs2 & m.size.acc) >> m.size.lg_acc_bank) + 1) << m.size.lg_acc_bank
+        e[A + WRAPS] = end > m.size.acc
+        e[A + END] = end & m.size.acc if is_acc(rs2) else 0  # the hardware makes the end a row of the accumulator
 
 
-@callee
+@part
 def overlap(one: Array, a: int, two: Array, b: int) -> bool:
     """Return whether two operands share rows, as the hardware sees it."""
     if one[a] == ABSENT or one[a] != two[b]:
         return False
-    return bool(
-        (two[b + 1] <= one[a + 1] and (one[a + 1] < two[b + 2] or two[b + 3]))
-        or (one[a + 1] <= two[b + 1] and (two[b + 1] < one[a + 2] or one[a + 3]))
-    )
+    begins_in = two[b + 1] <= one[a + 1] and (one[a + 1] < two[b + END] or two[b + WRAPS] != 0)
+    return bool(begins_in or (one[a + 1] <= two[b + 1] and (two[b + 1] < one[a + END] or one[a + WRAPS] != 0)))
 
 
-@callee
+@part
 def depend(m: Chip, q: int, e: Array) -> None:
-    """Set the entries that a new one waits for."""
+    """Set the entries that a new one waits for: those of its queue that are not issued, conflicts in other queues."""
     unissued = 0
-    for i in range(m.s[UNISSUED_LD + q]):
-        unissued |= 1 << m.waiting[q, (m.first[q] + i) & (RING - 1)]
+    for i in range(m.station[UNISSUED + q]):
+        unissued |= 1 << m.waiting[q, (m.station[FIRST + q] + i) & (RING - 1)]
     for other in range(3):
-        deps = 0
-        if other == q:
-            deps = unissued
-        elif e[E_A] != ABSENT or e[E_B] != ABSENT:
-            left = m.valid[other]
-            i = 0
-            while left:
-                if left & 1 and conflict(q, e, other, m.entries[other, i]):
-                    deps |= 1 << i
-                left >>= 1
-                i += 1
-        e[E_DEPS + other] = deps
+        e[WAITS + other] = unissued if other == q else 0
+        left = m.station[VALID + other]
+        if other == q or (e[A] == ABSENT and e[B] == ABSENT):
+            left = 0
+        i = 0
+        while left:
+            if left & 1 and conflict(q, e, other, m.entries[other, i]):
+                e[WAITS + other] |= 1 << i
+            left >>= 1
+            i += 1
 
 
-@callee
+@part
 def conflict(q: int, e: Array, other: int, old: Array) -> bool:
     """Return whether a command of queue `q` waits for an older one of another queue."""
     if q == LD:
-        return overlap(e, E_A, old, E_A) or (other == EX and overlap(e, E_A, old, E_B))
-    if q == EX:
-        if other == LD:
-            return overlap(e, E_A, old, E_A) or overlap(e, E_B, old, E_A)
-        return bool(e[E_A_WRITES]) and overlap(e, E_A, old, E_A)
-    return (other == LD or bool(old[E_A_WRITES])) and overlap(e, E_A, old, E_A)
+        return overlap(e, A, old, A) or (other == EX and overlap(e, A, old, B))
+    if q == EX and other == LD:
+        return overlap(e, A, old, A) or overlap(e, B, old, A)
+    writes = e[WRITES] if q == EX else other == LD or old[WRITES] != 0
+    return bool(writes) and overlap(e, A, old, A)

@@ -3,273 +3,184 @@
 from __future__ import annotations
 
 from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.timing.chip import Chip, count, is_acc, is_garbage, peek, pop, push, ready
 
-from .array import LAST_STAGE
-from .jit import callee
-from .queues import is_acc, is_garbage, moved, peek, pop, push, ready
-from .state import *
-from .station import CONFIG
+ACTIVE, SPAD_WRITES, ACC_ADDS, EX_READS = 0, 4, 6, 7
+STORES, DISPATCH, NORM, PASSED, SCALE, ISSUE = 3, 4, 5, 6, 7, 19
+RING = 512
+CONFIG, CONFIG_ST = 0, 2
+#: Registers: slots of the tracker in use, state, slot of the store in hand, the next place in `Chip.stores`; the row
+#: and block in hand, or the window's element; what a configuration set.
+USED, STATE, SLOT, NEXT, ROW, BLOCK, P_ROW, P_COLUMN, W_ROW, W_COLUMN = range(10)
+STRIDE, POOL_STRIDE, POOL_SIZE, OUT_DIM, P_ROWS, P_COLUMNS, O_ROWS, O_COLUMNS, U_PAD, L_PAD = range(10, 20)
+WAITING, WAITING_DMA, SENDING = range(3)
+#: Columns of `Chip.store_slots`, and of `Chip.stores`: where a row lies, its bytes, its block, whether it ends a
+#: request of the writer, and the address of this.
+VALID, ENTRY, LEFT = range(3)
+KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT = range(7)
+SPAD, ACC, NOTHING = range(3)
+#: Columns of banks: a row in flight (DMA_ROW: for the writer), one that waits for its pipe.
+IN_FLIGHT, WAITS, DMA_ROW = 0, 1, 2
+PIPE, FULL = 19, 20  # registers of the writer
 
-WAITING, WAITING_DMA, SENDING, POOLING = range(4)
-#: Stages of the accumulator's scale pipeline, of whole rows.
-STAGES = 8
 
-
-@callee
+@part
 def step_stores(m: Chip, t: int) -> None:
-    """Run the store controller: a configuration takes a cycle, a store one cycle a row, or a row of a window."""
-    s = m.s
-    if m.n[STORES] == 0:
+    """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
+    r = m.store
+    if count(m, STORES) == 0:
         return
     item = peek(m, STORES, 0)
-    prim = item >> 6
-    funct, rs1, rs2 = m.prims[prim, 0] & 127, m.prims[prim, 1], m.prims[prim, 2]
-    if funct == CONFIG and rs1 & 3 == 2:
+    funct, rs1, rs2 = m.prims[item >> 6, 0] & 127, m.prims[item >> 6, 1], m.prims[item >> 6, 2]
+    if funct == CONFIG and rs1 & 3 == CONFIG_ST:
         configure_store(m, rs1, rs2)
         pop(m, STORES, t)
         return
-    only = s[ST_ROW] + s[ST_BLOCK] + s[ST_PROW] + s[ST_PCOL] + s[ST_WROW] + s[ST_WCOL] == 0
-    if only and s[ST_STATE] >= SENDING:  # a store of one row
-        s[ST_STATE] = WAITING
+    first = r[ROW] + r[BLOCK] + r[P_ROW] + r[P_COLUMN] + r[W_ROW] + r[W_COLUMN] == 0
+    if first and r[STATE] == SENDING:  # a store of one row
+        r[STATE] = WAITING
         pop(m, STORES, t)
         return
-    pooling = s[ST_POOL_STRIDE] != 0
-    columns, rows = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF
-    blocks = (columns + m.p[DIM] - 1) // m.p[DIM]
-    if s[ST_STATE] == WAITING:
-        if s[ST_ALL]:
+    pooling, rows = r[POOL_STRIDE] != 0, rs2 >> 48 & 0xFFFF
+    blocks = ((rs2 >> 32 & 0xFFFF) + m.size.dim - 1) >> m.size.lg_dim
+    if r[STATE] == WAITING:
+        if r[USED] == m.size.slots:
             return
-        slot = 0
-        while m.store_slots[slot, 0]:
-            slot += 1
-        total = s[ST_POROWS] * s[ST_POCOLS] * s[ST_POOL_SIZE] * s[ST_POOL_SIZE] if pooling else rows * blocks
-        m.store_slots[slot, 0], m.store_slots[slot, 1], m.store_slots[slot, 2] = 1, total, item & 63
-        s[ST_SLOT], s[ST_STATE], s[ACTIVE] = slot, WAITING_DMA, 1
+        r[SLOT] = 0
+        while m.store_slots[r[SLOT], VALID]:
+            r[SLOT] += 1
+        slot = m.store_slots[r[SLOT]]
+        slot[VALID], slot[ENTRY], slot[LEFT] = 1, item & 63, rows * blocks
+        if pooling:
+            slot[LEFT] = r[P_ROWS] * r[P_COLUMNS] * r[POOL_SIZE] * r[POOL_SIZE]
+        r[USED] += 1
+        r[STATE], m.wire[ACTIVE] = WAITING_DMA, 1
     if not ready(m, DISPATCH, t):
         return
-    new = s[ST_ITEM]
-    s[ST_ITEM] = (new + 1) & (RING - 1)
+    new = r[NEXT]
+    r[NEXT] = (new + 1) & (RING - 1)
     w = m.stores[new]
-    w[W_SLOT] = s[ST_SLOT]
-    last = pooled(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
+    w[OF_SLOT] = r[SLOT]
+    last = windowed(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
     push(m, DISPATCH, new)
-    if last and not only:
-        s[ST_STATE] = WAITING
+    r[STATE] = SENDING
+    if last and not first:
+        r[STATE] = WAITING
         pop(m, STORES, t)
-    else:
-        s[ST_STATE] = POOLING if pooling else SENDING
 
 
-@callee
+@part
 def configure_store(m: Chip, rs1: int, rs2: int) -> None:
     """Take the fields of config_st."""
-    s = m.s
-    s[ST_STRIDE], s[ST_POOL_SIZE], s[ST_POOL_STRIDE] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
-    if s[ST_POOL_STRIDE]:
-        s[ST_UPAD], s[ST_LPAD], s[ST_OUT_DIM] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
-        s[ST_POROWS], s[ST_POCOLS] = rs1 >> 32 & 0xFF, rs1 >> 40 & 0xFF
-        s[ST_OROWS], s[ST_OCOLS] = rs1 >> 48 & 0xFF, rs1 >> 56 & 0xFF
+    r = m.store
+    r[STRIDE], r[POOL_SIZE], r[POOL_STRIDE] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
+    if r[POOL_STRIDE]:
+        r[U_PAD], r[L_PAD], r[OUT_DIM] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
+        r[P_ROWS], r[P_COLUMNS], r[O_ROWS], r[O_COLUMNS] = (
+            rs1 >> 32 & 0xFF,
+            rs1 >> 40 & 0xFF,
+            rs1 >> 48 & 0xFF,
+            rs1 >> 56 & 0xFF,
+        )
 
 
-@callee
-def place(m: Chip, w: Array, word: int, row: int) -> None:
-    """Set where a row lies: in the scratchpad or the accumulator, or nowhere."""
-    acc = is_acc(word)
-    w[W_KIND] = ACC if acc else SPAD
-    w[W_ADDR] = (word + row) & (m.p[ACC_MASK] if acc else m.p[SPAD_MASK])
+@part
+def place(m: Chip, w: Array, rs2: int, row: int, last_block: bool) -> None:
+    """Set where a row lies, and its bytes for the writer."""
+    acc = is_acc(rs2)
+    w[KIND] = ACC if acc else SPAD
+    w[ADDR] = rs2 + row & (m.size.acc if acc else m.size.spad)
+    w[BYTES] = ((rs2 >> 32 & 0xFFFF) - 1 & m.size.dim - 1) + 1 if last_block else m.size.dim
+    if acc and rs2 >> 29 & 1:
+        w[BYTES] *= 4
 
 
-@callee
+@part
 def plain(m: Chip, w: Array, rs1: int, rs2: int, rows: int, blocks: int) -> bool:
     """Make the request of one row of a block; return whether it is the last one."""
-    s, dim = m.s, m.p[DIM]
-    row, block = s[ST_ROW], s[ST_BLOCK]
-    place(m, w, rs2, block * dim + row)
+    r = m.store
+    row, block = r[ROW], r[BLOCK]
+    ends = block == blocks - 1
+    place(m, w, rs2, block * m.size.dim + row, ends)
     if is_garbage(m, rs2):
-        w[W_KIND] = NOTHING
-    last_block = block == blocks - 1
-    w[W_LEN] = ((rs2 >> 32 & 0xFFFF) - 1) % dim + 1 if last_block else dim
-    if w[W_KIND] == ACC and rs2 >> 29 & 1:
-        w[W_LEN] *= 4
-    w[W_BLOCK], w[W_STORE], w[W_VADDR] = block, last_block, rs1 + row * s[ST_STRIDE]
-    s[ST_BLOCK] = 0 if last_block else block + 1
-    if last_block:
-        s[ST_ROW] = 0 if row == rows - 1 else row + 1
-    return bool(last_block and row == rows - 1)
+        w[KIND] = NOTHING
+    w[OF_BLOCK], w[ENDS], w[VADDR] = block, ends, rs1 + row * r[STRIDE]
+    r[BLOCK] = 0 if ends else block + 1
+    if ends:
+        r[ROW] = 0 if row == rows - 1 else row + 1
+    return ends and row == rows - 1
 
 
-@callee
-def pooled(m: Chip, w: Array, rs1: int, rs2: int) -> bool:
-    """Make the request of one element of a window; return whether it is the last one."""
-    s = m.s
-    size, y = s[ST_POOL_SIZE], s[ST_PROW] * s[ST_POOL_STRIDE] + s[ST_WROW] - s[ST_UPAD]
-    x = s[ST_PCOL] * s[ST_POOL_STRIDE] + s[ST_WCOL] - s[ST_LPAD]
-    place(m, w, rs2, y * s[ST_OCOLS] + x)
-    if y < 0 or x < 0 or y >= s[ST_OROWS] or x >= s[ST_OCOLS]:
-        w[W_KIND] = NOTHING
-    w[W_LEN] = ((rs2 >> 32 & 0xFFFF) - 1) % m.p[DIM] + 1
-    if w[W_KIND] == ACC and rs2 >> 29 & 1:
-        w[W_LEN] *= 4
-    w[W_BLOCK], w[W_STORE] = 0, s[ST_WROW] == size - 1 and s[ST_WCOL] == size - 1
-    w[W_VADDR] = rs1 + (s[ST_PROW] * s[ST_OUT_DIM] + s[ST_PCOL]) * s[ST_STRIDE]
-    s[ST_WCOL] += 1
-    if s[ST_WCOL] == size:
-        s[ST_WCOL] = 0
-        s[ST_WROW] += 1
-        if s[ST_WROW] == size:
-            s[ST_WROW] = 0
-            s[ST_PCOL] += 1
-            if s[ST_PCOL] == s[ST_POCOLS]:
-                s[ST_PCOL] = 0
-                s[ST_PROW] += 1
-                if s[ST_PROW] == s[ST_POROWS]:
-                    s[ST_PROW] = 0
+@part
+def windowed(m: Chip, w: Array, rs1: int, rs2: int) -> bool:
+    """Make the request of one element of a pooling window; return whether it is the last one."""
+    r = m.store
+    y = r[P_ROW] * r[POOL_STRIDE] + r[W_ROW] - r[U_PAD]
+    x = r[P_COLUMN] * r[POOL_STRIDE] + r[W_COLUMN] - r[L_PAD]
+    place(m, w, rs2, y * r[O_COLUMNS] + x, True)
+    if y < 0 or x < 0 or y >= r[O_ROWS] or x >= r[O_COLUMNS]:
+        w[KIND] = NOTHING
+    w[OF_BLOCK], w[ENDS] = 0, r[W_ROW] == r[POOL_SIZE] - 1 and r[W_COLUMN] == r[POOL_SIZE] - 1
+    w[VADDR] = rs1 + (r[P_ROW] * r[OUT_DIM] + r[P_COLUMN]) * r[STRIDE]
+    r[W_COLUMN] += 1
+    if r[W_COLUMN] == r[POOL_SIZE]:
+        r[W_COLUMN] = 0
+        r[W_ROW] += 1
+        if r[W_ROW] == r[POOL_SIZE]:
+            r[W_ROW] = 0
+            r[P_COLUMN] += 1
+            if r[P_COLUMN] == r[P_COLUMNS]:
+                r[P_COLUMN] = 0
+                r[P_ROW] += 1
+                if r[P_ROW] == r[P_ROWS]:
+                    r[P_ROW] = 0
                     return True
     return False
 
 
-@callee
+@part
 def step_dispatch(m: Chip, t: int) -> None:
-    """Move the rows of stores towards the writer: dispatch, norm, scale and issue queues."""
-    s = m.s
-    scale = m.n[SCALE] != 0
-    if scale:
-        item = peek(m, SCALE, 0)
-        if m.stores[item, W_KIND] == ACC:
-            if m.n[PASS] and ready(m, WRITE_ISSUE, t) and not s[PIPE_FULL]:
-                pop(m, PASS, t)
-                s[PIPE] |= 1
-                push(m, WRITE_ISSUE, pop(m, SCALE, t))
-        elif ready(m, WRITE_ISSUE, t):
-            push(m, WRITE_ISSUE, pop(m, SCALE, t))
-    if m.n[NORM] and ready(m, SCALE, t):
+    """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
+    if count(m, SCALE) and ready(m, ISSUE, t):
+        if m.stores[peek(m, SCALE, 0), KIND] != ACC:
+            push(m, ISSUE, pop(m, SCALE, t))
+        elif count(m, PASSED) and not m.writer[FULL]:
+            pop(m, PASSED, t)
+            m.writer[PIPE] |= 1
+            push(m, ISSUE, pop(m, SCALE, t))
+    if count(m, NORM) and ready(m, SCALE, t):
         item = peek(m, NORM, 0)
-        if m.stores[item, W_KIND] == ACC:
-            b = m.acc_bank[m.stores[item, W_ADDR] >> m.p[ACC_SHIFT]]
-            if (b[0] or b[1]) and ready(m, PASS, t):
-                b[0] = b[1] = 0
-                push(m, PASS, 0)
-                push(m, SCALE, pop(m, NORM, t))
-        else:
+        if m.stores[item, KIND] != ACC:
             push(m, SCALE, pop(m, NORM, t))
+        else:
+            b = m.acc_bank[m.stores[item, ADDR] >> m.size.lg_acc_bank]
+            if b[IN_FLIGHT] | b[WAITS] and ready(m, PASSED, t):
+                b[IN_FLIGHT] = b[WAITS] = 0
+                push(m, PASSED, 0)
+                push(m, SCALE, pop(m, NORM, t))
     for bank in range(m.acc_bank.shape[0]):
-        if m.acc_bank[bank, 0]:
-            m.acc_bank[bank, 0], m.acc_bank[bank, 1], s[ACTIVE] = 0, 1, 1
-    if m.n[DISPATCH] and ready(m, NORM, t):
+        if m.acc_bank[bank, IN_FLIGHT]:
+            m.acc_bank[bank, IN_FLIGHT], m.acc_bank[bank, WAITS], m.wire[ACTIVE] = 0, 1, 1
+    if count(m, DISPATCH) and ready(m, NORM, t):
         dispatch(m, t)
 
 
-@callee
+@part
 def dispatch(m: Chip, t: int) -> None:
-    """Read a row for the writer: the array's reads come first, and writes of single-ported banks."""
+    """Read a row for the writer: reads of the array come first, and writes of single-ported banks."""
     w = m.stores[peek(m, DISPATCH, 0)]
-    if w[W_KIND] == SPAD:
-        bank = w[W_ADDR] >> m.p[SPAD_SHIFT]
-        if (m.s[EX_READS] | m.s[SPAD_WRITES]) >> bank & 1 or m.bank[bank, 1]:
+    row = w[ADDR]
+    if w[KIND] == SPAD:
+        bank = row >> m.size.lg_spad_bank
+        if (m.wire[EX_READS] | m.wire[SPAD_WRITES]) >> bank & 1 or m.bank[bank, WAITS]:
             return
-        m.bank[bank, 0] = DMA_ROW
-    elif w[W_KIND] == ACC:
-        bank = w[W_ADDR] >> m.p[ACC_SHIFT]
-        row = w[W_ADDR]
+        m.bank[bank, IN_FLIGHT] = DMA_ROW
+    elif w[KIND] == ACC:
+        bank = row >> m.size.lg_acc_bank
         b = m.acc_bank[bank]
-        if b[1] or m.s[ACC_ADDS] >> bank & 1 or b[2] == row or b[3] == row:
+        if b[WAITS] or m.wire[ACC_ADDS] >> bank & 1 or b[2] == row or b[3] == row:
             return
-        b[0] = 1
-    m.store_slots[w[W_SLOT], 1] -= 1
+        b[IN_FLIGHT] = 1
+    m.store_slots[w[OF_SLOT], LEFT] -= 1
     push(m, NORM, pop(m, DISPATCH, t))
-
-
-@callee
-def step_writer(m: Chip, t: int) -> None:
-    """Run the writer (DMA.scala: StreamWriter): a request of some beats for each packet of the row in hand."""
-    s = m.s
-    taken = step_write_translation(m, t)
-    in_use = s[W_XACTS] + (s[W_FREED] == t)
-    if taken and s[WR_STATE] and in_use < m.p[WRITES]:
-        write_beat(m)
-    # the pipeline of scaled rows moves if its last row leaves, or into a gap
-    head = m.n[WRITE_ISSUE]
-    free = s[WR_STATE] == 0
-    w = m.stores[peek(m, WRITE_ISSUE, 0)]
-    go = False
-    last = 1 << (STAGES - 1)
-    leaves = free and head and w[W_KIND] == ACC and s[PIPE] & last
-    if leaves:
-        s[PIPE] &= ~last
-    if s[PIPE] or leaves:
-        after = moved(s[PIPE], last)
-        if after != s[PIPE] or leaves:
-            s[ACTIVE] = 1
-        s[PIPE] = after
-    s[PIPE_FULL] = s[PIPE] & 1
-    if head and free:
-        if w[W_KIND] == ACC:
-            go = leaves != 0
-        elif w[W_KIND] == SPAD:
-            bank = m.bank[w[W_ADDR] >> m.p[SPAD_SHIFT]]
-            go = bank[3] & LAST_STAGE != 0
-            bank[3] &= ~LAST_STAGE
-        else:
-            go = True
-    if go:
-        pop(m, WRITE_ISSUE, t)
-        s[WR_STATE] = 1 if w[W_STORE] else 0
-        s[WR_VADDR], s[WR_LEN], s[WR_SENT] = w[W_VADDR], w[W_BLOCK] * m.p[DIM] + w[W_LEN], 0
-
-
-@callee
-def step_write_translation(m: Chip, t: int) -> bool:
-    """Move the writer's requests through translation; return whether it takes a new one."""
-    s = m.s
-    retry = 0
-    free = not s[WX_VALID]
-    if s[WX_VALID]:
-        s[ACTIVE] = 1
-        if not s[WX_OK]:
-            retry = free = 1
-        elif ready(m, A_WRITE, t):
-            push(m, A_WRITE, s[WX_ITEM])
-            free = 1
-    item, page = s[WX_ITEM], s[WX_PAGE]
-    moves = free and s[WT_VALID]
-    s[WX_ASKED], s[WX_HIT] = moves, s[WT_HIT]
-    room = free or not s[WT_VALID]
-    shadow = s[SH_VALID]
-    if free:
-        s[WX_VALID] = moves and not retry
-        if moves:
-            s[ACTIVE] = 1
-            s[WX_ITEM], s[WX_PAGE], s[WT_VALID] = s[WT_ITEM], s[WT_PAGE], 0
-            if retry:
-                s[SH_VALID], s[SH_ITEM], s[SH_PAGE] = 1, s[WT_ITEM], s[WT_PAGE]
-    if retry:
-        s[WT_VALID], s[WT_ITEM], s[WT_PAGE] = 1, item, page
-        return False
-    if shadow and room:
-        s[WT_VALID], s[WT_ITEM], s[WT_PAGE], s[SH_VALID] = 1, s[SH_ITEM], s[SH_PAGE], 0
-        return False
-    return bool(room and not shadow)
-
-
-@callee
-def write_beat(m: Chip) -> None:
-    """Send a beat: of the sizes, the smallest with the most bytes of the row."""
-    s, p = m.s, m.p
-    if s[WR_STATE] == 1:
-        left = s[WR_LEN] - s[WR_SENT]
-        size = p[BUS]
-        best, most = size, min(size - (s[WR_VADDR] & (size - 1)), left)
-        while size < p[MAX_BYTES]:
-            size *= 2
-            useful = min(size - (s[WR_VADDR] & (size - 1)), left)
-            if useful > most:
-                best, most = size, useful
-        s[WR_ADDR] = s[WR_VADDR] & ~(best - 1)
-        s[WR_BYTES], s[WR_LEFT] = most, best // p[BUS]
-        s[WR_VADDR] += most
-        s[WR_SENT] += most
-        s[W_XACTS] += 1
-    s[WR_LEFT] -= 1
-    s[WT_VALID], s[WT_PAGE], s[WT_ITEM] = 1, s[WR_ADDR] >> 12, 2 if s[WR_LEFT] == 0 else 1
-    s[WR_STATE] = 2 if s[WR_LEFT] else 1 if s[WR_SENT] < s[WR_LEN] else 0
-    s[ACTIVE] = 1
