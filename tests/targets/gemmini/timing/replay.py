@@ -87,3 +87,45 @@ def _replay(
             return cycle
         was_quiet = quiet
     return -1
+
+
+def merged(expansion: Expansion, config: Config, delay: int) -> Array:
+    """Return the order in which the commands are taken if each one is done `delay` cycles later, int64 [m]."""
+    m = len(expansion.prims)
+    order, taken = np.full(m, UNREACHED), np.full(m, UNREACHED)
+    columns = expansion.kind.astype(np.int64), expansion.unroller.astype(np.int64)
+    accepted = np.zeros(len(expansion.commands), np.int64)
+    free = np.array([config.rs_load, config.rs_execute, config.rs_store])
+    _merge(front(), plan(expansion, config), *columns, free, delay, order, taken, accepted)
+    assert (order >= 0).all(), "the front end has stopped"
+    return order
+
+
+@compiled
+def _merge(
+    state: Front,
+    plan: Plan,
+    kind: Array,
+    unroller: Array,
+    free: Array,
+    delay: int,
+    order: Array,
+    taken: Array,
+    accepted: Array,
+) -> None:
+    count, done, cycle = 0, 0, 0
+    while count < len(order) and cycle < 1000 + (delay + 20) * (len(order) + len(accepted)):
+        found = offered(state)
+        take = found != NONE and (found < 0 or free[kind[found]] > 0)
+        first = done
+        while done < count and taken[done] + delay <= cycle:
+            finished(state, unroller[order[done]], kind[order[done]])
+            done += 1
+        if take and found >= 0:
+            order[count], taken[count] = found, cycle
+            count += 1
+            free[kind[found]] -= 1
+        for each in range(first, done):
+            free[kind[order[each]]] += 1
+        step(state, plan, accepted, cycle, take, done == count)
+        cycle += 1
