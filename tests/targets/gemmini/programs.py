@@ -16,6 +16,11 @@ ROWS = 96
 Program = list[tuple[str, Fields]]
 
 
+def dumped(config: Config) -> int:
+    """Return the bytes that `Writer.dump` stores."""
+    return ROWS * config.dim * 5
+
+
 def bits(scale: float) -> int:
     return int(np.float32(scale).view(np.uint32))
 
@@ -57,9 +62,12 @@ class Writer:
         blocks = self.upto(self.config.acc_blocks if wide else self.config.spad_blocks)
         rows, cols = self.upto(dim), (blocks - 1) * dim + self.upto(dim)
         scale = float(self.pick(1.0, 1.0, 0.5, -1.75))
-        stride = int(self.pick(0, 17, 64, 100))
+        stride, pixels = int(self.pick(0, 17, 64, 100)), 1
+        if not acc and self.rng.random() < 0.2:
+            pixels = self.upto(3)
+            cols = self.upto(dim // pixels)
         self.add(
-            "config_ld", state=state, pixels=1, block_stride=dim, shrunk=shrunk, stride=stride, scale=bits(scale),
+            "config_ld", state=state, pixels=pixels, block_stride=dim, shrunk=shrunk, stride=stride, scale=bits(scale),
             **{"scale_value": 1.0 if wide else scale},
         )  # fmt: skip
         local = self.below(ROWS - blocks * dim) | (ACC | ADD * int(self.rng.random() < 0.5) if acc else 0)
@@ -83,6 +91,16 @@ class Writer:
         local = self.below(ROWS - 2 * dim) | (0, ACC, ACC | FULL)[kind]
         dram = BASE + self.size // 2 + self.below(self.size // 2 - dim * stride - 8 * dim)
         self.add("mvout", dram=dram, local=local, cols=cols, rows=rows)
+
+    def dump(self) -> None:
+        """Add stores of all rows of both memories behind the other bytes of DRAM."""
+        dim, at = self.config.dim, BASE + self.size
+        none = dict.fromkeys(("pool_stride", "pool_size"), 0)
+        for local, stride in ((0, dim), (ACC | FULL, 4 * dim)):
+            self.add("config_st", activation=0, stride=stride, scale=bits(1.0), **none, scale_value=1)
+            for row in range(0, ROWS, dim):
+                self.add("mvout", dram=at, local=local + row, cols=dim, rows=dim)
+                at += dim * stride
 
     def compute(self) -> None:
         """Add a config_ex at times, a preload and a compute."""
@@ -120,4 +138,5 @@ def program(rng: np.random.Generator, config: Config, size: int, length: int) ->
             writer.compute()
         else:
             writer.store(pooled=bool(rng.random() < 0.3))
+    writer.dump()
     return writer.program

@@ -81,7 +81,8 @@ class Plain:
                     target = self.acc[row]
                     target[: len(part)] = wrapped(part + (target[: len(part)] if local >> 30 & 1 else 0), 32)
                 else:
-                    self.spad[row, : len(part)] = part
+                    for copy in range(min(own["pixels"], row + 1)):
+                        self.spad[row - copy, copy * f["cols"] : copy * f["cols"] + len(part)] = part
 
     def mvin2(self, f: Fields) -> None:
         self.mvin(f, 1)

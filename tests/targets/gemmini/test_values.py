@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.programs import ACC, BASE, NOTHING, Program, bits, encoded, program
+from tests.targets.gemmini.programs import ACC, BASE, NOTHING, Program, bits, dumped, encoded, program
 from tests.targets.gemmini.reference import Plain
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram, Segment
@@ -31,8 +31,8 @@ def ran(commands: Program, config: Config, memory: Array) -> Array:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_equal_the_plain_model(machine: str, seed: int) -> None:
     config, rng = MACHINES[machine], np.random.default_rng(seed)
-    commands = program(rng, config, SIZE, 14)
-    memory = rng.integers(0, 256, (2, SIZE)).astype(np.uint8)
+    commands = program(rng, config, SIZE, 25)
+    memory = rng.integers(0, 256, (2, SIZE + dumped(config))).astype(np.uint8)
     found = ran(commands, config, memory)
     for sample in range(2):
         plain = Plain(
@@ -45,7 +45,8 @@ def test_random_programs_equal_the_plain_model(machine: str, seed: int) -> None:
 def test_the_loop_is_the_same_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled loop and the Python function that it is made from give the same bytes."""
     rng = np.random.default_rng(9)
-    commands, memory = program(rng, SMALL, SIZE, 10), rng.integers(0, 256, (1, SIZE)).astype(np.uint8)
+    commands = program(rng, SMALL, SIZE, 10)
+    memory = rng.integers(0, 256, (1, SIZE + dumped(SMALL))).astype(np.uint8)
     monkeypatch.setattr(loop.run, "of", lambda _: loop.run)
     fast = ran(commands, SMALL, memory)
     monkeypatch.setattr(loop.run, "of", lambda _: loop.run.python)
