@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops.stream import (
@@ -298,31 +299,36 @@ def _output_columns(shape: Shape, krow: Array, kcol: Array, orow: Array) -> tupl
     The first column and the row of each step; the steps without commands before it, which an input that is dilated has
     where the kernel meets an inserted zero; and the number of such steps after the last one.
     """
+    r = shape.r
+    rows = [_output_row(shape, *zeros) for zeros in ((False, 0), (False, 1), (True, 0))]
+    columns, passed, zeros = zip(*rows, strict=True)
+    zero_row = (krow * r["kernel_dilation"] + orow - r["upad"]) & r["input_dilated"]
+    zero_column = (kcol * r["kernel_dilation"] - r["lpad"]) & r["input_dilated"]
+    pattern = np.where(zero_row, 2, zero_column)
+    counts = np.array(list(map(len, columns)))
+    index, row_of = numbers((np.cumsum(counts) - counts)[pattern], counts[pattern])
+    ocol, within = (np.array(list(chain(*parts)), np.int64)[index] for parts in (columns, passed))
+    total = np.array(zeros)[pattern]
+    idle = np.diff((np.cumsum(total) - total)[row_of] + within, prepend=0)
+    return ocol, row_of, idle, int(total.sum() - idle.sum())
+
+
+def _output_row(shape: Shape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
+    """Return the steps of one row: the first column of each, the steps passed over before it, and those of the row.
+
+    The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
+    """
     r, dim = shape.r, shape.config.dim
-    if not r["input_dilated"]:
-        one_row = _every(r["ocols"], 1 if r["input_3120"] else dim)
-        steps = len(orow) * len(one_row)
-        return np.tile(one_row, len(orow)), np.repeat(np.arange(len(orow)), len(one_row)), np.zeros(steps, np.int64), 0
-    odd_row = (krow * r["kernel_dilation"] + orow - r["upad"]) & 1
-    odd_column = (kcol * r["kernel_dilation"] - r["lpad"]) & 1
-    step = 2 if r["input_3120"] else 2 * dim  # in layout 3120 single steps, of which every other one passes over a zero
-    columns = [_every(r["ocols"] - odd, step) + odd for odd in (0, 1)] + [_every(0)]
-    if r["input_3120"]:
-        passed = [np.arange(len(columns[odd])) + odd for odd in (0, 1)]
-        totals = [r["ocols"] - len(columns[odd]) for odd in (0, 1)]
-    else:
-        passed = [np.full(len(columns[odd]), odd) for odd in (0, 1)]
-        totals = [0, 1]
-    passed, totals = [*passed, _every(0)], [*totals, r["ocols"]]
-    pattern = np.where(odd_row, 2, odd_column)
-    counts = np.array([len(each) for each in columns])[pattern]
-    row_of = np.repeat(np.arange(len(orow)), counts)
-    all_before = np.cumsum(np.array(totals)[pattern])
-    chosen = [columns[number] for number in pattern.tolist()]
-    ocol = np.concatenate(chosen) if chosen else _every(0)
-    inside = np.concatenate([passed[number] for number in pattern.tolist()])
-    before = np.concatenate(([0], all_before[:-1]))[row_of] + inside
-    return ocol, row_of, np.diff(before, prepend=0), int(all_before[-1] - before[-1] if len(before) else all_before[-1])
+    columns, passed, ocol, zeros = list[int](), list[int](), 0, 0
+    while ocol < r["ocols"]:
+        if zero_row or (ocol + zero_column) & r["input_dilated"]:
+            zeros += 1
+            ocol += 1
+        else:
+            columns.append(ocol)
+            passed.append(zeros)
+            ocol += 1 if r["input_3120"] else dim << r["input_dilated"]
+    return columns, passed, zeros
 
 
 def _stores(shape: Shape, place: Place) -> Stream:
