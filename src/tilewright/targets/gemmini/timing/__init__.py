@@ -10,9 +10,14 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.chip import build
+from tilewright.targets.gemmini.timing.chip import build, record
 from tilewright.targets.gemmini.timing.machine import run_machine
 from tilewright.targets.gemmini.timing.unroll import front, plan
+
+#: Cycles after which a run ends in an error.
+LIMIT = 1 << 32
+#: About the microseconds that the uncompiled model takes for a primitive command.
+UNCOMPILED = 12_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,20 +35,23 @@ class Times:
     cycles: int  # the cycle in which the machine is idle for good
 
 
-#: Cycles after which a run ends in an error.
-LIMIT = 1 << 40
-
-
 def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
     """Return the times of a program, uint64 [n, 3], which `expansion` holds expanded.
 
     `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
     the machine stalls for ever.
     """
-    chip = build(len(commands), expansion, config, latency)
-    cycles = run_machine(chip, front(), plan(expansion, config), LIMIT)
+    program, accept = record(expansion), np.full(len(commands), -1, np.int64)
+    loop = run_machine.of(UNCOMPILED * len(expansion.prims))
+    cycles = loop(build(config, latency), program, front(), plan(expansion, config), accept, LIMIT)
+    taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
-        waiting = np.flatnonzero((chip.times[:, 0] >= 0) & (chip.times[:, 2] < 0))
-        raise HazardError("program", f"the machine stalls for ever; primitive command {waiting[:1]} never ends")
-    taken, issued, done = (np.ascontiguousarray(column) for column in chip.times.T)
-    return Times(chip.accept, taken, issued, done, chip.order, cycles)
+        stuck = np.flatnonzero((issued >= 0) & (done < 0))
+        first = int(expansion.source[stuck[0]]) if len(stuck) else int(np.flatnonzero(accept < 0)[0])
+        funct = int(commands[first, 0])
+        raise HazardError(
+            f"command {first}",
+            f"(funct {funct}) never ends, so the machine stalls; the array reads no operands from the accumulator, and "
+            "each operand needs rows and columns",
+        )
+    return Times(accept, taken, issued, done, program.order, cycles)
