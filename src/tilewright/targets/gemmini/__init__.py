@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.program.header import Group, bit_ranges, header, macros
+from tilewright.program.header import Group, header, macros
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -16,7 +16,7 @@ from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
 from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
 from tilewright.targets.gemmini.config import PRESETS, Config
-from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, commands
+from tilewright.targets.gemmini.isa.fields import FORMATS, commands
 from tilewright.targets.gemmini.isa.text import GRAMMAR, image_of, launch_of, text_of
 from tilewright.targets.gemmini.passes import UNITS, Passes
 
