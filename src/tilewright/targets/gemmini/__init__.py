@@ -58,11 +58,14 @@ class Gemmini(given.Machine[Config]):
             Group("sizes", macros("gemmini", sizes)),
             Group("funct of each command", macros("gemmini_funct", {own.name: own.funct for own in FORMATS})),
         ]
-        for own, layout in zip(FORMATS, LAYOUTS, strict=True):
-            ranges = bit_ranges(f"GEMMINI_{own.name.upper()}", layout)
-            groups.append(
-                Group(f"bits of {own.name}, from 64 those of rs1, from 128 those of rs2: first, last", ranges)
-            )
+        for own in FORMATS:
+            places = [(f"rs{number}", place) for number, held in ((1, own.rs1), (2, own.rs2)) for place in held]
+            ends = {
+                f"{register}_{place.name}_{end}": place.low + end * (place.width - 1)
+                for register, place in places
+                for end in (0, 1)
+            }
+            groups.append(Group(f"bits of {own.name}: first, last", macros(f"gemmini_{own.name}", ends)))
         return header("GEMMINI_H_", "The machine Gemmini.", groups)
 
     def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
