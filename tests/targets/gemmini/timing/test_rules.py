@@ -168,44 +168,23 @@ def test_operands_in_the_accumulator_stall_the_machine() -> None:
 
 
 def test_all_files_number_registers_and_columns_alike() -> None:
-    names = (
-        "FREED_AT",
-        "XACTS",
-        "T_VALID",
-        "T_ITEM",
-        "T_PAGE",
-        "T_HIT",
-        "X_VALID",
-        "X_ITEM",
-        "X_PAGE",
-        "X_HIT",
-        "X_OK",
-    )
+    translation = "FREED_AT XACTS T_VALID T_ITEM T_PAGE T_HIT X_VALID X_ITEM X_PAGE X_HIT X_OK"
     for module, base in ((load, chip.READER), (dma_writer, chip.WRITER)):
-        assert [getattr(module, name) - base for name in names] == [getattr(bus, name) for name in names]
-    shared = {
-        (load, moves): (
-            "LEFT",
-            "COLUMNS",
-            "REPEATS",
-            "BLOCK",
-            "SCALED",
-            "WIDE",
-            "IN_ACC",
-            "ADDS",
-            "PIXELS",
-            "FREED_AT",
-        ),
-        (moves, load): ("TAKEN", "X_SLOT", "X_BYTES", "X_SIZE", "X_SHIFT", "X_OFFSET", "X_ADDR", "XACTS"),
-        (load, machine): ("VALID", "LEFT"),
-        (store, machine): ("VALID", "LEFT"),
-        (store, dma_writer): ("KIND", "ADDR", "BYTES", "OF_BLOCK", "ENDS", "VADDR", "SPAD", "ACC"),
-        (load, station): ("ENTRY", "CONFIG", "MVIN2", "MVIN3"),
-        (store, station): ("ENTRY", "CONFIG"),
-        (array, execute): ("OP_TOTAL", "OP_ENTRY", "OP_ADDR", "OP_ROWS", "OP_OS", "LAST_STAGE", "EX_PIPE", "FLUSHES"),
-        (execute, dma_writer): ("DMA_PIPE", "LAST_STAGE"),
-        (bus, dma_writer): ("PUT", "LAST_PUT"),
-    }
-    for (one, other), names in shared.items():
-        assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+        for name in translation.split():
+            assert getattr(module, name) - base == getattr(bus, name)
+    shared = (
+        (load, moves, "LEFT COLUMNS REPEATS BLOCK SCALED WIDE IN_ACC ADDS PIXELS FREED_AT XACTS"),
+        (load, moves, "TAKEN X_SLOT X_BYTES X_SIZE X_SHIFT X_OFFSET X_ADDR"),
+        (load, machine, "VALID LEFT"),
+        (load, station, "ENTRY CONFIG MVIN2 MVIN3"),
+        (store, machine, "VALID LEFT"),
+        (store, station, "ENTRY CONFIG"),
+        (store, dma_writer, "KIND ADDR BYTES OF_BLOCK ENDS VADDR SPAD ACC"),
+        (array, execute, "OP_TOTAL OP_ENTRY OP_ADDR OP_ROWS OP_OS LAST_STAGE EX_PIPE FLUSHES"),
+        (execute, dma_writer, "DMA_PIPE LAST_STAGE"),
+        (bus, dma_writer, "PUT LAST_PUT"),
+    )
+    for one, other, names in shared:
+        for name in names.split():
+            assert getattr(one, name) == getattr(other, name)
     assert moves.X_SIZE == bus.SIZE and moves.M_ADDR - moves.M_SLOT == moves.X_ADDR - moves.X_SLOT
