@@ -61,7 +61,10 @@ class Gemmini(Commands):
         self._rows.clear()
 
     def to_device(self, array: Array, name: str = "") -> Buffer:
-        """Return a new buffer with a copy of an array."""
+        """Return a new buffer with a copy of an array.
+
+        Raises ProgramError if the array is empty or does not fit, or if the name is taken.
+        """
         last = self._buffers[-1] if self._buffers else None
         address = BASE if last is None else last.address + -(-max(last.data.nbytes, 1) // ALIGN) * ALIGN
         if not array.nbytes or address + array.nbytes > MAX_ADDRESS:
@@ -78,7 +81,10 @@ class Gemmini(Commands):
         return self.to_device(np.zeros(shape, dtype), name)
 
     def program(self, name: str = "program") -> Program:
-        """Return the commands so far, and DRAM as it is, as a program: for `file.save`, `check`, `debug` or `exec`."""
+        """Return the commands so far, and DRAM as it is, as a program: for `file.save`, `check`, `debug` or `exec`.
+
+        Raises ProgramError if there are no commands.
+        """
         if not self._rows:
             raise ProgramError("program", "there are no commands", "call a macro first")
         segments = tuple(DramSegment(one.name, one.address, one.data.nbytes, "inout") for one in self._buffers)
