@@ -54,6 +54,13 @@ def test_the_blocked_gemm_is_right_and_threads_overlap() -> None:
     assert 0.5 < float(ratio.split()[3]) < 0.8
 
 
+def test_a_hardware_loop_of_gemmini_is_faster_than_primitive_commands() -> None:
+    lines = [line.split() for line in run("examples/gemmini_matmul.py").splitlines()]
+    assert all(line[-4:] == ["0", "wrong,", "0", "hazards"] for line in lines)
+    primitives, loop = (int(line[1]) for line in lines)
+    assert loop < primitives
+
+
 def test_the_digits_are_recognised() -> None:
     text = run(
         "-m", "tilewright", "run", "examples/digits/digits.tflite", "-t", "vta", "-i", "examples/digits/samples.npz"

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 #: The targets that the core package runs alone.
-TARGETS = ("vta", "cfu", "zynq", "bm1684x")
+TARGETS = ("vta", "cfu", "zynq", "bm1684x", "gemmini")
 DIGITS = "examples/digits"
 
 

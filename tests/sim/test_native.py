@@ -70,6 +70,19 @@ def test_a_kept_loop_needs_no_numba_until_its_file_or_source_changes(tmp_path: P
     assert files(tmp_path) == [kept]
 
 
+def test_a_kept_loop_depends_on_parts_in_other_modules(tmp_path: Path) -> None:
+    head, rest = LOOP.split("@part")
+    code, rest = rest.split("@compiled")
+    (tmp_path / "script.py").write_text(f"from below import one{head}@compiled{rest}")
+    for factor, expected in (("0", 34), ("1", 39)):
+        (tmp_path / "below.py").write_text(
+            "from below_that import least\n" + head + "@part" + code.replace("FACTOR", "least(1)")
+        )
+        (tmp_path / "below_that.py").write_text(f"{head}@part\ndef least(value):\n    return value * {factor}\n")
+        assert ran(tmp_path / "script.py") == [str(expected), "7", "True", "True"]
+        assert ran(tmp_path / "script.py") == [str(expected), "7", "False", "True"]
+
+
 def test_a_loop_is_kept_in_the_users_folder_if_its_own_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

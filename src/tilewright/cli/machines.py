@@ -62,7 +62,11 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
     from tilewright.conform import replay
 
     passed, failures = 0, []
+    counts: dict[str, tuple[int, int]] = {}
     for case in replay(found.get(target), paths):
+        for name, (equal, of) in case.counts.items():
+            before = counts.get(name, (0, 0))
+            counts[name] = before[0] + equal, before[1] + of
         if case.passed:
             passed += 1
             continue
@@ -70,7 +74,10 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
         if not as_json:
             click.echo(f"FAILED {case.name}: {' '.join(case.reason.split())}")
     told = {"target": target, "passed": passed, "failed": len(failures), "failures": failures}
-    options.answer(as_json, told, f"passed {passed}, failed {len(failures)}")
+    lines = [f"passed {passed}, failed {len(failures)}"]
+    for name, (equal, of) in sorted(counts.items()):
+        lines.append(f"{name}: {equal} of {of} ({100 * equal / max(of, 1):.1f} %)")
+    options.answer(as_json, {**told, **({"counts": counts} if counts else {})}, "\n".join(lines))
     return 1 if failures else 0
 
 

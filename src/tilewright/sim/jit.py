@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import update_wrapper
+from inspect import isfunction
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from tilewright.sim import native
@@ -71,10 +73,21 @@ class Compiled(Generic[P, R]):
         return result
 
     def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        return native.load(self.python, _PARTS.get(self.python.__module__, ()), args)
+        return native.load(self.python, _parts(self.python), args)
 
     def _kept(self) -> bool:
         return native.kept(self.python)
+
+
+def _parts(function: Callable[..., object]) -> tuple[Callable[..., object], ...]:
+    """Return the parts of the function's module, and of the modules whose parts it imports, directly or not."""
+    found: dict[Callable[..., object], None] = {}
+    modules = [function.__module__]
+    for module in modules:
+        found |= dict.fromkeys(_PARTS.get(module, ()))
+        imported = {each.__module__ for each in vars(sys.modules[module]).values() if isfunction(each)}
+        modules += sorted(imported & _PARTS.keys() - {*modules})
+    return tuple(found)
 
 
 class _ByNumba(Compiled[P, R]):
@@ -134,9 +147,8 @@ def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a function that compiled functions of its module call, and return it (a decorator).
 
-    The function may write arrays, but not allocate any.
-
-    The files of compiled loops are checked only against a loop's own source, so a part must be in the same file.
+    The function may write arrays, but not allocate any. Other modules may import it. Constants that it uses belong into
+    its own file: of others, kept loops do not notice changes.
     """
     _PARTS.setdefault(function.__module__, []).append(function)
     return function

@@ -161,13 +161,12 @@ def _folders(function: Function) -> tuple[Path, Path]:
 def _stamp(function: Function, parts: Sequence[Function], types: str) -> str:
     """Return a hash of all that the machine code of a loop depends on: its sources, and what compiles and runs it.
 
-    The parts of a loop are in the same file; what writes the LLVM code of a part may be in another. Numba's version
-    follows from llvmlite's.
+    What writes the LLVM code of a part may be in a file of its own. Numba's version follows from llvmlite's.
     """
     import llvmlite
 
     with suppress(OSError):
-        files = {_source(each) for each in (function, *(EMITTED[part] for part in parts if part in EMITTED))}
+        files = {_source(each) for each in (function, *parts, *(EMITTED[part] for part in parts if part in EMITTED))}
         source = b"".join(Path(file).read_bytes() for file in sorted(files))
         line = function.__code__.co_firstlineno
         others = FORM, llvmlite.__version__, sys.version, _processor(), line, types

@@ -53,11 +53,15 @@ class TimingModel:
 
 @dataclass(frozen=True)
 class ConformCase:
-    """The outcome of one golden vector; if it did not pass, `reason` says what differs."""
+    """The outcome of one golden vector; if it did not pass, `reason` says what differs.
+
+    `counts` are further comparisons by name: how many agree exactly, and of how many.
+    """
 
     name: str
     passed: bool
     reason: str = ""
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Target(Protocol):

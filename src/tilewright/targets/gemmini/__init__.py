@@ -1,0 +1,152 @@
+"""Gemmini: a systolic array with a scratchpad, an accumulator and three controllers behind a reservation station."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph
+from tilewright.program.header import Group, header, macros
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.walk import Walk
+from tilewright.targets import base, given
+from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
+from tilewright.targets.gemmini.config import PRESETS, Config
+from tilewright.targets.gemmini.isa.fields import FORMATS, commands
+from tilewright.targets.gemmini.isa.text import GRAMMAR, image_of, launch_of, text_of
+from tilewright.targets.gemmini.passes import UNITS, Passes
+
+#: The only timing model. Its numbers are rules of the hardware; what may change are keys of the configuration.
+RTL = TimingModel(
+    "rtl",
+    "cycle by cycle after the units of the Chisel source; compared with two builds of generated RTL under a TileLink"
+    " responder of our own (docs/gemmini.md), neither with silicon nor with a whole SoC",
+)
+
+
+class Gemmini(given.Machine[Config]):
+    """The target Gemmini (methods: targets/base.py). There is no pass `order`: the hardware decides it."""
+
+    name, kind = "gemmini", Config
+    title = "Gemmini: systolic array, scratchpad and accumulator, DMA, hardware loops, a reservation station"
+    presets = tuple(PRESETS)
+    timing_models = (RTL,)
+    passes = frozenset({"time", "values"})
+    time_needs_values = False
+
+    def describe(self, config: base.Config) -> dict[str, Any]:
+        machine = self.own(config)
+        return {
+            "macs_per_cycle": machine.dim * machine.dim,
+            "clock_mhz": machine.clock_mhz,
+            "dim": machine.dim,
+            "spad_kib": machine.all_spad_rows * machine.dim >> 10,
+            "acc_kib": machine.acc_rows * machine.dim * 4 >> 10,
+            "dataflow": machine.dataflow,
+            "semantics": machine.semantics,
+            "memory_latency": machine.memory_latency,
+        }
+
+    def header(self, config: base.Config) -> str:
+        machine = self.own(config)
+        sizes = {key: value for key, value in machine.to_dict().items() if isinstance(value, int)}
+        groups = [
+            Group("sizes", macros("gemmini", sizes)),
+            Group("funct of each command", macros("gemmini_funct", {own.name: own.funct for own in FORMATS})),
+        ]
+        for own in FORMATS:
+            places = [(f"rs{number}", place) for number, held in ((1, own.rs1), (2, own.rs2)) for place in held]
+            ends = {
+                f"{register}_{place.name}_{end}": place.low + end * (place.width - 1)
+                for register, place in places
+                for end in (0, 1)
+            }
+            groups.append(Group(f"bits of {own.name}: first, last", macros(f"gemmini_{own.name}", ends)))
+        return header("GEMMINI_H_", "The machine Gemmini.", groups)
+
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+        from tilewright.targets.gemmini.compiler import compile_graph
+
+        return compile_graph(graph, self.own(config), rounding)
+
+    def launch(
+        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
+    ) -> LaunchResult:
+        from tilewright.targets.gemmini.compiler import pack, unpack
+
+        config, image = self.config_of(program), image_of(launch)
+        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        passes = Passes(commands(image.insns), config)
+        with given.named(launch):
+            found = passes.refuse(options)
+            trace = passes.trace if options.timing is not None else None
+        left: dict[str, Array] = {}
+        if options.values:
+            with given.untrusted(launch):
+                inputs = pack(site, values) if site else {}
+            samples = next((array.shape[0] for array in inputs.values()), 1)
+            dram = image.dram(inputs, samples)
+            passes.values(dram, samples)
+            left = {name: dram[name] for name in image.outputs}
+            with given.untrusted(launch):
+                left = unpack(site, left, program.rounding) if site else given.left_by(program, launch, left)
+        bound = passes.bound if trace else 0
+        return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound)
+
+    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
+        from tilewright.targets.gemmini.compiler import pack
+        from tilewright.targets.gemmini.debug import GemminiWalk
+
+        image = image_of(launch)
+        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        with given.named(launch), given.untrusted(launch):
+            dram = image.dram(pack(site, values) if site else {}, 1)
+            passes = Passes(commands(image.insns), self.config_of(program))
+            return GemminiWalk(launch.name, image, passes, dram, site, program.rounding)
+
+    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
+        machine = self.own(config)
+        if machine.memory_latency > 1:
+            yield Change("memory with half the latency", {"memory_latency": machine.memory_latency // 2})
+        twice = {"reads_in_flight": 2 * machine.reads_in_flight, "writes_in_flight": 2 * machine.writes_in_flight}
+        yield Change("twice as many requests in flight", twice)
+        entries = {f"rs_{name}": 2 * getattr(machine, f"rs_{name}") for name in UNITS}
+        yield Change("a reservation station of twice as many entries", entries)
+        yield Change("array twice as wide", {"dim": 2 * machine.dim}, recompile=True)
+        yield Change("scratchpad twice as large", {"spad_rows": 2 * machine.spad_rows}, recompile=True)
+
+    def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
+        return Passes(commands(image_of(launch).insns), config).hazards.findings
+
+    def disassemble(self, program: Program) -> str:
+        return "".join(GRAMMAR.write(text_of(launch)) for launch in program.launches)
+
+    def assemble(self, text: str, config: base.Config) -> Program:
+        return Program.bare(self.name, config, map(launch_of, GRAMMAR.read(text)))
+
+    def explain(self, program: Program, timing: str | None = None) -> str:
+        config, lines = self.config_of(program), []
+        model = timing or RTL.name
+        for step in program.steps:
+            if isinstance(step, HostStep):
+                lines.append(f"{step.name}: host, {step.reason}")
+                continue
+            passes = Passes(commands(image_of(step).insns), config)
+            lines.append(f"{step.name}: {self.name}")
+            if "plan" in step.meta:
+                lines.append(f"  {step.meta['plan']}")
+            count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
+            lines.append(f"  {count}, {passes.times.cycles} cycles (timing model {model})")
+        return "\n".join(lines) + "\n"
+
+    def conform(self, path: Path) -> ConformCase:
+        from tilewright.targets.gemmini.conformance import conform
+
+        return conform(path)
+
+
+TARGET = Gemmini()

@@ -1,0 +1,126 @@
+"""The parameters of one Gemmini machine, each with its unit and source, and the switches of its semantics.
+
+[C] upstream's default (ucb-bar/gemmini at 8c3f992, Configs.scala and GemminiConfigs.scala); [R] measured on generated
+RTL (docs/gemmini.md); [I] our choice. Names in brackets after [C] are those of upstream's parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tilewright.errors import ConfigError
+from tilewright.targets.given import MachineConfig, number, word
+
+#: Bytes of an element of the scratchpad, and of the accumulator [C].
+INPUT_BYTES, ACC_BYTES = 1, 4
+#: The value of a switch that takes the behaviour which the key `semantics` names.
+FOLLOW = "semantics"
+
+
+class Semantics(NamedTuple):
+    """Behaviour in which the generated RTL and the functional model (ucb-bar/libgemmini at 5b1254a) differ."""
+
+    relu: str  # ReLU of a result that leaves the accumulator: `before_scale` or `after_scale`
+    os_shift: str  # the shift of output-stationary results: `always`, or `spad` (not of results for the accumulator)
+    sums: str  # sums in the array: wrap at `pe_bits` bits, or `exact`
+    extra_rows: str  # result rows beyond those that the compute streams: `kept` or `zeros`
+    conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS: `passed` on, or replaced by `relu`
+    conv_batches: str  # images of an input in layout 3120 are apart by `batches` or by `batch_size` elements
+
+
+#: Each row was found on both implementations; docs/gemmini.md has the vectors that show it.
+SEMANTICS = {
+    "rtl": Semantics("before_scale", "always", "pe_bits", "kept", "passed", "batches"),
+    "functional": Semantics("after_scale", "spad", "exact", "zeros", "relu", "batch_size"),
+}
+
+
+def _switch(name: str) -> Any:
+    """Declare the key of one difference: its two behaviours, or FOLLOW."""
+    return word(FOLLOW, FOLLOW, *(getattr(rules, name) for rules in SEMANTICS.values()))
+
+
+@dataclass(frozen=True)
+class Config(MachineConfig):
+    """The configuration of one machine. Raises ConfigError if a value is out of range or excludes another."""
+
+    where = "gemmini config"
+
+    dim: int = number(16, 2, 128, power=True)  # rows and columns of the array (DIM) [C: meshRows x tileRows]
+    spad_banks: int = number(4, 1, 64, power=True)  # [C: sp_banks]
+    spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows of a bank, each of `dim` int8 [C: sp_capacity]
+    acc_banks: int = number(2, 1, 64, power=True)  # [C: acc_banks]
+    acc_rows: int = number(1024, 4, 1 << 20, power=True)  # rows of all banks, each of `dim` int32 [C: acc_capacity]
+    dma_bytes: int = number(64, 16, 512, power=True)  # largest request of the DMA [C: dma_maxbytes]
+    pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
+    dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
+    normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
+    semantics: str = word("rtl", *SEMANTICS)  # which implementation; the six switches change single differences
+    relu: str = _switch("relu")
+    os_shift: str = _switch("os_shift")
+    sums: str = _switch("sums")
+    extra_rows: str = _switch("extra_rows")
+    conv_activation: str = _switch("conv_activation")
+    conv_batches: str = _switch("conv_batches")
+    bus_bytes: int = number(16, 1, 64, power=True, only_time=True)  # bytes of a beat [C: dma_buswidth]
+    reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
+    writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
+    rs_load: int = number(
+        8, 1, 64, only_time=True
+    )  # entries of the reservation station [C: reservation_station_entries]
+    rs_execute: int = number(16, 1, 64, only_time=True)
+    rs_store: int = number(4, 1, 64, only_time=True)
+    queue_load: int = number(8, 1, 64, only_time=True)  # commands that wait at a controller [C: ld_queue_length]
+    queue_execute: int = number(8, 1, 64, only_time=True)  # [C: ex_queue_length]
+    queue_store: int = number(2, 1, 64, only_time=True)  # [C: st_queue_length]
+    memory_latency: int = number(16, 1, 1 << 16, only_time=True)  # cycles from a request to its first beat [I]
+    clock_mhz: int = number(1000, 1, 10_000, only_time=True)  # [I]; upstream reports 22 nm chips at 1 GHz
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.acc_rows // self.acc_banks < self.dim or self.spad_rows < self.dim:
+            raise ConfigError(self.where, f"a bank has fewer rows than the array ({self.dim})", "use larger banks")
+        if self.row_bits > 24:
+            raise ConfigError(self.where, f"a local address has {self.row_bits} bits for rows; at most 24 fit")
+        if self.dma_bytes < self.bus_bytes:
+            raise ConfigError(
+                self.where, f"dma_bytes is {self.dma_bytes}, less than a beat ({self.bus_bytes})", "raise it"
+            )
+
+    @property
+    def rules(self) -> Semantics:
+        """The behaviour of this machine in each difference: that of its switch, or of `semantics`."""
+        named = SEMANTICS[self.semantics]
+        own = {name: getattr(self, name) for name in Semantics._fields}
+        return named._replace(**{name: value for name, value in own.items() if value != FOLLOW})
+
+    @property
+    def all_spad_rows(self) -> int:
+        """The rows of all banks of the scratchpad."""
+        return self.spad_banks * self.spad_rows
+
+    @property
+    def row_bits(self) -> int:
+        """The bits of a row index in a local address; the bit above them is part of the garbage pattern."""
+        return max(self.all_spad_rows, self.acc_rows).bit_length() - 1
+
+    @property
+    def spad_blocks(self) -> int:
+        """The largest number of blocks (of `dim` columns) that an mvin of int8 spans."""
+        return max(1, self.dma_bytes // (self.dim * INPUT_BYTES))
+
+    @property
+    def acc_blocks(self) -> int:
+        """The largest number of blocks (of `dim` columns) that an mvin of int32 spans."""
+        return max(1, self.dma_bytes // (self.dim * ACC_BYTES))
+
+
+#: `default` and `wsonly` are the two machines whose RTL was run; `dim8` and `dim4` ran on the functional model only.
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "wsonly": {"dataflow": "ws", "reads_in_flight": 32, "writes_in_flight": 32},
+    "dim8": {"dim": 8, "spad_rows": 1024, "acc_rows": 512},
+    "dim4": {"dim": 4, "spad_rows": 512, "acc_rows": 256, "dma_bytes": 32},
+}
+Config.presets = PRESETS

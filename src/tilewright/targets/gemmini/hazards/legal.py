@@ -1,0 +1,133 @@
+"""Commands that the machine cannot execute as written: each rule is a mask over the moves or the computes.
+
+Rules marked [R] were seen to stop or to assert in generated RTL, those marked [S] are assertions in the Chisel source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, STREAM, UNINITIALISED
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.hazards.touch import Touches
+from tilewright.targets.gemmini.isa.work import KEEP, NONE, Computes, Local, Moves, Work
+
+
+class Defect(NamedTuple):
+    """A command that breaks a rule: the kind of finding, the index of the primitive command, and the reason."""
+
+    kind: str
+    step: int
+    reason: str
+
+
+def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
+    """Yield the commands of a program that break a rule."""
+    yield from _outside(touches, config)
+    for step, mask, kind, reason in (
+        *_loads(work.loads, config),
+        *_stores(work.stores, config),
+        *_computes(work.computes, config),
+    ):
+        yield from (Defect(kind, index, reason) for index in step[mask].tolist())
+    for index in _lonely(work).tolist():
+        yield Defect(STREAM, index, "no compute follows this preload; the machine counts as idle, and drops it")
+    if not config.normaliser:
+        reason = "this machine has no normaliser; set normaliser=1"
+        yield from (Defect(STREAM, index, reason) for index in work.config_norm[0].tolist())
+
+
+#: The steps of the commands that a rule is about, a mask of those that break it, the kind of finding, and the reason.
+Rule = tuple[Array, Array, str, str]
+
+
+def _outside(touches: Touches, config: Config) -> Iterator[Defect]:
+    spad, rows = config.all_spad_rows, config.all_spad_rows + config.acc_rows
+    end = np.where(touches.start < spad, spad, rows)
+    for at in np.flatnonzero((touches.size > 0) & (touches.last >= end)).tolist():
+        memory, base = ("acc", spad) if touches.start[at] >= spad else ("spad", 0)
+        reason = f"reaches row {touches.last[at] - base} of {memory}, which has {end[at] - base} rows"
+        yield Defect(OUT_OF_RANGE, int(touches.step[at]), reason)
+
+
+def _empty(place: Local) -> Array:
+    found: Array = (place.rows == 0) | (place.cols == 0)
+    return found
+
+
+def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
+    step, place, own, dim = moves.step, moves.local, moves.own, config.dim
+    wide = (place.acc == 1) & (own["shrunk"] == 0)
+    blocks = np.where(wide, config.acc_blocks, config.spad_blocks)
+    zeros, acc = moves.dram == 0, place.acc == 1
+    yield step, moves.state == NONE, UNINITIALISED, "no config_ld has set its load state"
+    yield step, _empty(place), STREAM, "has no rows or no columns [S]"
+    yield step, place.rows > dim, STREAM, f"has more than {dim} rows [S]"
+    yield step, place.cols > blocks * dim, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
+    short = (place.cols > dim) & (own["block_stride"] < place.rows)
+    yield step, short, STREAM, "its blocks overlap: block_stride is less than its rows [S]"
+    reason = "loads zeros into the accumulator with shrunk=1, which trips an assertion [R]: set shrunk=0"
+    yield step, zeros & acc & (own["shrunk"] == 1), STREAM, reason
+    yield (
+        step,
+        ~acc & (place.cols * own["pixels"] > np.maximum(dim, place.cols)),
+        OUT_OF_RANGE,
+        "repeats too many pixels",
+    )
+
+
+def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
+    step, place, own, dim = moves.step, moves.local, moves.own, config.dim
+    pooled, int8 = own["pool_stride"] > 0, (place.acc == 1) & (place.full == 0)
+    yield step, moves.state == NONE, UNINITIALISED, "no config_st comes before it"
+    yield step, int8 & (own["scale"] == KEEP) & (moves.state != NONE), UNINITIALISED, "no config_st has set its scale"
+    yield step, ~pooled & _empty(place), STREAM, "has no rows or no columns [S]"
+    yield step, ~pooled & (place.rows > dim), STREAM, f"has more than {dim} rows [S]"
+    wide = (place.acc == 1) & (place.full == 1)
+    yield step, wide & (place.cols > dim), STREAM, f"moves int32 rows of more than one block of {dim} columns [S]"
+    most = max(config.dma_bytes, dim)
+    yield step, place.cols > most, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
+    yield step, pooled & (place.cols > dim), OUT_OF_RANGE, f"pools more than {dim} channels"
+    scale = own["scale"].astype(np.uint32).view(np.float32)
+    reason = "ReLU with a negative scale: RTL applies ReLU first, libgemmini the scale"
+    yield step, int8 & (own["activation"] == 1) & (scale < 0), PORTABILITY, reason
+    if not config.normaliser:
+        reason = "has a norm command, but this machine has no normaliser"
+        yield step, (place.acc == 1) & (place.norm > 0), PORTABILITY, reason
+
+
+def _computes(work: Computes, config: Config) -> Iterator[Rule]:
+    step, own, dim = work.step, work.own, config.dim
+    weights, flipped = own["dataflow"] == 1, own["transpose_b"] == 1
+    configured = work.config != NONE
+    yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
+    yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
+    for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w)):
+        real = place.garbage == 0
+        reason = f"its operand {name} is in the accumulator: the RTL waits for ever [R]"
+        yield step, real & (place.acc == 1), DEADLOCK, reason
+    for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w), ("C", work.c)):
+        large = (place.garbage == 0) & ((place.rows > dim) | (place.cols > dim))
+        yield step, large, OUT_OF_RANGE, f"its operand {name} has more than {dim} rows or columns"
+    yield step, configured & weights & (config.dataflow == "os"), STREAM, "dataflow ws is not built (dataflow=os)"
+    yield step, configured & ~weights & (config.dataflow == "ws"), STREAM, "dataflow os is not built (dataflow=ws)"
+    both = weights & (own["transpose_a"] == 1) & flipped
+    yield step, both, STREAM, "transposes both A and B, which ws cannot [S]"
+    yield step, ~weights & (own["transpose_a"] == 0) & flipped, STREAM, "transposes B but not A, which os cannot [S]"
+    written = (work.c.garbage == 0) & configured
+    beyond = written & weights & (work.c.rows > work.streamed)
+    reason = "C has more rows than the array streams: RTL leaves the rest unwritten, libgemmini writes zeros"
+    yield step, beyond, PORTABILITY, reason
+    reason = "shifts an os result for the accumulator: RTL shifts it, libgemmini does not"
+    yield step, written & ~weights & (work.c.acc == 1) & (own["shift"] > 0), PORTABILITY, reason
+
+
+def _lonely(work: Work) -> Array:
+    """Return the preloads that no compute follows before the next preload."""
+    used = np.isin(work.preloads, work.computes.preload)
+    lonely: Array = work.preloads[~used]
+    return lonely

@@ -1,0 +1,188 @@
+"""The rows that primitive commands touch, and the ranges by which the reservation station orders them.
+
+Rows are numbered through: those of the scratchpad, then those of the accumulator. The tracked ranges are those of
+ReservationStation.scala (ucb-bar/gemmini at 8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array, numbers
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.isa.fields import CODES
+from tilewright.targets.gemmini.isa.work import NONE, Computes, Local, Moves, Work
+
+READ, WRITE = 1, 2
+#: The queues of the reservation station.
+LD, EX, ST = range(3)
+_QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
+QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
+
+
+class Touches(NamedTuple):
+    """Rows that commands touch, int64 [m] each: `first + k * stride` for k < `size`, in columns `low` to `high`.
+
+    `start` is the row of the operand.
+    """
+
+    step: Array
+    mode: Array
+    start: Array
+    first: Array
+    size: Array
+    stride: Array
+    low: Array
+    high: Array
+
+    @property
+    def last(self) -> Array:
+        return self.first + np.maximum(self.size - 1, 0) * self.stride
+
+
+class Rows(NamedTuple):
+    """Ranges of rows, or of bytes, sorted by step: those of step s are `start[s]` to `start[s + 1]`."""
+
+    start: Array  # int64 [n + 1]
+    mode: Array  # int64 [m]
+    own: Array  # int64 [m]: where the operand begins
+    first: Array  # int64 [m]
+    size: Array  # int64 [m]
+    stride: Array  # int64 [m]
+    low: Array  # int64 [m]: the first column
+    high: Array  # int64 [m]: the column behind the last one
+
+
+def by_step(touches: Touches, steps: int) -> Rows:
+    """Return touches sorted by step, without empty ones."""
+    order = np.argsort(touches.step, kind="stable")
+    order = order[touches.size[order] > 0]
+    start = np.searchsorted(touches.step[order], np.arange(steps + 1))
+    return Rows(start, *(np.ascontiguousarray(column[order]) for column in touches[1:]))
+
+
+def _joined(*parts: Touches) -> Touches:
+    return Touches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _operand(
+    step: Array, place: Local, mode: Array | int, count: Array, stride: Array | int, config: Config
+) -> Touches:
+    """Return the touches of operands, which are rows `stride` apart; a garbage operand has none."""
+    first = place.row + place.acc * config.all_spad_rows
+    count = np.where(place.garbage, 0, count)
+    mode, stride = (np.broadcast_to(value, step.shape) for value in (mode, stride))
+    return Touches(step, mode, first, first, count, stride, np.zeros_like(step), np.full_like(step, config.dim))
+
+
+def _blocks(moves: Moves, mode: Array | int, apart: Array | int, config: Config) -> Touches:
+    """Return the touches of moves, whose blocks are `apart` rows apart."""
+    place = moves.local
+    block, of = numbers(np.zeros(len(moves.step), np.int64), -(-place.cols // config.dim))
+    first = place.row + place.acc * config.all_spad_rows
+    modes = np.broadcast_to(mode, moves.step.shape)
+    step = np.broadcast_to(apart, moves.step.shape)[of]
+    wide = np.minimum(place.cols[of] - block * config.dim, config.dim)
+    begin, one = first[of] + block * step, np.ones_like(of)
+    return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], one, np.zeros_like(of), wide)
+
+
+def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
+    """Return the rows that each command reads and writes.
+
+    The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which is
+    the command that uses them.
+    """
+    loads, stores, computes = work.loads, work.stores, work.computes
+    adds = WRITE | READ * (loads.local.acc & loads.local.accumulate)
+    moved = _blocks(loads, adds, loads.own["block_stride"], config)
+    pooled = stores.own["pool_stride"] > 0
+    rows = np.where(pooled, 0, stores.local.rows)
+    plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
+    image = stores.own["orows"] * stores.own["ocols"] * pooled
+    return _joined(
+        *(moved, _repeated(loads), plain, _operand(stores.step, stores.local, READ, image, 1, config)),
+        *_executed(computes, config, preloads),
+    )
+
+
+def _repeated(loads: Moves) -> Touches:
+    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further."""
+    place = loads.local
+    more = np.where(place.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
+    copy, of = numbers(np.ones(len(more), np.int64), more)
+    cut, mode = np.maximum(copy - place.row[of], 0), np.full(len(of), WRITE)
+    first = place.row[of] - copy + cut
+    columns = copy * place.cols[of]
+    size = np.maximum(place.rows[of] - cut, 0)
+    return Touches(
+        loads.step[of], mode, place.row[of], first, size, np.ones_like(of), columns, columns + place.cols[of]
+    )
+
+
+def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
+    """Return the touches of computes: A and D, or B of OS; of their preloads: W and C."""
+    own, paired = computes.own, computes.preload != NONE
+    home = computes.preload if preloads else computes.step
+    flipped, weights = own["transpose_b"] == 1, own["dataflow"] == 1
+    adds = WRITE | READ * (computes.c.acc & computes.c.accumulate)
+    a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows)
+    d_rows = np.where(flipped & ~weights, computes.d.cols, computes.d.rows)
+    w_rows = np.where(flipped & weights, computes.w.cols, computes.w.rows) * computes.fresh * paired
+    return (
+        _operand(computes.step, computes.a, READ, a_rows, own["a_stride"], config),
+        _operand(computes.step, computes.d, READ, d_rows, 1, config),
+        _operand(home, computes.w, READ, w_rows, 1, config),
+        _operand(home, computes.c, adds, computes.c.rows * paired, own["c_stride"], config),
+    )
+
+
+def tracked(work: Work, config: Config) -> Touches:
+    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand."""
+    loads, stores, computes, own = work.loads, work.stores, work.computes, work.computes.own
+    blocks = -(-loads.local.cols // config.dim)
+    taken = (blocks - 1) * loads.own["block_stride"] + loads.local.rows
+    behind = np.where(loads.local.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
+    behind = np.minimum(behind, loads.local.row)
+    moved = _operand(loads.step, loads.local, WRITE, taken + behind, 1, config)
+    moved = moved._replace(first=moved.first - behind)
+    read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
+    bank = config.acc_rows // config.acc_banks
+    read = np.where(stores.own["pool_stride"] > 0, bank - stores.local.row % bank, read)
+    a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows) * own["a_stride"]
+    paired = computes.preload != NONE
+    return _joined(
+        moved,
+        _operand(stores.step, stores.local, READ, read, 1, config),
+        _operand(computes.step, computes.a, READ, a_rows, 1, config),
+        _operand(computes.step, computes.d, READ, computes.d.rows, 1, config),
+        _operand(computes.preload, computes.w, READ, computes.w.rows * paired, 1, config),
+        _operand(computes.preload, computes.c, WRITE, computes.c.rows * own["c_stride"] * paired, 1, config),
+    )
+
+
+def dram(work: Work, config: Config) -> Touches:
+    """Return the bytes of DRAM that commands read (mvin) and write (mvout), one row of the command each."""
+    loads, stores = work.loads, work.stores
+    wide = np.where(loads.local.acc & (1 - loads.own["shrunk"]), ACC_BYTES, 1)
+    real = loads.dram != 0
+    parts = [
+        _lines(loads.step, READ, loads.dram, loads.own["stride"], loads.local.rows * real, loads.local.cols * wide)
+    ]
+    size = stores.local.cols * np.where(stores.local.acc & stores.local.full, ACC_BYTES, 1)
+    own, pooled = stores.own, stores.own["pool_stride"] > 0
+    stride = own["stride"]
+    parts.append(_lines(stores.step, WRITE, stores.dram, stride, np.where(pooled, 0, stores.local.rows), size))
+    row, of = numbers(np.zeros(len(stores.step), np.int64), np.where(pooled, own["porows"], 0))
+    first = stores.dram[of] + row * (own["out_dim"] * stride)[of]
+    parts.append(_lines(stores.step[of], WRITE, first, stride[of], own["pocols"][of], size[of]))
+    return _joined(*parts)
+
+
+def _lines(step: Array, mode: int, dram: Array, stride: Array, rows: Array, size: Array) -> Touches:
+    row, of = numbers(np.zeros(len(step), np.int64), rows)
+    first = dram[of] + row * stride[of]
+    none = np.zeros_like(of)
+    return Touches(step[of], np.full(len(of), mode), dram[of], first, size[of], none + 1, none, none)

@@ -1,0 +1,1 @@
+"""Commands: their fields, their text, and the state that config commands give them."""

@@ -1,0 +1,172 @@
+"""The text form of launches: their DRAM segments, then one command a line. The round trip is exact.
+
+    .launch product
+    .segment a address=0x1000 size=0x100 kind=input
+    .segment c address=0x2000 size=0x100 kind=output
+    .code
+    config_ld pixels=1 block_stride=16 scale=1.0 stride=0x10
+    mvin dram=0x1000 local=spad[0] cols=16 rows=16
+    config_ex dataflow=ws a_stride=1 scale=1.0 c_stride=1
+    preload bd=spad[16] bd_cols=16 bd_rows=16 c=acc+[0] c_cols=16 c_rows=16
+    compute_preloaded a=spad[0] a_cols=16 a_rows=16 bd=none bd_cols=16 bd_rows=16
+    fence
+
+A local address is `spad[ROW]` or `acc[ROW]`, with `+` to accumulate, `.full` for rows of int32 and `.normN` for a norm
+command; `none` is an absent operand. A scale is a float32, or its bits (0x..) if it is no number. Fields that are 0 are
+left out, but for addresses and sizes. program/listing.py defines segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.instruction import Form, Names, Notation, rows
+from tilewright.program.launch_image import LaunchImage
+from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
+from tilewright.program.program import Launch
+from tilewright.program.words import Word, integer
+from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, NBYTES, codes, commands, fields, raw
+from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL, NORM
+
+#: An absent operand: all ones.
+ABSENT = 0xFFFF_FFFF
+_LOCAL = re.compile(r"(spad|acc)(\+?)(\.full)?(?:\.norm([1-7]))?\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Local(Names):
+    """The text of local addresses."""
+
+    def show(self, value: int) -> str:
+        if value == ABSENT:
+            return "none"
+        norm = value >> NORM & 7
+        flags = ("+" if value >> ACCUMULATE & 1 else "") + (".full" if value >> FULL & 1 else "")
+        return f"{'acc' if value >> ACC else 'spad'}{flags}{f'.norm{norm}' if norm else ''}[{value & (1 << NORM) - 1}]"
+
+    def read(self, word: Word, high: int) -> int:
+        if word.text == "none":
+            return ABSENT
+        found = _LOCAL.fullmatch(word.text)
+        if not found or int(found[5]) >= 1 << NORM:
+            word.refuse(self.expected)
+        flags = (found[1] == "acc") << ACC | bool(found[2]) << ACCUMULATE | bool(found[3]) << FULL
+        return flags | int(found[4] or 0) << NORM | int(found[5])
+
+    @property
+    def expected(self) -> str:
+        return "spad[ROW], acc[ROW], acc+[ROW], acc.full[ROW] or none"
+
+
+@dataclass(frozen=True)
+class Float(Names):
+    """The text of float32 fields."""
+
+    def show(self, value: int) -> str:
+        number = np.array(value, np.uint32).view(np.float32)
+        return str(number[()]) if np.isfinite(number) else f"{value:#x}"
+
+    def read(self, word: Word, high: int) -> int:
+        if word.text.startswith("0x"):
+            return integer(word, 0, high)
+        try:
+            number = np.array(float(word.text)).astype(np.float32)
+        except ValueError:
+            word.refuse("a number, or the bits 0x.. of a float32")
+        return int(number.view(np.uint32))
+
+
+@dataclass(frozen=True)
+class Hex(Names):
+    """The text of DRAM addresses and strides."""
+
+    def show(self, value: int) -> str:
+        return f"{value:#x}"
+
+    def read(self, word: Word, high: int) -> int:
+        return integer(word, -high - 1, high)
+
+
+#: Fields that are always written.
+_OPERANDS = "a", "bd", "c"
+_WRITTEN = {"dram", "local", "cols", "rows", "state", *_OPERANDS} | {
+    f"{own}_{n}" for own in _OPERANDS for n in ("cols", "rows")
+}
+_ACTIVATIONS = Names(("none", "relu", "layernorm", "igelu", "softmax"), "act")
+_NAMES: dict[str, Names] = {
+    **dict.fromkeys(("local", *_OPERANDS), Local(())),
+    **{"scale": Float(()), "activation": _ACTIVATIONS, "dataflow": Names(("os", "ws"))},
+    **dict.fromkeys(("dram", "stride"), Hex(())),
+}
+
+
+@cache
+def _notation() -> Notation:
+    """Return the text syntax of commands. The code of a command is its mnemonic's index."""
+    forms, flags = {}, {}
+    for code, (own, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
+        names = {place.name: _NAMES[place.name] for place in (*own.rs1, *own.rs2) if place.name in _NAMES}
+        for place in (*own.rs1, *own.rs2):
+            if place.width == 64:
+                names[place.name] = Hex(())
+        known = {place.name for place in (*own.rs1, *own.rs2)}
+        bits = {
+            place.name: place.name for place in (*own.rs1, *own.rs2) if place.width == 1 and place.name not in names
+        }
+        places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
+        optional = {name for name in places if name not in known or name not in _WRITTEN}
+        forms[code], flags[code] = Form(layout, tuple(places), (), optional, names), bits
+    mnemonics = Names(tuple(own.name for own in FORMATS))
+    return Notation("code", mnemonics, forms, lambda values: flags[values["code"]])
+
+
+def lines(cmds: Array) -> list[str]:
+    """Return one line of text for each command, uint64 [n, 3]. Raises ProgramError for an unknown funct."""
+    code, show = codes(cmds), _notation().show
+    found = [""] * len(cmds)
+    for one in np.flatnonzero(np.bincount(code, minlength=1)).tolist():
+        mine = np.flatnonzero(code == one)
+        for row, values in zip(mine.tolist(), rows(fields(cmds[mine], one)), strict=True):
+            found[row] = show({**values, "code": one})
+    return found
+
+
+def line(cmds: Array, row: int) -> str:
+    """Return the text of one command."""
+    return lines(cmds[row : row + 1])[0]
+
+
+def assembled(read: list[Mapping[str, int]]) -> Array:
+    """Return commands, uint64 [n, 3], from the fields and the code of each. Raises ProgramError for a bad value."""
+    made = np.zeros((len(read), 3), np.uint64)
+    for row, values in enumerate(read):
+        own, layout = FORMATS[values["code"]], LAYOUTS[values["code"]]
+        given = {name: value for name, value in values.items() if name != "code"}
+        given |= {"funct": own.funct} if own.kind is None else {"funct": own.funct, "kind": own.kind}
+        made[row] = commands(layout.encode_rows([given], np.array([row])))[0]
+    return made
+
+
+GRAMMAR = Grammar({**image_directives(), ".code": Directive(code=_notation().read)})
+
+
+def image_of(launch: Launch) -> LaunchImage:
+    """Return the commands and segments of a launch. Raises ProgramError if they are malformed."""
+    return LaunchImage.of(launch, NBYTES)
+
+
+def text_of(launch: Launch) -> Text:
+    """Return the text of a launch; `launch_of` reads it back exactly."""
+    image = image_of(launch)
+    return Text(launch.name, sections=[*image_sections(image), Section(".code", code=lines(commands(image.insns)))])
+
+
+def launch_of(text: Text) -> Launch:
+    """Return the launch that a text describes. Raises ProgramError with the line and column of a mistake."""
+    return read_image(text, raw(assembled(text.code(".code")))).launch(text.name)

@@ -1,0 +1,231 @@
+"""Primitive commands with the state that config commands gave them: what each moves or computes.
+
+Config commands take effect in program order, each in its own queue. This module finds, for each command, the config
+that applies to it, and for each compute the preload before it. Values, hazards and counts start from its result.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array, among
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa import fields
+from tilewright.targets.gemmini.isa.fields import CODES
+
+#: What a primitive command does. SET: a config command, a flush, a fence or a counter access.
+SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
+#: Flags of a local address, and the bits of the norm command.
+ACC, ACCUMULATE, FULL, NORM = 31, 30, 29, 26
+#: Index of an absent command: no config, no preload.
+NONE = -1
+#: A scale of all ones in config_st keeps the scale that was set before.
+KEEP = 0xFFFF_FFFF
+#: Rows that the array streams at least [R: gemmini_timing rule 15].
+LEAST_ROWS = 4
+
+
+class Local(NamedTuple):
+    """Local operands, int64 [n] each. `row` counts rows of the scratchpad, or of the accumulator if `acc`."""
+
+    row: Array
+    cols: Array
+    rows: Array
+    acc: Array
+    accumulate: Array
+    full: Array
+    norm: Array
+    garbage: Array
+
+
+def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
+    """Split local addresses (int64 [n]) into their parts.
+
+    An address is garbage (no operand, no result) if its flags, the bits of its row and the bit above them are ones.
+    """
+    flag = {bit: address >> bit & 1 for bit in (ACC, ACCUMULATE, FULL)}
+    row = address & (1 << NORM) - 1
+    ones = 7 << FULL | (2 << config.row_bits) - 1
+    garbage = (address & ones == ones).astype(np.int64)
+    return Local(row, cols, rows, flag[ACC], flag[ACCUMULATE], flag[FULL], address >> NORM & 7, garbage)
+
+
+class Moves(NamedTuple):
+    """The mvins or the mvouts of a program, int64 [k] each.
+
+    `step` is the index among the program's primitive commands, and `state` the index of the config command (NONE: there
+    is none). `own` has the fields of the config command, zeros where there is none.
+    """
+
+    step: Array
+    state: Array
+    dram: Array
+    local: Local
+    own: dict[str, Array]
+
+
+class Computes(NamedTuple):
+    """The computes of a program, int64 [k] each.
+
+    `preload` is the index of the preload before it (NONE: there is none), `config` that of its config_ex. `w` and `c`
+    are the operands of the preload, `a` and `d` those of the compute. `fresh`: it first loads `w` into the array.
+    `streamed` is the number of rows that pass through the array: rows of the result beyond them are not written in RTL.
+    """
+
+    step: Array
+    preload: Array
+    config: Array
+    fresh: Array
+    a: Local
+    d: Local
+    w: Local
+    c: Local
+    own: dict[str, Array]
+    streamed: Array
+
+
+class Work(NamedTuple):
+    """A program of n primitive commands: the kind and code of each, int64 [n], and its moves and computes."""
+
+    kind: Array
+    code: Array
+    loads: Moves
+    stores: Moves
+    computes: Computes
+    preloads: Array  # int64 [p]: the steps of the preloads
+    config_st: tuple[Array, dict[str, Array]]  # the steps and the fields of config_st, with the scale that it leaves
+    config_norm: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm
+
+
+_KIND = {"mvin": MVIN, "mvin2": MVIN, "mvin3": MVIN, "mvout": MVOUT, "preload": PRELOAD}
+_KINDS = np.array(
+    [_KIND.get(own.name, COMPUTE if own.name.startswith("compute") else SET) for own in fields.FORMATS], np.int64
+)
+#: The load state that each mvin uses, by code.
+STATE = {CODES["mvin"]: 0, CODES["mvin2"]: 1, CODES["mvin3"]: 2}
+
+
+def work(prims: Array, config: Config) -> Work:
+    """Return what primitive commands do, uint64 [n, 3] in an order in which they may run.
+
+    Raises ProgramError for an unknown funct.
+    """
+    code = fields.codes(prims)
+    kind = _KINDS[code]
+    norm, sets = np.flatnonzero(code == CODES["config_norm"]), _config_st(prims, code)
+    return Work(
+        kind,
+        code,
+        _loads(prims, code, config),
+        _stores(prims, code, sets, config),
+        _computes(prims, code, config),
+        np.flatnonzero(kind == PRELOAD),
+        sets,
+        (norm, fields.fields(prims[norm], CODES["config_norm"])),
+    )
+
+
+def before(steps: Array, marks: Array) -> Array:
+    """Return for each of `steps` the index of the last of `marks` before it, NONE if there is none. Both ascend."""
+    found: Array = np.searchsorted(marks, steps) - 1
+    return found
+
+
+def _taken(columns: dict[str, Array], index: Array) -> dict[str, Array]:
+    """Return the rows `index` of columns, zeros where the index is NONE."""
+    if not len(next(iter(columns.values()))):
+        return {name: np.zeros(len(index), np.int64) for name in columns}
+    return {name: np.where(index == NONE, 0, column[index]) for name, column in columns.items()}
+
+
+def _loads(prims: Array, code: Array, config: Config) -> Moves:
+    step = np.flatnonzero(among(code, STATE))
+    own = fields.fields(prims[step], CODES["mvin"])
+    configs = np.flatnonzero(code == CODES["config_ld"])
+    set_by = fields.fields(prims[configs], CODES["config_ld"])
+    uses, index = np.zeros(len(step), np.int64), np.full(len(step), NONE)
+    for mnemonic, state in STATE.items():
+        uses[code[step] == mnemonic] = state
+    for state in STATE.values():
+        mine, marks = uses == state, np.flatnonzero(set_by["state"] == state)
+        last = before(step[mine], configs[marks])
+        index[mine] = np.where(last == NONE, NONE, marks[last] if len(marks) else NONE)
+    place = local(own["local"], own["cols"], own["rows"], config)
+    return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+
+
+def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
+    steps = np.flatnonzero(code == CODES["config_st"])
+    own = fields.fields(prims[steps], CODES["config_st"])
+    sets = np.flatnonzero(own["scale"] != KEEP)
+    holder = before(np.arange(len(steps)) + 1, sets)
+    if len(sets):
+        own["scale"] = np.where(holder == NONE, KEEP, own["scale"][sets[holder]])
+    return steps, own
+
+
+def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], config: Config) -> Moves:
+    step, (configs, set_by) = np.flatnonzero(code == CODES["mvout"]), sets
+    own = fields.fields(prims[step], CODES["mvout"])
+    index = before(step, configs)
+    place = local(own["local"], own["cols"], own["rows"], config)
+    return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+
+
+def _step_of(steps: Array, index: Array) -> Array:
+    return np.where(index == NONE, NONE, steps[index] if len(steps) else NONE)
+
+
+def _operand(own: dict[str, Array], name: str, config: Config) -> Local:
+    return local(own[name], own[f"{name}_cols"], own[f"{name}_rows"], config)
+
+
+def _computes(prims: Array, code: Array, config: Config) -> Computes:
+    fresh = code == CODES["compute_preloaded"]
+    step = np.flatnonzero(fresh | (code == CODES["compute_accumulated"]))
+    own = fields.fields(prims[step], CODES["compute_preloaded"])
+    preloads = np.flatnonzero(code == CODES["preload"])
+    operands = fields.fields(prims[preloads], CODES["preload"])
+    index = before(step, preloads)
+    configs = np.flatnonzero(code == CODES["config_ex"])
+    state = before(step, configs)
+    made = Computes(
+        step,
+        _step_of(preloads, index),
+        _step_of(configs, state),
+        fresh[step].astype(np.int64),
+        _operand(own, "a", config),
+        _operand(own, "bd", config),
+        _operand(taken := _taken(operands, index), "bd", config),
+        _operand(taken, "c", config),
+        _taken(_executing(prims, configs), state),
+        np.zeros(0, np.int64),
+    )
+    return made._replace(streamed=_streamed(made, config.dim))
+
+
+def _executing(prims: Array, configs: Array) -> dict[str, Array]:
+    """Return the state after each config_ex: one with `only_strides` leaves the rest as the one before it set it."""
+    own = fields.fields(prims[configs], CODES["config_ex"])
+    whole = np.flatnonzero(own["only_strides"] == 0)
+    last = before(np.arange(len(configs)) + 1, whole)
+    source = np.where(last == NONE, NONE, whole[last] if len(whole) else NONE)
+    kept = _taken(own, source)
+    return {**kept, "a_stride": own["a_stride"], "c_stride": own["c_stride"]}
+
+
+def _streamed(computes: Computes, dim: int) -> Array:
+    """Return the rows that the array streams for each compute.
+
+    All rows of the array stream if it takes the weights of the next preload meanwhile, or a transposed A.
+    """
+    a, d = computes.a, computes.d
+    streamed = np.maximum(np.where(a.garbage, 0, a.rows), np.where(d.garbage, 0, d.rows))
+    streamed = np.clip(streamed, LEAST_ROWS, dim)
+    brings = (computes.w.garbage == 0) & (computes.fresh == 1)
+    follows = np.append(brings[1:] & (computes.config[1:] == computes.config[:-1]), False)[: len(streamed)]
+    every = follows | (computes.own["dataflow"] == 0) | (computes.own["transpose_a"] == 1)
+    found: Array = np.where(every, dim, streamed)
+    return found

@@ -1,0 +1,380 @@
+"""The streams of one LOOP_CONV_WS: a tile of a convolution, with pooling of the result.
+
+Source: LoopConv.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: `orow`, `ocol`, `och` count the
+result, `irow`, `icol`, `ich` the input, `krow`, `kcol`, `kch` the weights, `b` images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from tilewright.array import Array, numbers
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops.stream import (
+    ACC,
+    ACCUMULATE,
+    NOTHING,
+    OFFSET_MASK,
+    Place,
+    Stream,
+    garbage,
+    grid,
+    interleaved,
+    joined,
+    operand,
+    stream,
+)
+
+#: The scale 1.0, and the code for "keep the scale", as bits of config commands.
+ONE, KEEP = 0x3F800000, 0xFFFFFFFF
+#: The low bits of the config commands for loads, stores and the execute queue, and the bit "set only strides".
+LOAD, STORE, STRIDES = 1, 2, 1 << 7
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a tile that follow from the registers `r` of its loop."""
+
+    r: Mapping[str, int]
+    config: Config
+
+    def undilated(self, x: int) -> int:
+        """Return the number of input pixels in `x` pixels of an input that is dilated, if this one is."""
+        return (x + self.r["input_dilated"]) >> self.r["input_dilated"]
+
+    @cached_property
+    def pixels(self) -> int:
+        """The largest number of kernel columns in one row of the array."""
+        return self.r["max_pixels"] or 1
+
+    @cached_property
+    def unpadded(self) -> tuple[int, int]:
+        """Rows and columns of the input without its borders."""
+        r = self.r
+        return (
+            self.undilated(self._covered("orows", "krows") - r["upad"] - r["dpad"]),
+            self.undilated(self._covered("ocols", "kcols") - r["lpad"] - r["rpad"]),
+        )
+
+    @cached_property
+    def padded(self) -> tuple[int, int]:
+        """Rows and columns of the input with its borders."""
+        r, (rows, columns) = self.r, self.unpadded
+        if not r["input_dilated"]:
+            return self._covered("orows", "krows"), self._covered("ocols", "kcols")
+        above, below, left, right = (self.undilated(r[name]) for name in ("upad", "dpad", "lpad", "rpad"))
+        return rows + above + below, columns + left + right
+
+    def _covered(self, out: str, kernel: str) -> int:
+        r = self.r
+        return r[out] * r["conv_stride"] + r[kernel] + (r["kernel_dilation"] - 1) * (r[kernel] - 1) - 1
+
+    @cached_property
+    def kept(self) -> tuple[int, int]:
+        """Rows and columns of the input that the scratchpad holds."""
+        rows, columns = self.padded
+        return rows >> self.r["downsample"], columns >> self.r["downsample"]
+
+    @cached_property
+    def input_stride(self) -> int:
+        """Rows of the scratchpad between blocks of `dim` input channels (of `dim` images in layout 3120)."""
+        return (self.r["kchs"] if self.r["input_3120"] else self.r["batches"]) * self.kept[0] * self.kept[1]
+
+    @cached_property
+    def weight_stride(self) -> int:
+        """Rows of the scratchpad between blocks of `dim` columns of the weights."""
+        return self.r["krows"] * self.r["kcols"] * self.r["pochs" if self.r["weight_0132"] else "kchs"]
+
+    @cached_property
+    def input_rows(self) -> int:
+        """Rows of the scratchpad that the input takes."""
+        across = self.r["batches" if self.r["input_3120"] else "kchs"]
+        return -(-across // self.config.dim) * self.input_stride
+
+    @cached_property
+    def weight_rows(self) -> int:
+        """Rows of the scratchpad that the weights take."""
+        return -(-self.r["kchs" if self.r["weight_0132"] else "pochs"] // self.config.dim) * self.weight_stride
+
+    @cached_property
+    def out_stride(self) -> int:
+        """Rows of the accumulator between blocks of `dim` output channels."""
+        return self.r["batches"] * self.r["orows"] * self.r["ocols"]
+
+    @cached_property
+    def out_rows(self) -> int:
+        """Rows of the accumulator that the result takes."""
+        return -(-self.r["pochs"] // self.config.dim) * self.out_stride
+
+    def out_row(self, b: Array, orow: Array, ocol: Array, och: Array) -> Array:
+        """Return the rows of the accumulator, from the first one of the tile on, that hold these results."""
+        r = self.r
+        row: Array = och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
+        return row
+
+
+def streams(registers: Mapping[str, int], place: Place, config: Config) -> list[Stream]:
+    """Return the five streams (see stream.STREAMS) of a loop with legal registers."""
+    shape = Shape(registers, config)
+    return [
+        _stores(shape, place),
+        _execute(shape, place),
+        _bias(shape, place),
+        _weights(shape, place),
+        _input(shape, place),
+    ]
+
+
+def _every(end: int, step: int = 1) -> Array:
+    return np.arange(0, end, step)
+
+
+def _config(kind: int, rs1: int, rs2: int) -> Stream:
+    return stream(Funct.CONFIG, kind | rs1, np.array([rs2]))
+
+
+def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) -> Stream:
+    rs1 = ONE << 32 | (block_stride & 0xFFFF) << 16 | pixels << 8 | state << 3
+    return _config(LOAD, rs1, stride)
+
+
+def _bias(shape: Shape, place: Place) -> Stream:
+    r, config = shape.r, shape.config
+    if not r["bias"]:
+        return NOTHING
+    wide = min(r["pochs"], config.acc_blocks * config.dim)
+    b, orow, ocol, och = grid(
+        _every(r["batches"]), _every(r["orows"]), _every(r["ocols"], config.dim), _every(r["pochs"], wide)
+    )
+    address = np.zeros_like(och) if r["no_bias"] else r["bias"] + och * ACC_BYTES
+    row = place.c + shape.out_row(b, orow, ocol, och)
+    rows, columns = np.minimum(config.dim, r["ocols"] - ocol), np.minimum(wide, r["pochs"] - och)
+    loads = stream(Funct.MVIN3, address, operand(row | ACC, columns, rows))
+    return joined(_config_load(2, shape.out_stride, 0), loads)
+
+
+def _weights(shape: Shape, place: Place) -> Stream:
+    r, config = shape.r, shape.config
+    if not r["weights"]:
+        return NOTHING
+    across, down = ("kchs", "pochs") if r["weight_0132"] else ("pochs", "kchs")
+    wide = min(r[across], config.spad_blocks * config.dim)
+    step = {across: wide, down: config.dim}
+    och, krow, kcol, kch = grid(
+        _every(r["pochs"], step["pochs"]), _every(r["krows"]), _every(r["kcols"]), _every(r["kchs"], step["kchs"])
+    )
+    size, stride, offset = r["kernel_dim"], r["weight_stride"], krow * r["kernel_dim"] + kcol
+    if r["depthwise"]:
+        stride = 1
+    elif r["weight_1203"]:
+        stride = size * size * r["out_channels"]
+        offset = (kch * size * size + offset) * r["out_channels"] + och
+    elif r["weight_0132"]:
+        stride = r["in_channels"]
+        offset = (offset * r["out_channels"] + och) * r["in_channels"] + kch
+    else:
+        offset = (offset * r["in_channels"] + kch) * stride + och
+    place_of = {"pochs": och, "kchs": kch}
+    row = place.b_end - shape.weight_rows + _weight_row(shape, krow, kcol, och, kch)
+    columns = np.minimum(wide, r[across] - place_of[across])
+    rows = np.minimum(config.dim, r[down] - place_of[down])
+    loads = stream(Funct.MVIN2, r["weights"] + (offset & OFFSET_MASK), operand(row, columns, rows))
+    return joined(_config_load(1, shape.weight_stride, stride), loads)
+
+
+def _weight_row(shape: Shape, krow: Array, kcol: Array, och: Array, kch: Array) -> Array:
+    """Return the row of weights in the scratchpad, from the first one of the tile on."""
+    r = shape.r
+    across, down, depth = (kch, och, r["pochs"]) if r["weight_0132"] else (och, kch, r["kchs"])
+    row: Array = across // shape.config.dim * shape.weight_stride + (krow * r["kcols"] + kcol) * depth + down
+    return row
+
+
+def _input(shape: Shape, place: Place) -> Stream:
+    r, config = shape.r, shape.config
+    if not r["input"]:
+        return NOTHING
+    across = r["batches" if r["input_3120"] else "kchs"]
+    wide = min(across, config.spad_blocks * config.dim)
+    above, below = shape.undilated(r["upad"]), shape.undilated(r["dpad"])
+    irows = np.arange(-above, shape.unpadded[0] + below, 1 << r["downsample"])
+    icols, lengths = _input_columns(shape)
+    images, channels = (_every(across, wide), _every(r["kchs"]))
+    if not r["input_3120"]:
+        images, channels = _every(r["batches"]), images
+    b, irow, place_in_row, ich = grid(images, irows, np.arange(len(icols)), channels)
+    icol = icols[place_in_row]
+    pixel = irow * r["in_col_dim"] + icol
+    plane, between = r["in_row_dim"] * r["in_col_dim"], r["in_stride"]
+    if r["input_3120"]:
+        between = r["batch_size"]
+        apart = r["batches"] if config.rules.conv_batches == "batches" else between
+        offset = (ich * plane + pixel) * apart + b
+    else:
+        offset = (b * plane + pixel) * between + ich
+    border = (irow < 0) | (irow >= shape.unpadded[0]) | (icol < 0) | (icol >= shape.unpadded[1])
+    address = np.where(border, 0, r["input"] + (offset & OFFSET_MASK))
+    left = shape.undilated(r["lpad"])
+    row = place.a + _input_row(shape, b, irow + above, icol + left, ich)
+    columns = np.minimum(wide, across - (b if r["input_3120"] else ich))
+    loads = stream(Funct.MVIN, address, operand(row, columns, lengths[place_in_row] >> r["downsample"]))
+    return joined(_config_load(0, shape.input_stride, between << r["downsample"], shape.pixels), loads)
+
+
+def _input_columns(shape: Shape) -> tuple[Array, Array]:
+    """Return the first columns of the loads of an input row, and their lengths: left border, middle, right border."""
+    dim, columns = shape.config.dim, shape.unpadded[1]
+    left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
+    parts = ((-left, 0, dim), (0, columns, dim << shape.r["downsample"]), (columns, columns + right, dim))
+    starts = [np.arange(low, high, step) for low, high, step in parts]
+    lengths = [np.minimum(step, high - start) for start, (_, high, step) in zip(starts, parts, strict=True)]
+    return np.concatenate(starts), np.concatenate(lengths)
+
+
+def _input_row(shape: Shape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
+    """Return the row of an input pixel (borders counted) in the scratchpad, from the first one of the tile on."""
+    r, (rows, columns) = shape.r, shape.kept
+    across, along = (b, ich) if r["input_3120"] else (ich, b)
+    row: Array = across // shape.config.dim * shape.input_stride + along * rows * columns
+    return row + (irow >> r["downsample"]) * columns + (icol >> r["downsample"])
+
+
+def _execute(shape: Shape, place: Place) -> Stream:
+    r, dim, nowhere = shape.r, shape.config.dim, garbage(shape.config)
+    step = dim if r["input_3120"] else 1
+    rows_of = grid(
+        _every(r["pochs"], dim),
+        _every(r["krows"]),
+        _every(r["kcols"], shape.pixels),
+        _every(r["kchs"], dim),
+        _every(r["batches"], step),
+        _every(r["orows"]),
+    )
+    ocol, row_of, idle, tail = _output_columns(shape, rows_of[1], rows_of[2], rows_of[5])
+    och, krow, kcol, kch, b, orow = (axis[row_of] for axis in rows_of)
+    pixels = np.minimum(shape.pixels, r["kcols"] - kcol)
+    if r["input_3120"]:
+        height = np.minimum(dim, r["batches"] - b)
+    else:
+        across = np.minimum(dim << r["input_dilated"], r["ocols"] - ocol)
+        height = (across + r["input_dilated"]) >> r["input_dilated"]
+    width, depth = np.minimum(dim, r["pochs"] - och), pixels * np.minimum(dim, r["kchs"] - kch)
+    irow, icol = (
+        (out * r["conv_stride"] + kernel * r["kernel_dilation"] + r["input_dilated"]) >> r["input_dilated"]
+        for out, kernel in ((orow, krow), (ocol, kcol))
+    )
+    a = place.a + _input_row(shape, b, irow, icol, kch)
+    turned = (r["krows"] - 1 - krow, r["kcols"] - 1 - kcol) if r["rotate"] else (krow, kcol)
+    weights = place.b_end - shape.weight_rows + _weight_row(shape, *turned, och, kch)
+    c = place.c + shape.out_row(b, orow, ocol, och)
+    new = np.diff(row_of // (len(_every(r["batches"], step)) * r["orows"]), prepend=-1) > 0
+    preload = stream(
+        Funct.PRELOAD,
+        operand(np.where(new, weights, nowhere), width, depth),
+        operand(c | ACC | ACCUMULATE, width, height),
+    )
+    compute = stream(
+        np.where(new, Funct.COMPUTE_PRELOADED, Funct.COMPUTE_ACCUMULATED),
+        operand(a, depth, height),
+        operand(np.full(len(a), nowhere), width, height),
+    )
+    # The unroller passes over a step in two cycles: one for the preload, one for the compute.
+    pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
+    if not r["input_3120"]:
+        return pairs
+    (in_rows, in_columns), apart = shape.padded, r["orows"] * r["ocols"]
+    strides = _config(STRIDES, (in_rows * in_columns & 0xFFFF) << 16, (apart & 0xFFFF) << 48)
+    return joined(strides, pairs)
+
+
+def _output_columns(shape: Shape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
+    """Return the steps of rows of the result (one for each element of the arguments) that execute commands.
+
+    The first column and the row of each step; the steps without commands before it, which an input that is dilated has
+    where the kernel meets an inserted zero; and the number of such steps after the last one.
+    """
+    r = shape.r
+    rows = [_output_row(shape, *zeros) for zeros in ((False, 0), (False, 1), (True, 0))]
+    columns, passed, zeros = zip(*rows, strict=True)
+    zero_row = (krow * r["kernel_dilation"] + orow - r["upad"]) & r["input_dilated"]
+    zero_column = (kcol * r["kernel_dilation"] - r["lpad"]) & r["input_dilated"]
+    pattern = np.where(zero_row, 2, zero_column)
+    counts = np.array(list(map(len, columns)))
+    index, row_of = numbers((np.cumsum(counts) - counts)[pattern], counts[pattern])
+    ocol, within = (np.array(list(chain(*parts)), np.int64)[index] for parts in (columns, passed))
+    total = np.array(zeros)[pattern]
+    idle = np.diff((np.cumsum(total) - total)[row_of] + within, prepend=0)
+    return ocol, row_of, idle, int(total.sum() - idle.sum())
+
+
+def _output_row(shape: Shape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
+    """Return the steps of one row: the first column of each, the steps passed over before it, and those of the row.
+
+    The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
+    """
+    r, dim = shape.r, shape.config.dim
+    columns, passed, ocol, zeros = list[int](), list[int](), 0, 0
+    while ocol < r["ocols"]:
+        if zero_row or (ocol + zero_column) & r["input_dilated"]:
+            zeros += 1
+            ocol += 1
+        else:
+            columns.append(ocol)
+            passed.append(zeros)
+            ocol += 1 if r["input_3120"] else dim << r["input_dilated"]
+    return columns, passed, zeros
+
+
+def _stores(shape: Shape, place: Place) -> Stream:
+    r, config = shape.r, shape.config
+    if not r["output"]:
+        return NOTHING
+    if not r["no_pool"]:
+        return _pooled_stores(shape, place)
+    b, orow, ocol, och = grid(
+        _every(r["batches"]), _every(r["orows"]), _every(r["ocols"], config.dim), _every(r["pochs"], config.dim)
+    )
+    if r["out_1203"]:
+        offset = ((orow * r["out_col_dim"] + ocol) * r["batch_size"] + b) * r["out_channels"] + och
+    else:
+        offset = ((b * r["out_row_dim"] + orow) * r["out_col_dim"] + ocol) * r["out_stride"] + och
+    row = place.c + shape.out_row(b, orow, ocol, och)
+    rows, columns = np.minimum(config.dim, r["ocols"] - ocol), np.minimum(config.dim, r["pochs"] - och)
+    return stream(Funct.MVOUT, r["output"] + (offset & OFFSET_MASK), operand(row | ACC, columns, rows))
+
+
+def _pooled_stores(shape: Shape, place: Place) -> Stream:
+    """Return one pooled store for each image and block of channels, and the config commands around them."""
+    r, config = shape.r, shape.config
+    b, och = grid(_every(r["batches"]), _every(r["pochs"], config.dim))
+    plane = r["pool_out_col_dim"] * r["pool_out_row_dim"]
+    nothing = np.zeros_like(b)
+    row = place.c + shape.out_row(b, nothing, nothing, och)
+    stores = stream(
+        Funct.MVOUT,
+        r["output"] + b * plane * r["out_stride"] + och,
+        operand(row | ACC, np.minimum(config.dim, r["pochs"] - och), 0),
+    )
+    activation = r["activation"]
+    if config.rules.conv_activation == "relu":
+        activation = int(activation > 0)
+    pooling = (
+        (r["pool_stride"], 4, 2),
+        (r["pool_size"], 6, 2),
+        (r["pupad"], 8, 2),
+        (r["plpad"], 10, 2),
+        (r["pool_out_col_dim"], 24, 8),
+        (r["porows"], 32, 8),
+        (r["pocols"], 40, 8),
+        (r["orows"], 48, 8),
+        (r["ocols"], 56, 8),
+    )
+    words = sum((value & ((1 << bits) - 1)) << low for value, low, bits in pooling)
+    scale = KEEP << 32 | r["out_stride"]
+    return joined(_config(STORE, words | activation << 2, scale), stores, _config(STORE, activation << 2, scale))

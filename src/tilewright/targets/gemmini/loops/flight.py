@@ -1,0 +1,96 @@
+"""Races between two loops that an unroller works on at once.
+
+Loads of a loop may enter the reservation station before the last execute commands of the loop before it. The station
+then takes them for the older commands, and the execute commands read what the wrong loop loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import RACE, Finding
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.loops.conv import Shape
+from tilewright.targets.gemmini.loops.registers import COMMANDS, CONV, MATMUL
+from tilewright.targets.gemmini.loops.stream import Place
+
+
+class Span(NamedTuple):
+    """Rows of a memory that hold an operand of a loop; `loaded`: the loop loads it itself."""
+
+    name: str
+    memory: str
+    low: int
+    high: int
+    loaded: bool
+
+
+class Flight(NamedTuple):
+    """A loop: the command that starts it, its unroller, whether it is a residual addition, its operands."""
+
+    command: int
+    unroller: int
+    residual: bool
+    spans: tuple[Span, ...]
+
+
+def flight(command: int, unroller: int, r: Mapping[str, int], place: Place, config: Config) -> Flight:
+    """Return a loop as it is placed."""
+    if unroller == CONV:
+        shape = Shape(r, config)
+        a, b, c = shape.input_rows, shape.weight_rows, shape.out_rows
+        names = (("input", "input"), ("weights", "weights"), ("bias", "bias"))
+    else:
+        a, b, c = (r[rows] * r[columns] * config.dim for rows, columns in ("ik", "kj", "ij"))
+        names = (("A", "a"), ("B", "b"), ("D", "d"))
+    residual = unroller == MATMUL and bool(r["resadd"])
+    first = (place.a, place.b_end - b, place.c)
+    spans = (
+        ()
+        if residual
+        else tuple(
+            Span(name, memory, low, low + rows, bool(r[register]))
+            for (name, register), memory, low, rows in zip(
+                names, ("spad", "spad", "acc"), first, (a, b, c), strict=True
+            )
+        )
+    )
+    return Flight(command, unroller, residual, spans)
+
+
+def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
+    """Yield the races between loops that may be in flight at once; `functs` [n] are those of the program."""
+    last: dict[int, Flight] = {}
+    for own in flights:
+        before = last.get(own.unroller)
+        last[own.unroller] = own
+        if before is None or _separated(functs[before.command + 1 : own.command], own.unroller):
+            continue
+        if before.residual != own.residual:
+            message = f"#{own.command} switches between a product and a residual addition while #{before.command} runs"
+            yield Finding(RACE, f"{message}: put a fence between them", (before.command, own.command))
+        for new in filter(lambda span: span.loaded, own.spans):
+            yield from (_race(before, own, old, new) for old in before.spans if _overlap(old, new))
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.memory == other.memory and max(one.low, other.low) < min(one.high, other.high)
+
+
+def _race(before: Flight, own: Flight, old: Span, new: Span) -> Finding:
+    low, high, used = max(new.low, old.low), min(new.high, old.high), old.name if old.memory == "spad" else "C"
+    message = (
+        f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
+        f" #{before.command}, which use {used} there: put a fence between them, or use the other half"
+    )
+    return Finding(RACE, message, (before.command, own.command), new.memory, low, high)
+
+
+def _separated(between: Array, unroller: int) -> bool:
+    """Return whether one of these commands waits until the unroller has no loop."""
+    passed = (*COMMANDS[unroller], *(COMMANDS[CONV][1:] if unroller == MATMUL else ()))
+    return not np.isin(between, passed).all()

@@ -1,0 +1,202 @@
+"""The streams of one LOOP_WS: a blocked matrix product C = A * B + D, or a residual addition C = A + B.
+
+Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: C has `i` x `j` blocks, the inner
+dimension `k` blocks. The last column of `at` in a load is not used; that of a store is the last block it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops.legal import LAYERNORM, NORMALISED, SOFTMAX
+from tilewright.targets.gemmini.loops.stream import (
+    ACC,
+    ACCUMULATE,
+    FULL,
+    NOTHING,
+    OFFSET_MASK,
+    Place,
+    Stream,
+    garbage,
+    grid,
+    interleaved,
+    operand,
+    stream,
+)
+
+Registers = Mapping[str, int]
+#: Rows of which the normaliser keeps statistics at once, and the norm commands (NormCmd.scala) of its passes: of all
+#: blocks of a row but the last one, and of the last one.
+STATISTICS = 2
+PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
+#: The first bit of the norm command in a local address, and the bit "set only the statistics" of config_norm.
+NORM_SHIFT, ONLY_STATISTICS = 26, 1 << 17
+
+
+class Blocks(NamedTuple):
+    """A blocked matrix in DRAM and on chip: its blocks, the elements that the last row and column lack, bytes."""
+
+    rows: int
+    columns: int
+    row_pad: int
+    column_pad: int
+    dram: int
+    stride: int
+    size: int
+    first: int  # row on chip
+
+
+def streams(registers: Registers, place: Place, config: Config) -> list[Stream]:
+    """Return the five streams (see stream.STREAMS) of a loop with legal registers."""
+    r = registers
+    c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], INPUT_BYTES, place.c)
+    if r["full_c"]:
+        c = c._replace(size=ACC_BYTES)
+    if r["resadd"]:
+        left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, first=place.a)
+        right = left._replace(dram=r["b"], stride=r["b_stride"], first=place.b_end)
+        loads = [
+            _columns(left, Funct.MVIN, config.spad_blocks, ACC, config),
+            _rows(right, Funct.MVIN2, config.spad_blocks, ACC | ACCUMULATE, config, pad_rows=False),
+        ]
+        return [_stores(c, r, config), NOTHING, NOTHING, loads[1], loads[0]]
+    return [_stores(c, r, config), _execute(r, place, config), _load_d(c, r, config), *_load_ab(r, place, config)]
+
+
+def _load_ab(r: Registers, place: Place, config: Config) -> tuple[Stream, Stream]:
+    a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], INPUT_BYTES, place.a)
+    b_first = place.b_end - r["k"] * r["j"] * config.dim
+    b = Blocks(r["k"], r["j"], r["pad_k"], r["pad_j"], r["b"], r["b_stride"], INPUT_BYTES, b_first)
+    if r["transpose_a"]:
+        a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
+    if r["transpose_b"]:
+        b = b._replace(rows=r["j"], columns=r["k"], row_pad=r["pad_j"], column_pad=r["pad_k"])
+    # k is the outer loop of both. The last rows of B are loaded whole: the hardware compares their number with itself.
+    load = _rows if r["transpose_a"] else _columns
+    loaded_a = load(a, Funct.MVIN, config.spad_blocks, 0, config)
+    load = _columns if r["transpose_b"] else _rows
+    return load(b, Funct.MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
+
+
+def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+    """Return loads row by row of blocks."""
+    row, column = grid(np.arange(m.rows), np.arange(0, m.columns, min(wide, m.columns)))
+    return _loads(m, row, column, (row, column), funct, wide, flags, config, pad_rows)
+
+
+def _columns(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+    """Return loads column by column, each column as wide as one load."""
+    column, row = grid(np.arange(0, m.columns, min(wide, m.columns)), np.arange(m.rows))
+    return _loads(m, row, column, (column, row), funct, wide, flags, config, pad_rows)
+
+
+def _loads(
+    m: Blocks,
+    row: Array,
+    column: Array,
+    order: tuple[Array, Array],
+    funct: int,
+    wide: int,
+    flags: int,
+    config: Config,
+    pad_rows: bool,
+) -> Stream:
+    if not m.dram:
+        return NOTHING
+    address, word = _blocks(m, row, column, min(wide, m.columns), flags, config, pad_rows)
+    return stream(funct, address, word, (*order, 0))
+
+
+def _blocks(
+    m: Blocks, row: Array, column: Array, wide: int, flags: int, config: Config, pad_rows: bool = True
+) -> tuple[Array, Array]:
+    """Return the DRAM addresses and the operands of moves of `wide` blocks from the blocks (row, column) on."""
+    dim = config.dim
+    address = m.dram + ((row * m.stride + column) * dim * m.size & OFFSET_MASK)
+    local = m.first + (row * m.columns + column) * dim
+    blocks = np.minimum(wide, m.columns - column)
+    columns = blocks * dim - np.where(column + blocks >= m.columns, m.column_pad, 0)
+    rows = dim - np.where(row == m.rows - 1, m.row_pad if pad_rows else 0, 0)
+    return address, operand(local | flags, columns, rows)
+
+
+def _load_d(c: Blocks, r: Registers, config: Config) -> Stream:
+    size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
+    d = c._replace(dram=r["d"], stride=r["d_stride"], size=size)
+    return _columns(d, Funct.MVIN3, wide, ACC, config)
+
+
+def _execute(r: Registers, place: Place, config: Config) -> Stream:
+    dim, nowhere = config.dim, garbage(config)
+    k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
+    a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
+    b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
+    c = place.c + (i * r["j"] + j) * dim
+    rows, columns, depth = (
+        dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
+    )
+    first = i == 0  # of a column of blocks: it brings the weights
+    added = np.where((k > 0) | bool(r["ex_accumulate"]), ACC | ACCUMULATE, ACC)
+    preload = stream(
+        Funct.PRELOAD,
+        operand(np.where(first, b, nowhere), columns, depth),
+        operand(c | added, columns, rows),
+        (k, j, i),
+    )
+    compute = stream(
+        np.where(first, Funct.COMPUTE_PRELOADED, Funct.COMPUTE_ACCUMULATED),
+        operand(a, depth, rows),
+        operand(np.full(len(k), nowhere), dim, dim),
+        (k, j, i),
+    )
+    return interleaved(preload, compute)
+
+
+def _stores(c: Blocks, r: Registers, config: Config) -> Stream:
+    if not c.dram:
+        return NOTHING
+    if r["activation"] in NORMALISED:
+        return _normalised_stores(c, r, config)
+    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
+    column, row = grid(np.arange(0, c.columns, wide), np.arange(c.rows))
+    address, word = _blocks(c, row, column, wide, ACC | (FULL if r["full_c"] else 0), config)
+    last = np.minimum(column + wide, c.columns)
+    return stream(Funct.MVOUT, address, word, (r["k"] - 1, last, row))
+
+
+def _normalised_stores(c: Blocks, r: Registers, config: Config) -> Stream:
+    """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command.
+
+    For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
+    """
+    dim, size = config.dim, c.size
+    i, group, step, stat, j = grid(
+        np.arange(c.rows),
+        np.arange(0, dim, STATISTICS),
+        np.arange(len(PASSES[r["activation"]])),
+        np.arange(STATISTICS),
+        np.arange(-1, c.columns, 1),  # -1: the config command in front
+    )
+    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
+    row = group + stat
+    kept = (row < dim - np.where(i == c.rows - 1, c.row_pad, 0)) & ((j < 0) | (j % wide == 0))
+    i, row, step, stat, j = (axis[kept] for axis in (i, row, step, stat, j))
+    last = j + wide >= c.columns
+    norm = np.array(PASSES[r["activation"]])[step, last.astype(np.int64)]
+    blocks = np.minimum(wide, c.columns - j)
+    columns = blocks * dim - np.where(last, c.column_pad, 0)
+    local = (c.first + (i * c.columns + j) * dim + row) | ACC | (FULL if r["full_c"] else 0) | norm << NORM_SHIFT
+    address = c.dram + (((i * c.stride + j) * dim + row * c.stride) * size & OFFSET_MASK)
+    head = j < 0
+    return stream(
+        np.where(head, Funct.CONFIG, Funct.MVOUT),
+        np.where(head, stat << 8 | ONLY_STATISTICS | 3, address),
+        np.where(head, 0, operand(local, columns, 1)),
+        (-1, 0, 0),
+    )

@@ -1,0 +1,87 @@
+"""Streams of primitive commands, as the unrollers issue them, and the words that they consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.config import Config
+
+#: The streams of one loop, in the order of their priority: stores, execute commands, loads of D (or the bias), of B (or
+#: the weights) and of A (or the input).
+STREAMS = STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = range(5)
+#: Bits of a local address.
+ACC, ACCUMULATE, FULL = 1 << 31, 1 << 30, 1 << 29
+#: DRAM offsets of a loop wrap at 32 bits (castDramOffset in LoopMatmul.scala and LoopConv.scala).
+OFFSET_MASK = 0xFFFF_FFFF
+
+
+class Stream(NamedTuple):
+    """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
+
+    `at` int64 [n, 3] is what the unroller compares between streams, in LOOP_WS the block (k, j, i) of a command (see
+    matmul.py). It may pass over steps without a command: `idle` int64 [n] are the cycles that this takes before
+    each command, `tail` those after the last one.
+    """
+
+    words: Array
+    at: Array
+    idle: Array
+    tail: int = 0
+
+
+class Place(NamedTuple):
+    """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
+
+    `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
+    accumulator.
+    """
+
+    a: int
+    b_end: int
+    c: int
+
+
+def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> Stream:
+    """Return a stream with one command for each element of `rs2`; other arguments may be single numbers."""
+    n = len(rs2)
+
+    def columns(values: Sequence[Array | int]) -> Array:
+        return np.stack([np.broadcast_to(np.asarray(value, np.int64), n) for value in values], axis=1)
+
+    return Stream(columns((funct, rs1, rs2)).view(np.uint64), columns(at), np.zeros(n, np.int64))
+
+
+NOTHING = stream(0, 0, np.zeros(0, np.int64))
+
+
+def joined(*parts: Stream) -> Stream:
+    """Return the commands of several streams, one stream after the other."""
+    words, at, idle = (np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
+    return Stream(words, at, idle, parts[-1].tail)
+
+
+def interleaved(first: Stream, second: Stream) -> Stream:
+    """Return the commands of two streams of the same length in turn."""
+    pairs = (np.stack(pair, axis=1) for pair in zip(first[:3], second[:3], strict=True))
+    words, at, idle = (pair.reshape(-1, *pair.shape[2:]) for pair in pairs)
+    return Stream(words, at, idle)
+
+
+def operand(address: Array | int, columns: Array | int, rows: Array | int) -> Array:
+    """Return operand words: a local address, and the columns and rows from there."""
+    packed: Array = np.asarray(address) | np.asarray(columns) << 32 | np.asarray(rows) << 48
+    return packed
+
+
+def garbage(config: Config) -> int:
+    """Return the local address that the unrollers write for an absent operand."""
+    return ACC | ACCUMULATE | FULL | ((2 << config.row_bits) - 1)
+
+
+def grid(*axes: Array) -> list[Array]:
+    """Return the coordinates of all combinations of values, flat; the last axis changes fastest."""
+    return [axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")]

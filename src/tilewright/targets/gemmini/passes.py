@@ -1,0 +1,149 @@
+"""The passes over one launch: its loops expanded, its hazards, its time and its values; each runs when it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import HazardError
+from tilewright.program.launch_image import Dram
+from tilewright.sim.causes import CAUSE_TOKEN
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.steps import StepTable, Trace
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.hazards import Hazards
+from tilewright.targets.gemmini.hazards.touch import QUEUES
+from tilewright.targets.gemmini.isa.text import line
+from tilewright.targets.gemmini.isa.work import Moves, Work, work
+from tilewright.targets.gemmini.loops import Expansion, expand
+from tilewright.targets.gemmini.values.machine import Machine, Plan, moved_bytes, plan
+
+if TYPE_CHECKING:
+    from tilewright.targets.gemmini.timing import Times
+
+#: The queues of the reservation station, each with its controller.
+UNITS = ("load", "execute", "store")
+#: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
+IDLE = ("command", *UNITS)
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands.
+
+    `order` are those of the expansion in the order of the steps (None: the expansion's own legal order).
+    """
+
+    cmds: Array
+    config: Config
+    order: Array | None = None
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        return expand(self.cmds, self.config)
+
+    @cached_property
+    def sequence(self) -> Array:
+        """The indices of the steps among the commands of the expansion, int64 [m]."""
+        return self.expansion.order if self.order is None else self.order
+
+    @cached_property
+    def prims(self) -> Array:
+        """The primitive commands in the order in which values are computed, uint64 [m, 3]."""
+        prims: Array = self.expansion.prims[self.sequence]
+        return prims
+
+    @cached_property
+    def work(self) -> Work:
+        return work(self.prims, self.config)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan(self.work, self.config)
+
+    @cached_property
+    def hazards(self) -> Hazards:
+        return Hazards(self.expansion, self.sequence, self.work, self.config)
+
+    @cached_property
+    def times(self) -> Times:
+        """The times of all commands. Raises HazardError if the program does not come to its end."""
+        from tilewright.targets.gemmini import timing
+
+        return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
+
+    def findings(self, options: RunOptions) -> tuple[Finding, ...]:
+        """Return hazards. Differences between implementations are left out: the config says which one to follow."""
+        found = self.hazards.findings if options.check else self.hazards.fatal
+        return tuple(one for one in found if one.kind != PORTABILITY)
+
+    def refuse(self, options: RunOptions) -> tuple[Finding, ...]:
+        """Return the findings. Raises HazardError if the program cannot run to its end."""
+        found = self.findings(options)
+        for finding in found:
+            if finding.kind in (DEADLOCK, OUT_OF_RANGE):
+                raise HazardError("program", str(finding), findings=found)
+        return found
+
+    def values(self, dram: Dram, samples: int) -> Machine:
+        """Compute the values in DRAM; return the machine. Raises MachineError if a command leaves its segment."""
+        machine = Machine(self.config, dram, samples)
+        machine.run(self.plan, np.arange(len(self.prims)))
+        return machine
+
+    @cached_property
+    def macs(self) -> int:
+        """The multiply-accumulates that the computes ask of the array."""
+        a = self.work.computes.a
+        return int((a.rows * a.cols).sum()) * self.config.dim
+
+    @cached_property
+    def bound(self) -> int:
+        """Cycles that no order of the commands undercuts: the array takes one row a cycle, the bus one beat."""
+        rows = int(self.work.computes.a.rows.sum())
+        moved = [int(moved_bytes(moves, self.config, out).sum()) for moves, out in self._moves]
+        return max(rows, *(total // self.config.bus_bytes for total in moved))
+
+    @property
+    def _moves(self) -> tuple[tuple[Moves, bool], ...]:
+        return (self.work.loads, False), (self.work.stores, True)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The times of the primitive commands, in the order in which the reservation station took them."""
+        times = self.times
+        code = np.zeros(len(self.prims), np.int64)
+        code[self.sequence] = self.work.code
+        unit = QUEUES[code[times.order]]
+        taken, start, end = (
+            np.where(column[times.order] < 0, times.cycles, column[times.order])  # a preload without a compute
+            for column in (times.taken, times.issued, times.done)
+        )
+        prims = self.expansion.prims[times.order]
+        table = StepTable.untracked(UNITS, unit, lambda step: line(prims, step), *IDLE)
+        wait, cause = waits(unit, taken, start, end)
+        moved = [np.zeros(len(prims), np.int64) for _ in self._moves]
+        for column, (moves, out) in zip(moved, self._moves, strict=True):
+            column[self.sequence[moves.step]] = moved_bytes(moves, self.config, out)
+        read, written = (column[times.order] for column in moved)
+        none = np.zeros(len(prims), np.int64)
+        return Trace(table, start, end, wait, cause, none, read, written, 0, times.cycles)
+
+
+def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
+    """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
+    wait, cause = np.zeros(len(unit), np.int64), np.zeros(len(unit), np.int64)
+    for own in range(len(UNITS)):
+        mine = np.flatnonzero(unit == own)
+        before = np.maximum.accumulate(np.append(0, end[mine][:-1]))[: len(mine)]
+        wait[mine] = np.maximum(start[mine] - before, 0)
+        late = mine[start[mine] > taken[mine] + 1]
+        for other in range(len(UNITS)):
+            released = np.isin(start[late], end[unit == other] + 1)
+            cause[late[released & (cause[late] == 0)]] = other + 1
+    return wait, np.where(wait > 0, cause + CAUSE_TOKEN, 0)

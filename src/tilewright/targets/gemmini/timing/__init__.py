@@ -1,0 +1,57 @@
+"""The time of programs: the machine cycle by cycle, as the generated RTL behaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import HazardError
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.loops import Expansion
+from tilewright.targets.gemmini.timing.chip import build, record
+from tilewright.targets.gemmini.timing.machine import run_machine
+from tilewright.targets.gemmini.timing.unroll import front, plan
+
+#: Cycles after which a run ends in an error.
+LIMIT = 1 << 32
+#: About the microseconds that the uncompiled model takes for a primitive command.
+UNCOMPILED = 12_000
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """When the commands of a program happened, in cycles from the acceptance of the first one; -1: never.
+
+    A command that the hardware completes at once is done when it is issued.
+    """
+
+    accept: Array  # int64 [n]: accepted by the machine; of a fence: when it found the machine idle
+    taken: Array  # int64 [m]: taken by the reservation station, for each primitive command of the expansion
+    issued: Array  # int64 [m]: handed to its controller
+    done: Array  # int64 [m]: complete
+    order: Array  # int64 [m]: the primitive commands in the order in which the reservation station took them
+    cycles: int  # the cycle in which the machine is idle for good
+
+
+def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
+    """Return the times of a program, uint64 [n, 3], which `expansion` holds expanded.
+
+    `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
+    the machine stalls for ever.
+    """
+    program, accept = record(expansion), np.full(len(commands), -1, np.int64)
+    loop = run_machine.of(UNCOMPILED * len(expansion.prims))
+    cycles = loop(build(config, latency), program, front(), plan(expansion, config), accept, LIMIT)
+    taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
+    if cycles < 0:
+        stuck = np.flatnonzero((issued >= 0) & (done < 0))
+        first = int(expansion.source[stuck[0]]) if len(stuck) else int(np.flatnonzero(accept < 0)[0])
+        funct = int(commands[first, 0])
+        raise HazardError(
+            f"command {first}",
+            f"(funct {funct}) never ends, so the machine stalls; the array reads no operands from the accumulator, and "
+            "each operand needs rows and columns",
+        )
+    return Times(accept, taken, issued, done, program.order, cycles)

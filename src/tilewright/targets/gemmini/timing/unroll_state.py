@@ -1,0 +1,106 @@
+"""The state of the two loop unrollers, and what both do alike: which loop each of their five streams works on.
+
+Source: LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992). All functions are parts of compiled loops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.array import Array
+from tilewright.sim.jit import part
+
+#: The streams of a loop, as in loops/stream.py (tests compare them), and sets of them as bits.
+STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = 0, 1, 2, 3, 4
+EXECUTE_BIT, LOAD_BITS, ALL_BITS = 2, 28, 31
+#: Columns of `Front.slot`: whether a loop is in this slot, its number, the streams that have started and finished.
+CONFIGURED, LOOP, STARTED, FINISHED = 0, 1, 2, 3
+#: Columns of `Front.stream`: whether it works, its next and its end in the expanded commands, its slot, steps without
+#: a command that come next, and the two stages of its pipeline (LOOP_CONV_WS only; -1: empty).
+ACTIVE, NEXT, END, SLOT, IDLE, EARLY, LATE = 0, 1, 2, 3, 4, 5, 6
+
+
+class Plan(NamedTuple):
+    """What the front end reads: an Expansion (loops/expansion.py) as arrays for compiled loops, and sizes.
+
+    `item` [n] is what enters the queues for a command: the number of a primitive command, or -1 - the command's number.
+    """
+
+    item: Array  # int64 [n]
+    action: Array  # int64 [n]: see unroll.py
+    run: Array  # int64 [n]: the loop that a command starts
+    at: Array  # int64 [m, 3]
+    idle: Array  # int64 [m]
+    starts: Array  # int64 [L, 6]
+    tail: Array  # int64 [L]
+    residual: Array  # int64 [L]
+    room: Array  # int64 [3]: entries of the reservation station for loads, execute commands and stores
+
+
+class Front(NamedTuple):
+    """The state of the front end. The first axis is the unroller in all fields but `queue` and `misc`."""
+
+    queue: Array  # int64 [4, 3]: the length of each queue and its items; see unroll.py
+    slot: Array  # int64 [2, 2, 4]
+    stream: Array  # int64 [2, 5, 7]
+    head: Array  # int64 [2]: the slot of the older loop
+    unfinished: Array  # int64 [2, 3]: loads, execute commands, stores that were sent and are not done
+    done: Array  # int64 [2, 3]: those that are done in this cycle
+    misc: Array  # int64 [2]: see unroll.py
+
+
+@part
+def idle_streams(front: Front, u: int) -> int:
+    """Return the streams of unroller `u` that do nothing, as bits."""
+    found = 0
+    for x in range(5):
+        own = front.stream[u, x]
+        if own[ACTIVE] == 0 and own[EARLY] < 0 and own[LATE] < 0:
+            found |= 1 << x
+    return found
+
+
+@part
+def elsewhere(front: Front, u: int, idle: int, x: int, slot: int) -> bool:
+    """Return whether stream `x` has no more commands for the loop in `slot`."""
+    return bool(front.stream[u, x, SLOT] != slot or (idle >> x) & 1)
+
+
+@part
+def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -> bool:
+    """Note finished streams, give new loops to the streams of `idle`, and free the older slot when its loop is done.
+
+    `idle` are the streams that were idle at the start of the cycle. `residual`: stores need not wait for the execute
+    stream to start. Returns whether something has changed.
+    """
+    slots, streams = front.slot[u], front.stream[u]
+    head = front.head[u]
+    started = slots[0, STARTED], slots[1, STARTED]
+    moved = done = slots[head, FINISHED] == ALL_BITS
+    for x in range(5):
+        if not (idle >> x) & 1:
+            continue
+        own = streams[x]
+        if ((started[own[SLOT]] & ~slots[own[SLOT], FINISHED]) >> x) & 1:
+            slots[own[SLOT], FINISHED] |= 1 << x
+            moved = True
+        which = 1 - head if (started[head] >> x) & 1 else head
+        before = started[which]
+        if slots[which, CONFIGURED] == 0 or (before >> x) & 1:
+            continue
+        if (x == EXECUTE and before & LOAD_BITS != LOAD_BITS) or (
+            x == STORE and not residual and before & EXECUTE_BIT == 0
+        ):
+            continue
+        moved = True
+        slots[which, STARTED] |= 1 << x
+        loop = slots[which, LOOP]
+        own[ACTIVE], own[SLOT] = 1, which
+        own[NEXT], own[END] = plan.starts[loop, x], plan.starts[loop, x + 1]
+        own[IDLE] = 0
+        if x == EXECUTE:
+            own[IDLE] = plan.idle[own[NEXT]] if own[NEXT] < own[END] else plan.tail[loop]
+    if done:
+        slots[head, CONFIGURED] = slots[head, STARTED] = slots[head, FINISHED] = 0
+        front.head[u] = 1 - head
+    return bool(moved)

@@ -1,0 +1,296 @@
+"""The effect of primitive commands on the memories, for S samples: one compiled loop over the commands.
+
+`machine` builds the tables; here is the meaning of each command. Sums wrap as the config's semantics say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.jit import called, compiled, part
+
+#: What a step does; a step without an effect on data has the action -1.
+LOAD, STORE, POOL, COMPUTE = range(4)
+#: Columns of the table of loads: where an mvin writes, what it reads. PITCH: bytes from a sample to the next one.
+L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
+L_PLACE, L_PITCH = range(10, 12)
+#: Columns of the table of stores: what an mvout reads, where it writes, and how it pools.
+S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
+S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
+#: Columns of the table of computes: operands A, D (of OS: B), W and C, and what config_ex says. WEIGHTS: 1 for WS.
+A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
+FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
+C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU = range(14, 23)
+
+#: Smallest and largest int8, and the constant whose addition to a small float32 rounds it half to even.
+LOW, HIGH, ROUNDER = -128, 127, np.float32(12582912.0)
+#: Bounds beyond which every scaled value saturates.
+FLOOR, CEILING = np.float32(-1000.0), np.float32(1000.0)
+
+
+class Tables(NamedTuple):
+    """A program: the action of each step and its row in the table of its kind, int64; tables, float32 scales."""
+
+    action: Array
+    entry: Array
+    loads: Array
+    load_scales: Array
+    stores: Array
+    store_scales: Array
+    computes: Array
+
+
+class Chips(NamedTuple):
+    """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
+
+    Element (j, k) of `array` is the weight of input k for output j; of OS, the sum of column j and row k. `sums` and
+    `factors`, int32 [dim], are scratch memory: a row of the result, and of A.
+    """
+
+    memory: Array
+    spad: Array
+    acc: Array
+    array: Array
+    sums: Array
+    factors: Array
+
+
+class Rules(NamedTuple):
+    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array."""
+
+    relu_first: int
+    shift_acc: int
+    bits: int
+
+
+@compiled
+def run(sequence: Array, tables: Tables, chips: Chips, rules: Rules) -> None:
+    """Execute the steps of a sequence (int64) in order."""
+    for at in range(sequence.shape[0]):
+        step = sequence[at]
+        action, entry = tables.action[step], tables.entry[step]
+        for sample in range(chips.spad.shape[0]):
+            spad, acc = chips.spad[sample], chips.acc[sample]
+            if action == LOAD:
+                load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample)
+            elif action == STORE:
+                scale = tables.store_scales[entry]
+                store(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
+            elif action == POOL:
+                scale = tables.store_scales[entry]
+                pool(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
+            elif action == COMPUTE:
+                compute(tables.computes[entry], spad, acc, chips.array[sample], chips.sums, chips.factors, rules)
+
+
+@part
+def wrapped(value: int, bits: int) -> int:
+    """Return the low bits of an integer, in two's complement."""
+    half = 1 << (bits - 1)
+    return ((value + half) & (2 * half - 1)) - half
+
+
+@called
+def scaled(value: int, scale: float) -> int:
+    """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
+    product = np.float32(np.float32(value) * np.float32(scale))
+    product = min(max(product, FLOOR), CEILING)
+    return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
+
+
+@called
+def shifted(value: int, shift: int) -> int:
+    """Return an integer shifted right, rounded half to even."""
+    if shift == 0:
+        return value
+    kept = value >> shift
+    rest, half = value - (kept << shift), 1 << (shift - 1)
+    return kept + int(rest > half or (rest == half and kept & 1 == 1))
+
+
+@called
+def word(memory: Array, at: int) -> int:
+    """Return the int32 in DRAM at `at`, little-endian."""
+    low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
+    return low | int(memory[at + 3]) << 24
+
+
+@called
+def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int) -> None:
+    """Execute an mvin, `own` being its row of the table."""
+    dim, cols = spad.shape[1], own[L_COLS]
+    for line in range(own[L_ROWS]):
+        source = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE]
+        for first in range(0, cols, dim):
+            row, width = own[L_ROW] + line + first // dim * own[L_BLOCK_STRIDE], min(dim, cols - first)
+            if own[L_ACC]:
+                load_acc(own, scale, memory, source, first, acc[row], width)
+            elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
+                target, data = spad[row], memory[source + first : source + first + width]
+                for col in range(width):
+                    target[col] = data[col]
+            else:
+                for col in range(width):
+                    value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
+                    for pixel in range(min(own[L_PIXELS], row + 1)):
+                        spad[row - pixel, col + pixel * cols] = value
+
+
+@called
+def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
+    """Execute one row of one block of an mvin to the accumulator."""
+    for col in range(width):
+        value = 0
+        if own[L_ZEROS] == 0:
+            if own[L_SHRUNK]:
+                value = scaled(int(memory[source + first + col]), scale)
+            else:
+                value = word(memory, source + 4 * (first + col))
+        if own[L_ACCUMULATE]:
+            value = wrapped(int(target[col]) + value, 32)
+        target[col] = value
+
+
+@called
+def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
+    """Return an element as int8, as it leaves the scratchpad or the accumulator."""
+    if own[S_ACC] == 0:
+        return int(spad[row, col])
+    value = int(acc[row, col])
+    if own[S_RELU] and relu_first:
+        value = max(value, 0)
+    value = scaled(value, scale)
+    return max(value, 0) if own[S_RELU] and not relu_first else value
+
+
+@called
+def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
+    """Execute an mvout without pooling, `own` being its row of the table."""
+    dim = spad.shape[1]
+    for line in range(own[S_ROWS]):
+        target = own[S_PLACE] + sample * own[S_PITCH] + line * own[S_STRIDE]
+        for col in range(own[S_COLS]):
+            row, element = own[S_ROW] + line + col // dim * dim, col % dim
+            if own[S_FULL]:
+                value = int(acc[row, element])
+                for byte in range(4):
+                    memory[target + 4 * col + byte] = wrapped(value >> 8 * byte, 8)
+            else:
+                memory[target + col] = leaving(own, scale, spad, acc, row, element, relu_first)
+
+
+@called
+def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
+    """Execute an mvout with max pooling. Pixels outside the image count as 0."""
+    size, columns = own[S_POOL_SIZE], own[S_OCOLS]
+    for place in range(own[S_POROWS] * own[S_POCOLS]):
+        y, x = place // own[S_POCOLS], place % own[S_POCOLS]
+        top, side = y * own[S_POOL_STRIDE] - own[S_UPAD], x * own[S_POOL_STRIDE] - own[S_LPAD]
+        target = own[S_PLACE] + sample * own[S_PITCH] + (y * own[S_OUT_DIM] + x) * own[S_STRIDE]
+        for channel in range(own[S_COLS]):
+            most = LOW
+            for pixel in range(size * size):
+                down, across = top + pixel // size, side + pixel % size
+                value = 0
+                if 0 <= down < own[S_OROWS] and 0 <= across < columns:
+                    row = own[S_ROW] + down * columns + across
+                    value = leaving(own, scale, spad, acc, row, channel, relu_first)
+                most = max(most, value)
+            memory[target + channel] = most
+
+
+@called
+def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
+    """Execute a compute, `own` being its row of the table: load a fresh array, multiply, write the result."""
+    if own[FRESH]:
+        fill(own, spad, array)
+    if own[WEIGHTS] == 0:
+        accumulate(own, spad, array, factors, rules.bits)
+    for line in range(own[C_ROWS]):
+        if own[WEIGHTS]:
+            row_times(own, spad, array, sums, factors, line)
+        else:
+            for col in range(sums.shape[0]):
+                sums[col] = array[col, line]
+        write(own, spad, acc, sums, line, rules)
+
+
+@called
+def fill(own: Array, spad: Array, array: Array) -> None:
+    """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
+    base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
+    for col in range(array.shape[0]):
+        for line in range(array.shape[1]):
+            value = 0
+            if line < rows and col < cols:
+                value = spad[base + col, line] if own[W_TRANSPOSED] else spad[base + line, col]
+            array[col, line] = value
+
+
+@called
+def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
+    """Write row `line` of A to `factors`, with zeros beyond the operand."""
+    base, stride, cols = own[A_ROW], own[A_STRIDE], own[A_COLS]
+    if line >= own[A_ROWS]:
+        cols = 0
+    if own[A_TRANSPOSED]:
+        for depth in range(cols):
+            factors[depth] = spad[base + stride * depth, line]
+    elif cols:
+        source = spad[base + stride * line]
+        for depth in range(cols):
+            factors[depth] = source[depth]
+    for depth in range(cols, factors.shape[0]):
+        factors[depth] = 0
+
+
+@called
+def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int) -> None:
+    """Write one row of D + A * W to `sums`."""
+    read_a(own, spad, factors, line)
+    for col in range(sums.shape[0]):
+        weights, total = array[col], np.int32(0)
+        for depth in range(factors.shape[0]):
+            total += factors[depth] * weights[depth]
+        sums[col] = total
+    if line < own[D_ROWS]:
+        source = spad[own[D_ROW] + line]
+        for col in range(own[D_COLS]):
+            sums[col] += source[col]
+
+
+@called
+def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
+    """Add A * B to the sums of an output-stationary array."""
+    base, rows = own[D_ROW], own[D_ROWS]
+    for line in range(own[A_ROWS]):
+        read_a(own, spad, factors, line)
+        for col in range(own[D_COLS]):
+            total = int(array[col, line])
+            for depth in range(rows):
+                factor = spad[base + col, depth] if own[D_TRANSPOSED] else spad[base + depth, col]
+                total += int(factors[depth]) * int(factor)
+            array[col, line] = wrapped(total, bits)
+
+
+@called
+def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
+    """Write row `line` of the result, which is in `sums`."""
+    row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]
+    for col in range(cols):
+        sums[col] = wrapped(int(sums[col]), rules.bits)
+    if own[C_ACC] == 0:
+        target, relu = spad[row], own[C_RELU]
+        for col in range(cols):
+            value = min(max(shifted(int(sums[col]), shift), LOW), HIGH)
+            target[col] = max(value, 0) if relu else value
+        return
+    if shift and rules.shift_acc:
+        for col in range(cols):
+            sums[col] = shifted(int(sums[col]), shift)
+    held, keep = acc[row], own[C_ACCUMULATE]
+    for col in range(cols):
+        held[col] = wrapped(int(sums[col]) + keep * int(held[col]), 32)

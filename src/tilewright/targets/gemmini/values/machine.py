@@ -1,0 +1,223 @@
+"""The data memories of one Gemmini, and the execution of a program's primitive commands on them."""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.launch_image import Dram
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.isa.work import MVOUT, Computes, Local, Moves, Work
+from tilewright.targets.gemmini.values import loop
+from tilewright.targets.gemmini.values.norm import Normaliser, rounded
+
+RELU = 1  # an activation; the other values do nothing without the normaliser
+#: Microseconds that the uncompiled loop takes for one element or one multiply-accumulate.
+ELEMENT_US = 0.3
+
+
+def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
+    """Return the first DRAM byte of each mvin (with `out`: mvout) and the byte after its last, int64 [k] each.
+
+    A command without DRAM access (zeros, no rows) has an empty range.
+    """
+    place, own = moves.local, moves.own
+    wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
+    size = place.cols * np.where(wide, ACC_BYTES, 1)
+    last, rows = (place.rows - 1) * own["stride"], place.rows
+    if out:
+        pooled = own["pool_stride"] > 0
+        far = (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1
+        last, rows = np.where(pooled, far * own["stride"], last), np.where(pooled, own["porows"] * own["pocols"], rows)
+    used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
+    first = moves.dram + np.minimum(last, 0)
+    return first, np.where(used, moves.dram + np.maximum(last, 0) + size, first)
+
+
+def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
+    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
+    place, own = moves.local, moves.own
+    wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
+    rows = place.rows
+    if out:
+        rows = np.where(own["pool_stride"] > 0, own["porows"] * own["pocols"], rows)
+    moved: Array = rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
+    return moved
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A program as the loop executes it: its tables, DRAM ranges (int64 [k]) and number of elements.
+
+    On machines with a normaliser, the loop leaves the steps in `norms` to `Machine`.
+    """
+
+    work: Work
+    tables: loop.Tables
+    loads: tuple[Array, Array]
+    stores: tuple[Array, Array]
+    elements: int
+    norms: Array
+
+
+def plan(work: Work, config: Config) -> Plan:
+    """Return the plan of a program, whose commands must be legal and inside the memories (hazards/legal.py)."""
+    action, index = np.full((2, len(work.kind)), -1)
+    for kind, steps in (
+        (loop.LOAD, work.loads.step),
+        (loop.STORE, work.stores.step),
+        (loop.COMPUTE, work.computes.step),
+    ):
+        action[steps], index[steps] = kind, np.arange(len(steps))
+    action[work.stores.step[work.stores.own["pool_stride"] > 0]] = loop.POOL
+    moves = *_loads(work.loads), *_stores(work.stores)
+    tables = loop.Tables(action, index, *moves, _computes(work.computes, config))
+    moved = [(moves.local.rows * moves.local.cols).sum() for moves in (work.loads, work.stores)]
+    products = work.computes.a.rows * work.computes.a.cols * config.dim
+    elements = int(sum(moved) + products.sum())
+    ranges = transfers(work.loads, config, False), transfers(work.stores, config, True)
+    return Plan(work, tables, *ranges, elements, _norms(work, config))
+
+
+def _norms(work: Work, config: Config) -> Array:
+    """Return the steps that a normaliser executes: its configs, and mvouts of the accumulator without pooling."""
+    if not config.normaliser:
+        return np.zeros(0, np.int64)
+    stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.own["pool_stride"] == 0)]
+    return np.sort(np.concatenate([work.config_st[0], work.config_norm[0], stores]))
+
+
+def _float(bits: Array) -> Array:
+    """Return float32 numbers from their bits (int64)."""
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def _rows(*columns: Array) -> Array:
+    """Return columns of numbers (int64 [k] each) as the rows of a table, int64 [k, n]."""
+    return np.ascontiguousarray(np.stack(columns, axis=1))
+
+
+def _loads(moves: Moves) -> tuple[Array, Array]:
+    """Return the table of mvins and their scales, float32 [k]; an int32 is never scaled."""
+    place, own, none = moves.local, moves.own, np.zeros(len(moves.step), np.int64)
+    zeros = (moves.dram == 0).astype(np.int64)
+    pixels = np.where(place.acc == 1, 1, np.maximum(own["pixels"], 1))
+    sizes = place.rows, place.cols, place.acc, place.accumulate, zeros, own["stride"], own["block_stride"]
+    return _rows(place.row, *sizes, own["shrunk"], pixels, none, none), _float(own["scale"])
+
+
+def _stores(moves: Moves) -> tuple[Array, Array]:
+    """Return the table of mvouts and their scales, float32 [k]."""
+    place, own, none = moves.local, moves.own, np.zeros(len(moves.step), np.int64)
+    relu = (own["activation"] == RELU).astype(np.int64)
+    sizes = place.rows, place.cols, place.acc, place.full & place.acc, own["stride"], relu
+    names = "upad", "lpad", "pool_stride", "pool_size", "out_dim", "porows", "pocols", "orows", "ocols"
+    return _rows(place.row, *sizes, none, none, *(own[name] for name in names)), _float(own["scale"])
+
+
+def _extent(place: Local) -> tuple[Array, Array, Array]:
+    """Return the row, rows and columns of operands; a garbage operand has no rows and no columns."""
+    real = 1 - place.garbage
+    return place.row, place.rows * real, place.cols * real
+
+
+def _computes(work: Computes, config: Config) -> Array:
+    own, (c_row, c_rows, c_cols) = work.own, _extent(work.c)
+    weights = own["dataflow"]
+    if config.rules.extra_rows == "kept":
+        c_rows = np.minimum(c_rows, work.streamed)
+    return _rows(
+        *_extent(work.a),
+        own["a_stride"],
+        own["transpose_a"],
+        *_extent(work.d),
+        own["transpose_b"],
+        work.fresh,
+        *_extent(work.w),
+        own["transpose_b"] & weights,
+        *(c_row, c_rows, c_cols, own["c_stride"], work.c.acc, work.c.accumulate),
+        weights,
+        np.where(weights, 0, own["shift"]),
+        (own["activation"] == RELU).astype(np.int64),
+    )
+
+
+class Machine:
+    """The memories of a Gemmini for S samples: spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim)."""
+
+    def __init__(self, config: Config, dram: Dram, samples: int) -> None:
+        self.config, self.dram, self.samples, rules = config, dram, samples, config.rules
+        self.spad = np.zeros((samples, config.all_spad_rows, config.dim), np.int8)
+        self.acc = np.zeros((samples, config.acc_rows, config.dim), np.int32)
+        self.array = np.zeros((samples, config.dim, config.dim), np.int32)
+        bits = config.pe_bits if rules.sums == "pe_bits" else 32
+        self.normaliser = Normaliser(samples)
+        self._rules = loop.Rules(int(rules.relu == "before_scale"), int(rules.os_shift == "always"), bits)
+
+    def copy(self) -> Machine:
+        """Return a copy; both share DRAM until one of them writes there."""
+        made = copy(self)
+        made.dram, made.spad, made.acc = self.dram.copy(), self.spad.copy(), self.acc.copy()
+        made.array, made.normaliser = self.array.copy(), deepcopy(self.normaliser)
+        return made
+
+    def run(self, plan: Plan, sequence: Array) -> None:
+        """Execute the steps in `sequence` (int64) of a plan. Raises MachineError if one leaves its DRAM segment."""
+        low = 0
+        for high in np.flatnonzero(np.isin(sequence, plan.norms)).tolist():
+            self._run(plan, sequence[low:high])
+            self._normalise(plan, int(sequence[high]))
+            low = high + 1
+        self._run(plan, sequence[low:])
+
+    def _run(self, plan: Plan, sequence: Array) -> None:
+        """Execute steps in the loop."""
+        tables, chosen = plan.tables, plan.tables.action[sequence]
+        count, entry = len(tables.loads), tables.entry[sequence]
+        used = np.zeros(count + len(tables.stores), np.bool_)
+        used[entry[chosen == loop.LOAD]] = True
+        used[count + entry[(chosen == loop.STORE) | (chosen == loop.POOL)]] = True
+        first = np.concatenate([plan.loads[0], plan.stores[0]])
+        end = np.where(used, np.concatenate([plan.loads[1], plan.stores[1]]), first)
+        memory, places = self.dram.span(self.samples, first, end, np.arange(len(first)) >= count)
+        tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
+        tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]
+        scratch = np.zeros((2, self.config.dim), np.int32)
+        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, *scratch)
+        share = len(sequence) / max(len(tables.action), 1)
+        run = loop.run.of(int(ELEMENT_US * plan.elements * self.samples * share))
+        run(np.ascontiguousarray(sequence), tables, chips, self._rules)
+
+    def _normalise(self, plan: Plan, step: int) -> None:
+        """Execute a step of the normaliser."""
+        for (steps, own), set_by in (
+            (plan.work.config_st, self.normaliser.config_st),
+            (plan.work.config_norm, self.normaliser.config_norm),
+        ):
+            for index in np.flatnonzero(steps == step).tolist():
+                set_by({name: int(column[index]) for name, column in own.items()})
+        if plan.work.kind[step] != MVOUT:
+            return
+        at = plan.tables.entry[step]
+        moves, own = plan.work.stores, plan.tables.stores[at]
+        dim, cols, command = self.config.dim, int(own[loop.S_COLS]), int(moves.local.norm[at])
+        for line in range(own[loop.S_ROWS]):
+            row = own[loop.S_ROW] + line
+            blocks = [self.acc[:, row + first, : cols - first] for first in range(0, cols, dim)]
+            if not self.normaliser.count_row(blocks, command):
+                continue
+            values = self.normaliser.activated(np.concatenate(blocks, axis=1))
+            if not own[loop.S_FULL]:
+                values = self._leaving(values, own[loop.S_RELU], plan.tables.store_scales[at]).astype(np.int8)
+            data = np.ascontiguousarray(values).view(np.uint8)
+            address = int(moves.dram[at] + line * own[loop.S_STRIDE])
+            self.dram.writable(self.samples, address, 1, data.shape[1], 0, f"mvout {step}")[:, 0] = data
+
+    def _leaving(self, values: Array, relu: int, scale: Array) -> Array:
+        if relu and self._rules.relu_first:
+            values = np.maximum(values, 0)
+        found = rounded(values, scale)
+        return np.maximum(found, 0) if relu and not self._rules.relu_first else found

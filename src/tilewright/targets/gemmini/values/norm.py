@@ -1,0 +1,125 @@
+"""The normaliser of machines that have one: layer normalisation, i-gelu and softmax of rows of the accumulator.
+
+An mvout with a norm command adds to statistics instead of writing; the activation of config_st and config_norm uses
+them. Source: apply_norm and apply_pre_activation_acc of libgemmini, which computes in int32 and float32; the golden
+programs `norm_*` ran there. The generated RTL that was measured has no normaliser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import numpy as np
+
+from tilewright.array import Array
+
+#: Statistics that are kept at once.
+IDS = 256
+LEAST = np.int32(-(1 << 31))
+
+
+class Norm(IntEnum):
+    """The norm command of a local address. RESET writes the row, all others only change statistics."""
+
+    RESET, SUM, MEAN, VARIANCE, INV_STDDEV, MAX, SUM_EXP, INV_SUM_EXP = range(8)
+
+
+class Activation(IntEnum):
+    """The activation of results that leave the accumulator."""
+
+    NONE, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
+
+
+#: What a command does to all blocks of a row but the last.
+PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP: Norm.SUM_EXP}
+
+
+def rounded(values: Array, scale: Array) -> Array:
+    """Return int32 times float32, rounded to float32, then half to even, saturated to int8; as int32."""
+    product = np.rint(values.astype(np.float32) * scale)
+    return np.clip(product, -128, 127).astype(np.int32)
+
+
+class Normaliser:
+    """The registers and statistics of a normaliser, for S samples: statistics are (IDS, S, 1)."""
+
+    def __init__(self, samples: int) -> None:
+        self.activation, self.stat = Activation.NONE, 0
+        self.qb = self.qc = self.qln2 = self.qln2_inv = np.int32(0)
+        shape = IDS, samples, 1
+        self.sum, self.count, self.mean, self.most, self.running = (np.zeros(shape, np.int32) for _ in range(5))
+        self.factor, self.share = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.fresh = np.ones(IDS, np.bool_)
+
+    def config_st(self, own: Mapping[str, int]) -> None:
+        """Set the activation. NONE keeps SOFTMAX, which only config_norm can name."""
+        if own["activation"] or self.activation != Activation.SOFTMAX:
+            self.activation = Activation(own["activation"])
+
+    def config_norm(self, own: Mapping[str, int]) -> None:
+        self.stat = own["stat"]
+        if own["only_stat"]:
+            return
+        self.qb, self.qc = np.int32(own["qb"]), np.int32(own["qc"])
+        self.activation = Activation(min(own["high"] << 2 | self.activation, Activation.SOFTMAX))
+        if own["inverse"]:
+            self.qln2_inv = np.int32(own["qln2"])
+        else:
+            self.qln2 = np.int32(own["qln2"])
+
+    def count_row(self, blocks: list[Array], command: int) -> bool:
+        """Add a row, int32 (S, columns) for each block, to the statistics. Return whether it is to be written."""
+        for index, block in enumerate(blocks):
+            last = index + 1 == len(blocks)
+            self._count(block, Norm(command) if last else PARTIAL.get(Norm(command), Norm(command)))
+        return command == Norm.RESET
+
+    def _count(self, block: Array, command: Norm) -> None:
+        at = self.stat
+        if self.fresh[at]:
+            self.sum[at], self.count[at], self.running[at] = 0, 0, LEAST
+        self.fresh[at] = command in (Norm.RESET, Norm.MEAN, Norm.INV_STDDEV)
+        if command in (Norm.SUM, Norm.MEAN):
+            self._add(block)
+        elif command in (Norm.VARIANCE, Norm.INV_STDDEV):
+            self._add((block - self.mean[at]) ** 2)
+        elif command == Norm.MAX:
+            self.running[at] = np.maximum(self.running[at], block.max(axis=1, keepdims=True))
+        elif command in (Norm.SUM_EXP, Norm.INV_SUM_EXP):
+            self.most[at] = self.running[at]
+            self.sum[at] += self._exp(block).sum(axis=1, keepdims=True, dtype=np.int32)
+        if command in (Norm.MEAN, Norm.INV_STDDEV):
+            mean = np.trunc(self.sum[at] / self.count[at].astype(np.float64)).astype(np.int32)
+            if command == Norm.MEAN:
+                self.mean[at] = mean
+            else:
+                deviation = np.sqrt(np.where(mean == 0, 1, mean).astype(np.float64)).astype(np.int32)
+                self.factor[at] = np.float32(1) / deviation.astype(np.float32)
+        elif command == Norm.INV_SUM_EXP:
+            self.running[at] = LEAST
+            self.share[at] = np.float32(127) / self.sum[at].astype(np.float32)
+
+    def _add(self, block: Array) -> None:
+        self.sum[self.stat] += block.sum(axis=1, keepdims=True, dtype=np.int32)
+        self.count[self.stat] += block.shape[1]
+
+    def _exp(self, block: Array) -> Array:
+        """Return the integer exponential of a row below its maximum."""
+        below = block - self.most[self.stat]
+        power = (-below * self.qln2_inv) >> 16
+        near = below + power * self.qln2 + self.qb
+        found: Array = (near * near + self.qc) >> (power & 31)
+        return found
+
+    def activated(self, values: Array) -> Array:
+        """Return int32 values (S, columns) after the activation; ReLU comes after the scale, elsewhere."""
+        if self.activation == Activation.IGELU:
+            near = np.minimum(np.abs(values), -self.qb) + self.qb
+            erf = np.where(values < 0, -1, 1).astype(np.int32) * (near * near + self.qc)
+            return values * (erf + self.qc)
+        if self.activation == Activation.LAYERNORM:
+            return np.trunc((values - self.mean[self.stat]) * self.factor[self.stat]).astype(np.int32)
+        if self.activation == Activation.SOFTMAX:
+            return rounded(self._exp(values), self.share[self.stat])
+        return values

@@ -1,0 +1,81 @@
+"""`conform` on golden vectors, and on vectors that were made wrong."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.gemmini.vectors import FOLDER, names
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.targets.gemmini.conformance import conform
+
+pytestmark = pytest.mark.golden
+#: One program of each kind, the quick ones.
+QUICK = (
+    "default__div_relu_negscale",
+    "default__div_ld_ld_waw",
+    "default__mmws_00",
+    "dim8__norm_softmax",
+    "dim4__loopdw_01",
+)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_golden_programs_pass(name: str) -> None:
+    found = conform(FOLDER / f"{name}.npz")
+    assert found.passed, found.reason
+
+
+@pytest.mark.slow
+def test_all_golden_programs_pass() -> None:
+    failed = [found for name in names() if not (found := conform(FOLDER / f"{name}.npz")).passed]
+    assert not failed, failed[0].reason
+
+
+def _changed(tmp_path: Path, name: str, **arrays: Array) -> Path:
+    """Return a copy of a vector with other arrays, and without an index."""
+    path = tmp_path / f"{name}.npz"
+    with np.load(FOLDER / f"{name}.npz") as vector:
+        np.savez(path, **{**dict(vector), **arrays})
+    return path
+
+
+@pytest.mark.parametrize("name", ["default__div_relu_negscale", "dim4__loopdw_01"])
+def test_a_wrong_byte_is_found(name: str, tmp_path: Path) -> None:
+    with np.load(FOLDER / f"{name}.npz") as vector:
+        data = vector["out_bytes"].copy()
+    data[3] ^= 1
+    found = conform(_changed(tmp_path, name, out_bytes=data))
+    assert not found.passed
+    assert found.reason.startswith("functional: 1 bytes differ, the first at 0x8")
+
+
+def test_a_wrong_byte_of_the_rtl_is_found(tmp_path: Path) -> None:
+    name = "default__div_relu_negscale"
+    with np.load(FOLDER / f"{name}.npz") as vector:
+        data = vector["out_bytes_both_16"].copy()
+    data[3] ^= 1
+    found = conform(_changed(tmp_path, name, out_bytes_both_16=data))
+    assert found.reason.startswith("RTL both, latency 16: 1 bytes differ")
+
+
+def test_a_hazard_in_a_program_that_agrees_is_found(tmp_path: Path) -> None:
+    name = "default__div_ld_ld_waw"
+    with np.load(FOLDER / f"{name}.npz") as vector:
+        own = {key: value for key, value in vector.items() if not key.startswith("out_bytes_")}
+    path = tmp_path / f"{name}.npz"
+    np.savez(path, **own)
+    assert "the check reports a correct program: race" in conform(path).reason
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"no archive")
+    with pytest.raises(InputError, match="is not a golden vector"):
+        conform(path)
+    shutil.copy(FOLDER / f"{QUICK[0]}.npz", tmp_path / "nothing__x.npz")
+    assert "there is no preset" in conform(tmp_path / "nothing__x.npz").reason

@@ -1,0 +1,55 @@
+"""The machine's cycles equal those of the RTL: every command's times, every acceptance, every total."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.gemmini.vectors import FOLDER, names, program, runs
+from tilewright.targets.gemmini.loops import expand
+from tilewright.targets.gemmini.timing import run
+
+
+@cache
+def index() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Return what the RTL runs gave, by program, build and latency."""
+    entries = (each for path in FOLDER.glob("index*.json") for each in json.loads(path.read_text(encoding="utf-8")))
+    return {each["name"]: each.get("rtl", {}) for each in entries}
+
+
+def totals(name: str) -> dict[tuple[str, int], int]:
+    """Return the recorded totals of a program, by build and latency; none where an assertion stopped the RTL."""
+    return {
+        (build, int(latency)): figures["cycles"]
+        for build, latencies in index()[name].items()
+        for latency, figures in latencies.items()
+        if "assert" not in (figures.get("err") or "")
+    }
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", names(config="default"))
+def test_all_times_are_those_of_the_rtl(name: str) -> None:
+    arrays, _ = program(name)
+    recorded = totals(name)
+    for each in runs(arrays):
+        if (each.build, each.latency) not in recorded:
+            continue
+        times = run(arrays["cmds"], expand(arrays["cmds"], each.config), each.config, each.latency)
+        where = f"{each.build}, latency {each.latency}"
+        found = np.stack([times.taken, times.issued, times.done], axis=1)[times.order]
+        np.testing.assert_array_equal(found, each.times, err_msg=where)
+        np.testing.assert_array_equal(times.accept, each.accept, err_msg=where)
+        assert times.cycles == recorded[each.build, each.latency], where
+
+
+@pytest.mark.golden
+def test_hardly_any_run_is_left_out() -> None:
+    recorded = {name: builds for name, builds in index().items() if builds}
+    compared = sum(len(totals(name)) for name in recorded)
+    assert compared > 400
+    assert sum(len(latencies) for builds in recorded.values() for latencies in builds.values()) - compared <= 4

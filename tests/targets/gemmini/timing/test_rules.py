@@ -1,0 +1,190 @@
+"""The rules that were measured on the RTL: gemmini_timing.md of the golden data, with its numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.errors import HazardError
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR, WEIGHT_STATIONARY, Commands, acc, spad
+from tilewright.targets.gemmini.loops import expand
+from tilewright.targets.gemmini.timing import (
+    Times,
+    array,
+    bus,
+    chip,
+    execute,
+    load,
+    machine,
+    moves,
+    run,
+    station,
+    store,
+)
+from tilewright.targets.gemmini.timing import writer as dma_writer
+
+DRAM = 0x8000_0000
+LATENCIES = (1, 16, 100)
+#: The first command after a configuration is issued in this cycle.
+ISSUED = 6
+
+
+def timed(program: Commands, latency: int = 16) -> Times:
+    return run(program.array, expand(program.array, program.config), program.config, latency)
+
+
+def commands(preset: str = "default") -> Commands:
+    return Commands(Config.read(preset, {}))
+
+
+def loaded(
+    local: int, rows: int, columns: int, stride: int = 64, at: int = DRAM, latency: int = 16, **how: float
+) -> int:
+    """Return the cycles from issue to done of one load."""
+    program = commands()
+    program.gemmini_extended2_config_ld(stride, how.get("scale", 1.0), bool(how.get("shrunk", 0)))
+    program.gemmini_extended_mvin(at, local, columns, rows)
+    times = timed(program, latency)
+    assert times.issued.tolist() == [ISSUED - 1, ISSUED]
+    return int(times.done[1] - times.issued[1])
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("rows", [1, 2, 15, 16])
+def test_a_load_takes_the_latency_and_its_beats(latency: int, rows: int) -> None:  # rules 2 and 3
+    assert loaded(spad(0), rows, 16, latency=latency) == latency + 13 + rows
+    assert loaded(acc(0), rows, 16, latency=latency) == latency + 11 + 4 * rows
+    assert loaded(acc(0), rows, 16, latency=latency, shrunk=1) == latency + 13 + rows
+
+
+def test_a_load_of_four_blocks_or_of_rows_across_lines() -> None:  # rules 2 and 7
+    assert loaded(spad(0), 16, 64) == 93
+    assert loaded(spad(0), 16, 16, stride=17, at=DRAM + 1) == 73
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16])
+def test_zeros_need_no_memory_and_stride_0_one_read(rows: int) -> None:  # rule 4
+    assert loaded(spad(0), rows, 16, at=0) == 3 + rows
+    assert loaded(spad(0), 16, 16, stride=0) == 45
+    assert loaded(acc(0), 16, 16, stride=0) == 46
+
+
+def test_a_scale_other_than_1_needs_four_lanes() -> None:  # rule 5
+    assert loaded(spad(0), 16, 16, scale=0.5) == 99
+
+
+@pytest.mark.parametrize(
+    ("preset", "latency", "columns", "step"),
+    [("default", 16, 16, 23), ("default", 100, 16, 107), ("default", 100, 64, 110), ("wsonly", 16, 16, 16)],
+)
+def test_a_slot_is_held_until_its_beats_are_there(preset: str, latency: int, columns: int, step: int) -> None:  # rule 6
+    program = commands(preset)
+    program.gemmini_config_ld(64)
+    for k in range(6):
+        program.gemmini_extended_mvin(DRAM + 1024 * k, spad(64 * k), columns, 16)
+    done = timed(program, latency).done
+    assert (done[4:] - done[3:-1]).tolist() == [step] * 3
+
+
+def stored(local: int, rows: int, columns: int, latency: int = 16, at: int = DRAM) -> tuple[int, int]:
+    """Return the cycles from the issue of one store until it is done, and until the machine is idle."""
+    program = commands()
+    program.gemmini_config_st(64)
+    program.gemmini_extended_mvout(at, local, columns, rows)
+    times = timed(program, latency)
+    return int(times.done[1] - times.issued[1]), int(times.cycles - times.issued[1])
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("rows", [2, 9, 16])
+def test_a_store_is_done_when_its_last_row_is_read(latency: int, rows: int) -> None:  # rule 8
+    assert stored(spad(0), rows, 16, latency) == (rows + 2, latency + 14 + rows)
+
+
+def test_stores_of_results_blocks_and_unaligned_rows() -> None:  # rules 9 to 12
+    assert stored(acc(0), 16, 16) == (24, 60)
+    assert stored(acc(0, full=True), 16, 16) == (42, 99)
+    assert stored(spad(0), 16, 64) == (108, 142)
+    assert stored(spad(0), 16, 16, at=DRAM + 7)[0] > 18
+
+
+def pair(rows: int, a: int = 0, preset: str = "default", count: int = 1, weights: bool = True) -> Times:
+    """Time pairs of preload and compute (weight-stationary, results in the accumulator)."""
+    program = commands(preset)
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    for k in range(count):
+        b = spad(a + 16 * k) if weights or k == 0 else GARBAGE_ADDR
+        program.gemmini_extended_preload(b, acc(16 * (k % 64)), 16, 16, 16, rows)
+        macro = program.gemmini_extended_compute_accumulated
+        if weights or k == 0:
+            macro = program.gemmini_extended_compute_preloaded
+        macro(spad(4096 + 16 * k), GARBAGE_ADDR, 16, rows, 16, 16)
+    return timed(program)
+
+
+@pytest.mark.parametrize(("rows", "computed", "written"), [(16, 35, 72), (4, 23, 60), (1, 23, 60)])
+def test_a_lone_pair(rows: int, computed: int, written: int) -> None:  # rule 14
+    times = pair(rows)
+    assert (times.done[2] - times.issued[1], times.done[1] - times.issued[1]) == (computed, written)
+
+
+@pytest.mark.parametrize(("a", "step"), [(0, 16), (4096 + 1024, 32)])
+def test_weights_and_operands_in_one_bank_are_read_in_turn(a: int, step: int) -> None:  # rule 16
+    done = pair(16, a, count=8).done[2::2]
+    assert (done[3:] - done[2:-1]).tolist() == [step] * 5
+
+
+def test_kept_weights_leave_one_row_a_cycle() -> None:  # rule 15
+    done = pair(16, count=8, weights=False).done[2::2]
+    assert (done[3:] - done[2:-1]).tolist() == [16] * 5
+    steps = pair(4, count=24, weights=False).done[2::2]
+    assert min(steps[2:] - steps[1:-1]) == 4
+
+
+def test_a_chain_of_load_compute_store() -> None:  # rules 21 and 22
+    program = commands()
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    program.gemmini_config_st(16)
+    program.gemmini_config_ld(16)
+    program.gemmini_mvin(DRAM, spad(0))
+    program.gemmini_preload(spad(4096), acc(0))
+    program.gemmini_compute_preloaded(spad(0), GARBAGE_ADDR)
+    program.gemmini_mvout(DRAM + 4096, acc(0))
+    times = timed(program)
+    mvin, preload, compute, mvout = range(3, 7)
+    assert times.issued[compute] == times.done[mvin] + 1
+    assert times.done[preload] - times.issued[compute] == 71
+    assert times.issued[mvout] == times.done[preload] + 1
+    assert (times.done[mvout] - times.issued[mvout], times.cycles - times.issued[mvout]) == (24, 60)
+
+
+def test_operands_in_the_accumulator_stall_the_machine() -> None:
+    program = commands()
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    program.gemmini_preload(spad(0), acc(0))
+    program.gemmini_compute_preloaded(acc(64), GARBAGE_ADDR)
+    with pytest.raises(HazardError, match="command 1"):
+        timed(program)
+
+
+def test_all_files_number_registers_and_columns_alike() -> None:
+    translation = "FREED_AT XACTS T_VALID T_ITEM T_PAGE T_HIT X_VALID X_ITEM X_PAGE X_HIT X_OK"
+    for module, base in ((load, chip.READER), (dma_writer, chip.WRITER)):
+        for name in translation.split():
+            assert getattr(module, name) - base == getattr(bus, name)
+    shared = (
+        (load, moves, "LEFT COLUMNS REPEATS BLOCK SCALED WIDE IN_ACC ADDS PIXELS FREED_AT XACTS"),
+        (load, moves, "TAKEN X_SLOT X_BYTES X_SIZE X_SHIFT X_OFFSET X_ADDR"),
+        (load, machine, "VALID LEFT"),
+        (load, station, "ENTRY CONFIG MVIN2 MVIN3"),
+        (store, machine, "VALID LEFT"),
+        (store, station, "ENTRY CONFIG"),
+        (store, dma_writer, "KIND ADDR BYTES OF_BLOCK ENDS VADDR SPAD ACC"),
+        (array, execute, "OP_TOTAL OP_ENTRY OP_ADDR OP_ROWS OP_OS LAST_STAGE EX_PIPE FLUSHES"),
+        (execute, dma_writer, "DMA_PIPE LAST_STAGE"),
+        (bus, dma_writer, "PUT LAST_PUT"),
+    )
+    for one, other, names in shared:
+        for name in names.split():
+            assert getattr(one, name) == getattr(other, name)
+    assert moves.X_SIZE == bus.SIZE and moves.M_ADDR - moves.M_SLOT == moves.X_ADDR - moves.X_SLOT
