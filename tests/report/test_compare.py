@@ -111,6 +111,6 @@ def test_the_json_has_every_layer_and_can_be_written() -> None:
 
 def test_an_object_that_is_no_run_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"the second run has no causes, .*; give the objects that `run --json` prints"
+        InputError, match=r"the second run has no causes, .*; give the objects that `tilewright run --json` prints"
     ):
         compare(result(BEFORE).to_json(), {"model": "net"})

@@ -121,7 +121,7 @@ def check(path: str, as_json: bool) -> int:
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
-    from tilewright.sim.findings import grouped
+    from tilewright.sim.grouped import grouped
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
@@ -131,7 +131,7 @@ def check(path: str, as_json: bool) -> int:
         click.echo(json.dumps(told))
     else:
         show_findings(found)
-        options.show_where(program, path, [group.first for group in grouped(found)])
+        options.show_where(program, path, [group.place for group in grouped(found)])
     return 1 if found else 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.debug.session import Session
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
-from tilewright.errors import ConfigError, TilewrightError
+from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.files import user_folder
 from tilewright.install import hint
 
@@ -74,8 +74,8 @@ def view(session: Session) -> View:
     try:
         from tilewright.debug.view import View
     except ImportError:
-        remedy = "pip install tilewright[debug], or leave out --view"
-        raise ConfigError("--view", "the view needs the package textual", remedy) from None
+        remedy = f"{hint('debug')}, or {option('leave out --view', 'use no view')}"
+        raise ConfigError(option("--view"), "the view needs the package textual", remedy) from None
     return View(session)
 
 
@@ -86,7 +86,7 @@ def _typed(session: Session) -> Iterator[str]:
         from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
         from prompt_toolkit.history import FileHistory
     except ImportError:
-        remedy = f"{hint('debug')}, or give commands by --script or a pipe"
+        remedy = f"{hint('debug')}, or {option('give commands by --script or a pipe', 'pass commands')}"
         raise ConfigError("debug", "the prompt needs the package prompt_toolkit", remedy) from None
     folder = user_folder()
     folder.mkdir(parents=True, exist_ok=True)

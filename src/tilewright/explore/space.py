@@ -113,7 +113,7 @@ class Space:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], where: str = "--space") -> Space:
+    def from_json(cls, data: Mapping[str, Any], where: str = "space") -> Space:
         """Read a space in the form of its file. Raises InputError, with `where`, if it is malformed."""
         known = ("config", "set", "keys", "where", "about")
         if unknown := [key for key in data if key not in known]:

@@ -66,7 +66,8 @@ def quantize(
         )
     from tilewright.files import replacing
     from tilewright.model.onnx_file import PIXELS, pixels_text
-    from tilewright.quantize import affine, micro, pow2, report, samples
+    from tilewright.model.samples import count_of
+    from tilewright.quantize import affine, memory, micro, pow2, report, samples
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
@@ -74,6 +75,7 @@ def quantize(
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
+    memory.check_held(original, str(model), count_of(calibrating), options.method)
     unbounded = models.unbounded(original, samples.feeds(calibrating))
     if options.scheme == "pow2":
         made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded", unbounded)

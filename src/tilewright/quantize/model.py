@@ -25,6 +25,7 @@ from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
 from tilewright.model.onnx_write import without_branches
 from tilewright.model.shapes import Shapes, declared, fixed
+from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
@@ -129,6 +130,8 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
             node.name = node.name or f"{node.op_type}_{index}"
         _flatten_biases(made)
         _name_averages(made)
+    except UnsupportedError as error:
+        raise error.within(Path(where)) from None
     except Exception as error:  # converter, inference and session each raise exception types of their own
         raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
     return made
@@ -144,14 +147,18 @@ def _preprocess(model: ModelProto) -> ModelProto:
     model.ir_version = max(model.ir_version, IR_VERSION)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
-        onnx.save(shape_inference.infer_shapes(model), source)
+        inferred = shape_inference.infer_shapes(model)
+        check_tensors(inferred, "")  # before the preprocessing computes constants
+        onnx.save(inferred, source)
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
         # A bad model fails here with a reason. The preprocessing below would print a traceback and continue unfolded.
         ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         ort.set_default_logger_severity(4)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        return onnx.load(prepared)
+        made = onnx.load(prepared)
+        check_tensors(made, "")
+        return made
 
 
 def _flatten_biases(model: ModelProto) -> None:

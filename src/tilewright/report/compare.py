@@ -127,7 +127,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     for number, run in zip(("first", "second"), runs, strict=True):
         if missing := {"model", "target", "cycles", "causes", "layers", "macs", "macs_on_target"} - run.keys():
             reason = f"the {number} run has no {', '.join(sorted(missing))}"
-            raise InputError("compare", reason, "give the objects that `run --json` prints")
+            raise InputError("compare", reason, "give the objects that `tilewright run --json` prints")
     before, after = ({layer["name"]: layer for layer in run["layers"]} for run in runs)
     names = [*before, *(name for name in after if name not in before)]
     titles = [f"{run['model']} on {run['target']}" for run in runs]

@@ -28,7 +28,7 @@ from tilewright.sim.chart import NO_CHART, STYLES
 from tilewright.sim.order import match_tokens
 from tilewright.sim.steps import StepTable, Trace
 
-FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run again with `run --save`")
+FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run again with `tilewright run --save`")
 
 #: Columns of a launch's steps. `kind` is an index into the launch's causes, `wait_for` into its waits, `text` into its
 #: texts. Times are in cycles from the start of the launch.

@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING
 from tilewright.report import summary as summaries
 from tilewright.report.metrics import HOST
 from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary
-from tilewright.sim.findings import Finding, grouped
+from tilewright.sim.findings import Finding
+from tilewright.sim.grouped import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,8 +139,6 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the lines of findings by cause: the first finding of each cause, and how many more there are."""
     groups = grouped(findings)
     for group in groups[:LISTED]:
-        yield str(group.first)
-        if group.others:
-            yield f"  {group.others}"
+        yield from group.lines
     if len(groups) > LISTED:
         yield f"... and {sum(len(group.findings) for group in groups[LISTED:])} more"

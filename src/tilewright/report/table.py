@@ -15,6 +15,8 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from tilewright.errors import option
+
 #: A word of up to WHOLE characters is not broken, as long as the table has columns that it can drop instead.
 WHOLE = 24
 GAP = "  "
@@ -49,7 +51,6 @@ class Grid:
     numeric: Collection[str] = ()
     drop: Sequence[str] = ()
     least: Mapping[str, int] | None = None
-    elsewhere: str = "--json has all"
 
     def __post_init__(self) -> None:
         self.rows: list[Row | None] = []
@@ -106,7 +107,8 @@ class Grid:
                 cells = [wrapped(row.cells[i], w) for i, w in zip(fit.shown, fit.widths, strict=True)]
                 yield from self._lines(cells, fit, row.style)
         if fit.dropped:
-            said = f"dropped for {options.max_width} columns: {', '.join(fit.dropped)}; {self.elsewhere}"
+            elsewhere = option("--json", "to_json()")
+            said = f"dropped for {options.max_width} columns: {', '.join(fit.dropped)}; {elsewhere} has all"
             for text in wrapped(said, options.max_width):
                 yield _line(text, "dim")
 

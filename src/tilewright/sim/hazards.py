@@ -8,6 +8,9 @@ static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.array import Array, ascending
@@ -19,6 +22,7 @@ from tilewright.sim.steps import (
     COUNT,
     LENGTH,
     MODE,
+    READ,
     SPACE,
     STRIDE,
     WRITE,
@@ -79,7 +83,33 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
         found.setdefault((first, second, space_index), []).append((a, b))
-    return [finding(table, pair, sorted(parts)) for pair, parts in found.items()]
+    blind = _blind(table, order, found)
+    findings = [finding(table, pair, sorted(parts)) for pair, parts in found.items()]
+    return [replace(one, blind=next((blind[step] for step in one.steps if step in blind), "")) for one in findings]
+
+
+def _blind(
+    table: StepTable, order: Order, found: Mapping[tuple[int, int, int], Sequence[tuple[int, int]]]
+) -> dict[int, str]:
+    """Return the steps that read uninitialised elements of memories that decide what steps touch, {step: memory}.
+
+    A scan reports only the first step that reads an element. Here are all that run before the element is written.
+    """
+    place, blind = np.zeros(len(table), np.int64), dict[int, str]()
+    place[order.sequence] = np.arange(len(order.sequence))
+    footprints, owner = table.footprints, table.footprints.owner()
+    for (first, _, space), ranges in found.items():
+        if first != UNWRITTEN or not table.spaces[space].decides:
+            continue
+        for low, high in ranges:
+            rows = reach(footprints, np.array([[space, low, high]]))
+            reads, writes = (
+                np.isin(table.footprint, owner[rows & ((footprints.rows[:, MODE] & mode) > 0)])
+                for mode in (READ, WRITE)
+            )
+            until = place[writes].min(initial=len(table))
+            blind |= dict.fromkeys(np.flatnonzero(reads & (place < until)).tolist(), table.spaces[space].name)
+    return blind
 
 
 def out_of_range(table: StepTable) -> list[Finding]:

@@ -55,7 +55,9 @@ def get(name: str) -> Target:
 def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
     """Return a target that takes schedules of the user's. Raises InputError, which names `where`, if it takes none."""
     if not isinstance(target, TakesSchedules):
-        raise InputError(where, f"{target.name} takes no schedules of layers", "choose -t vta")
+        raise InputError(
+            where, f"{target.name} takes no schedules of layers", f"choose {option('-t vta', 'the target vta')}"
+        )
     return target
 
 

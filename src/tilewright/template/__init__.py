@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from tilewright import targets
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 
 TEMPLATE = "onemac"
 SUFFIXES = (".py", ".md", ".toml")
@@ -28,7 +28,7 @@ def new_target(name: str, into: str | Path = ".") -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        remedy = "choose another name or folder (-o)"
+        remedy = f"choose another name or folder{option(' (-o)', ' (`into`)')}"
         raise InputError(str(folder), "already exists, and files are never overwritten", remedy) from None
     except OSError as error:
         raise InputError(str(folder), f"cannot be created: {error.strerror or error}") from None

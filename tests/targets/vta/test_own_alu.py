@@ -152,7 +152,7 @@ def test_two_operations_have_two_names_and_opcodes() -> None:
     for wrong in list[Any](["x", {"a": 1}, [1], [{}]]):
         with pytest.raises(ConfigError, match="own_alu"):
             Config.from_json(PYNQ.to_dict() | {"own_alu": wrong})
-    with pytest.raises(ConfigError, match="give that with -c"):
+    with pytest.raises(ConfigError, match="give that as the machine"):
         PYNQ.with_overrides({"own_alu": "x"})
 
 

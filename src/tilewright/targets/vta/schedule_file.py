@@ -55,10 +55,10 @@ def _file(source: object) -> tuple[str, Mapping[str, Any]]:
         data = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            path, f"cannot be read as JSON: {error}", "`explain --save-schedule FILE` writes one"
+            path, f"cannot be read as JSON: {error}", "`tilewright explain --save-schedule FILE` writes one"
         ) from None
     if not isinstance(data, dict):
-        raise InputError(path, "is not a JSON object", "`explain --save-schedule FILE` writes one")
+        raise InputError(path, "is not a JSON object", "`tilewright explain --save-schedule FILE` writes one")
     return str(source), data
 
 

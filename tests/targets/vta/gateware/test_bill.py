@@ -87,11 +87,11 @@ def test_what_a_block_takes_is_the_arrays_rule() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, f"{MANY}: --set multipliers=packed takes 136"),
+        ({}, f"{MANY}: multipliers=packed takes 136"),
         ({"multipliers": "packed"}, ""),
         ({"TARGET": "ultra96"}, ""),
         ({"TARGET": "de10nano"}, ""),
-        (WIDE, f"{MANY}: --set multipliers=logic takes 8, with products made of logic"),
+        (WIDE, f"{MANY}: multipliers=logic takes 8, with products made of logic"),
     ],
 )
 def test_what_does_not_fit_says_what_to_set(changes: dict[str, Any], said: str) -> None:
@@ -105,7 +105,7 @@ def test_rtl_says_that_a_design_exceeds_its_board(tmp_path: Path, capsys: pytest
     options = [part for size in (*sizes, "LOG_ACC_BUFF_SIZE=15") for part in ("--set", size)]
     assert main(["rtl", "vta", *options, "-o", str(tmp_path / "a"), "--json"]) == 0
     printed, said = capsys.readouterr()
-    assert "the xc7z020 of pynq has 220: --set multipliers=packed takes 136" in said
+    assert "the xc7z020 of pynq has 220: multipliers=packed takes 136" in said
     assert "takes 264 DSP48" in json.loads(printed)["excess"]
     assert "This design does not fit its board" in (tmp_path / "a" / "README.md").read_text()
     assert main(["rtl", "vta", *options, "--set", "multipliers=packed", "-o", str(tmp_path / "b")]) == 0

@@ -67,7 +67,7 @@ def _stored(site: Site, index: int) -> Stored:
     if tensor.dtype not in CODES:
         raise Refused(f"{site.node.op.label} of {tensor.dtype} is not supported; of {' and '.join(CODES)} it is")
     if len(tensor.shape) == 4 and tensor.shape[0] != 1:
-        raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; --set batch=N runs N samples")
+        raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; batch=N runs N samples")
     return Stored.of(tensor)
 
 

@@ -44,7 +44,7 @@ def real(site: Site, config: Config) -> ir.Layer:
         raise ir.Refused(f"the bm1684x compiler has no rule for {op.label}{of}")
     if config.precision == "host":
         reason = f"{op.label} of real numbers runs on the host with precision=host"
-        raise ir.Refused(f"{reason}; --set precision=f16 (bf16, f32) computes it on the machine")
+        raise ir.Refused(f"{reason}; precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import InputError, one_of
+from tilewright.errors import InputError, one_of, option
 from tilewright.targets.base import LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
@@ -66,11 +66,15 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
         raise InputError("layout", f"{kind} takes {KINDS[kind][0]}, each 1..{LARGEST}, not {','.join(map(str, shape))}")
     if (stride is not None) != (kind == "free"):
         reason = "the layout free needs strides, and no other layout takes them"
-        raise InputError("layout", reason, "give --stride n,c,h,w with free only")
+        raise InputError("layout", reason, f"give {option('--stride n,c,h,w', '`stride`')} with free only")
     if stride is not None and len(stride) != 4:
-        raise InputError("layout", f"{len(stride)} strides are given", "give four strides, --stride n,c,h,w")
+        raise InputError(
+            "layout",
+            f"{len(stride)} strides are given",
+            f"give four strides, {option('--stride n,c,h,w', 'for n, c, h, w')}",
+        )
     if width is not None and kind not in ("matrix", "vector"):
-        raise InputError("layout", f"{kind} takes no width", "leave --width out")
+        raise InputError("layout", f"{kind} takes no width", f"leave {option('--width', '`width`')} out")
     element = dtype_of(wanted.dtype)
     operand: Tensor | Matrix | ConvWeights
     note = ""

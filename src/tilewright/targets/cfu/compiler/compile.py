@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
+from tilewright.errors import UnsupportedError, option
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
@@ -168,7 +168,7 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iter
     if result and result.trace:
         yield f"  {result.trace.cycles} cycles on a sample of zeros (timing model {timing})"
     else:
-        yield "  cycles depend on data: --timing MODEL runs a sample of zeros"
+        yield f"  cycles depend on data: {option('--timing MODEL', 'a timing model')} runs a sample of zeros"
     for index, (node, kind, record) in enumerate(zip(launch.nodes, image.kinds, image.records, strict=False)):
         shape, to = ("x".join(str(record[f"{end}_{axis}"]) for axis in "hwc") for end in ("in", "out"))
         window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""

@@ -32,7 +32,7 @@ SIZES = [
 #: Those that limit the size of a convolution only: a mean is one window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
-_REMEDY = " (run it with --rounding tflm, or make it with tilewright quantize --scheme tflm)"
+_REMEDY = " (run it with rounding=tflm, or make it with `tilewright quantize --scheme tflm`)"
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
 

@@ -99,5 +99,5 @@ def _remedy(config: Config, chip: Chip) -> str:
     for kind in ("packed", "logic") if _packs(config) else ("logic",):
         if (needed := total(replace(config, multipliers=kind))) <= chip.dsp:
             made = ", with products made of logic" if kind == "logic" else ""
-            return f"--set multipliers={kind} takes {needed}{made}"
+            return f"multipliers={kind} takes {needed}{made}"
     return "set a smaller LOG_BLOCK or LOG_BATCH, or alu=upstream"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, MachineError, shown
+from tilewright.errors import ConfigError, MachineError, option, shown
 from tilewright.files import regular
 from tilewright.sim.events import KINDS
 from tilewright.targets import given
@@ -78,7 +78,7 @@ class OwnOperation:
         for text in (self.meaning if self.is_code else "", self.lane):
             match = _CODE.fullmatch(text)
             if text and not (match and match["digest"]):
-                remedy = "name it as FILE.py:NAME in a machine's file (-c), or make it known by own.code(..)"
+                remedy = "name it as FILE.py:NAME in a machine's file, or make it known by own.code(..)"
                 raise ConfigError(self.where, f"'{text}' does not name known code", remedy)
         _ = self.expression
 
@@ -161,7 +161,11 @@ def read(data: Any, folder: Path | None) -> tuple[OwnOperation, ...]:
     Without a folder (in a program), code must be named with its digest. Raises ConfigError if a value is illegal.
     """
     if isinstance(data, str):
-        raise ConfigError("own_alu", "is a list of operations", "write it in a machine's file, and give that with -c")
+        raise ConfigError(
+            "own_alu",
+            "is a list of operations",
+            f"write it in a machine's file, and give that {option('with -c', 'as the machine')}",
+        )
     if not isinstance(data, list | tuple) or len(data) > MAX_OPERATIONS:
         raise ConfigError("own_alu", f"is not a list of at most {MAX_OPERATIONS} operations")
     return tuple(item if isinstance(item, OwnOperation) else _operation(item, folder) for item in data)
@@ -228,7 +232,7 @@ def known(text: str, where: str) -> Any:
         reason = f"is defined by code, {name}, which a program file does not carry"
         if any(other.partition("#")[0] == name for other in _KNOWN):
             reason = f"was defined by another version of {name}"
-        raise ConfigError(where, reason, "give the machine's file with -c FILE.json")
+        raise ConfigError(where, reason, f"give the machine's file {option('with -c FILE.json', 'instead')}")
     if isinstance(item := _KNOWN[text], Path):
         name = text.partition("#")[0].rpartition(":")[2]
         _KNOWN[text] = item = _imported(item, name, where)

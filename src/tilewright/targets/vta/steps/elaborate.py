@@ -112,9 +112,9 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
     filled = tuple((s.address // unit, -(-s.end // unit)) for s in dram.segments if s.initialised)
     end = max((segment.end for segment in dram.segments), default=0)
     return (
-        *(Space(chip.name, chip.depth, scratchpad=chip.name) for chip in chips),
+        *(Space(chip.name, chip.depth, scratchpad=chip.name, decides=chip.name == "uop") for chip in chips),
         Space("DRAM", -(-end // unit), filled),
-        Space("alu_uop", config.alu_uop.depth, scratchpad="alu_uop"),
+        Space("alu_uop", config.alu_uop.depth, scratchpad="alu_uop", decides=True),
         Space("par", config.par.depth, scratchpad="par"),
         Space("acc bank", config.acc_banks),
     )

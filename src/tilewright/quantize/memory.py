@@ -1,0 +1,74 @@
+"""Bounds the memory that a quantisation takes, before anything is computed: model files are untrusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper
+
+from tilewright.errors import UnsupportedError, option
+from tilewright.graph.ir import MAX_COMPUTED
+
+#: Bytes of activations that a quantisation may hold at once: three times what the largest of docs/models.md needs.
+MAX_HELD = 6 << 30
+#: Times that the activations of one sample are held: the comparison has those of the float and of the quantised model.
+MODELS = 2
+#: Methods for which onnxruntime's quantiser keeps the activations of all samples (its HistogramCalibrater).
+KEEPING = ("entropy", "percentile")
+
+
+def activations(model: ModelProto) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Return {name: (shape, bytes)} of the computed tensors whose shapes the model declares."""
+    return dict(_sized((*model.graph.value_info, *model.graph.output)))
+
+
+def _sized(infos: Iterable[ValueInfoProto]) -> Iterable[tuple[str, tuple[tuple[int, ...], int]]]:
+    for info in infos:
+        kind = info.type.tensor_type
+        shape = tuple(dim.dim_value for dim in kind.shape.dim)
+        if kind.elem_type and kind.HasField("shape") and all(extent > 0 for extent in shape):
+            width = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).itemsize
+            yield info.name, (shape, prod(shape) * width)
+
+
+def check_tensors(model: ModelProto, where: str) -> None:
+    """Check that a model with inferred shapes has no activation that `run` would refuse, and few enough in total.
+
+    Raises UnsupportedError, naming the largest activation.
+    """
+    found = activations(model)
+    name, (shape, _) = max(found.items(), key=lambda item: prod(item[1][0]), default=("", ((), 0)))
+    if prod(shape) > MAX_COMPUTED:
+        reason = f"tensor '{name}' has the shape {list(shape)}; the limit is {MAX_COMPUTED:,} elements"
+        raise UnsupportedError(where, reason, _smaller())
+    check_held(model, where)
+
+
+def check_held(model: ModelProto, where: str, samples: int = 1, method: str = "minmax") -> None:
+    """Check that the activations held at once stay below MAX_HELD for a calibration by `method`.
+
+    Raises UnsupportedError, naming the largest activation.
+    """
+    found = activations(model)
+    one = sum(size for _, size in found.values())
+    kept = method in KEEPING and samples > MODELS
+    if one * (samples if kept else MODELS) <= MAX_HELD:
+        return
+    name, (shape, _) = max(found.items(), key=lambda item: item[1][1])
+    reason = f"has {len(found)} activations of {_mib(one)} in total (the largest: '{name}' {list(shape)})"
+    if kept and one * MODELS <= MAX_HELD:
+        reason += f", and the method {method} keeps those of all {samples} samples; the limit is {_mib(MAX_HELD)}"
+        most = MAX_HELD // one
+        remedy = f"give at most {most} calibration samples, or {option('--method minmax', 'method=`minmax`')}"
+        raise UnsupportedError(where, reason, remedy)
+    raise UnsupportedError(where, f"{reason}; the limit is {_mib(MAX_HELD // MODELS)}", _smaller())
+
+
+def _smaller() -> str:
+    return "export the model for a smaller input" + option(", or fix open extents by --shape", ", or give `shapes`")
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20:,} MiB"
