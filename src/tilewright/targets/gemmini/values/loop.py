@@ -59,11 +59,15 @@ class Chips(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array."""
+    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
+
+    `overflows`: one product of a row and a column, with D, may need more bits.
+    """
 
     relu_first: int
     shift_acc: int
     bits: int
+    overflows: int
 
 
 @compiled
@@ -225,10 +229,14 @@ def fill(own: Array, spad: Array, array: Array) -> None:
     base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
     for col in range(array.shape[0]):
         for line in range(array.shape[1]):
-            value = 0
-            if line < rows and col < cols:
-                value = spad[base + col, line] if own[W_TRANSPOSED] else spad[base + line, col]
-            array[col, line] = value
+            array[col, line] = 0
+    for line in range(rows):
+        if own[W_TRANSPOSED]:
+            for col in range(cols):
+                array[col, line] = spad[base + col, line]
+        else:
+            for col in range(cols):
+                array[col, line] = spad[base + line, col]
 
 
 @called
@@ -281,8 +289,9 @@ def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int)
 def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
     """Write row `line` of the result, which is in `sums` [dim]."""
     row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]
-    for col in range(cols):
-        sums[col] = wrapped(int(sums[col]), rules.bits)
+    if rules.overflows:
+        for col in range(cols):
+            sums[col] = wrapped(int(sums[col]), rules.bits)
     if own[C_ACC] == 0:
         target, relu = spad[row], own[C_RELU]
         for col in range(cols):

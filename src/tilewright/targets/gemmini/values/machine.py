@@ -155,7 +155,9 @@ class Machine:
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
-        self._rules = loop.Rules(int(rules.relu == "before_scale"), int(rules.os_shift == "always"), bits)
+        overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
+        first, shifts = rules.relu == "before_scale", rules.os_shift == "always"
+        self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows))
 
     def copy(self) -> Machine:
         """Return a copy; both share DRAM until one of them writes there."""
