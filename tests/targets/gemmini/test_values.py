@@ -28,7 +28,7 @@ def ran(commands: Program, config: Config, memory: Array) -> Array:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))])
 def test_random_programs_equal_the_plain_model(machine: str, seed: int) -> None:
     config, rng = MACHINES[machine], np.random.default_rng(seed)
     commands = program(rng, config, SIZE, 25)
@@ -40,6 +40,26 @@ def test_random_programs_equal_the_plain_model(machine: str, seed: int) -> None:
         )
         plain.run(commands)
         np.testing.assert_array_equal(found[sample], plain.dram, err_msg=f"seed {seed}, {machine}, sample {sample}")
+
+
+def test_a_result_may_overwrite_the_operands_that_it_was_computed_from() -> None:
+    """All rows of A enter the array before the first row of the result leaves it."""
+    dim, config = 16, Config()
+    commands: Program = [
+        ("config_ld", {"state": 0, "pixels": 1, "block_stride": dim, "stride": dim, "scale": bits(1.0)}),
+        ("mvin", {"dram": BASE, "local": 0, "cols": dim, "rows": dim}),
+        ("mvin", {"dram": BASE + 256, "local": 16, "cols": dim, "rows": dim}),
+        ("config_ex", {"dataflow": 1, "a_stride": 1, "c_stride": 1}),
+        ("preload", {"bd": 0, "bd_cols": dim, "bd_rows": dim, "c": 17, "c_cols": dim, "c_rows": dim}),
+        ("compute_preloaded", {"a": 16, "a_cols": dim, "a_rows": dim, "bd": NOTHING, "bd_cols": dim, "bd_rows": dim}),
+        ("config_st", {"stride": dim, "scale": bits(1.0)}),
+        ("mvout", {"dram": BASE + 1024, "local": 17, "cols": dim, "rows": dim}),
+    ]
+    left, right = np.random.default_rng(3).integers(-5, 6, (2, dim, dim))
+    memory = np.zeros((1, 4096), np.uint8)
+    memory[0, :512] = np.concatenate([right, left]).astype(np.int8).reshape(-1).view(np.uint8)
+    found = ran(commands, config, memory)[0, 1024:1280].view(np.int8).reshape(dim, dim)
+    np.testing.assert_array_equal(found, np.clip(left @ right, -128, 127))
 
 
 def test_the_loop_is_the_same_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:

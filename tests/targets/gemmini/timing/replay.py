@@ -117,7 +117,7 @@ def _merge(
     while count < len(order) and cycle < 1000 + (delay + 20) * (len(order) + len(accepted)):
         found = offered(state)
         take = found != NONE and (found < 0 or free[kind[found]] > 0)
-        first = done
+        first, quiet = done, done == count  # a command counts as busy in the cycle in which it is done
         while done < count and taken[done] + delay <= cycle:
             finished(state, unroller[order[done]], kind[order[done]])
             done += 1
@@ -127,5 +127,5 @@ def _merge(
             free[kind[found]] -= 1
         for each in range(first, done):
             free[kind[order[each]]] += 1
-        step(state, plan, accepted, cycle, take, done == count)
+        step(state, plan, accepted, cycle, take, quiet)
         cycle += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,52 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops import conv, legal, matmul
 from tilewright.targets.gemmini.loops.expansion import Expansion
-from tilewright.targets.gemmini.loops.flight import Flight, findings, flight
-from tilewright.targets.gemmini.loops.registers import CONV, HOST, MATMUL, STARTS, UNROLLER, settings
-from tilewright.targets.gemmini.loops.stream import EXECUTE, Place, Stream
+from tilewright.targets.gemmini.loops.flight import Flight, Span, findings, spans
+from tilewright.targets.gemmini.loops.registers import CONV, MATMUL, STARTS, UNROLLER, settings
+from tilewright.targets.gemmini.loops.stream import EXECUTE, STREAMS, Place
 
 #: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
 SETS = 2
+#: The register with the DRAM address of each stream ("": the stream has none).
+ADDRESSES = {MATMUL: ("c", "", "d", "b", "a"), CONV: ("output", "", "bias", "weights", "input")}
+#: Commands that the reservation station never receives.
+ABSENT = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE, *UNROLLER)
+MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
+
+
+class Form(NamedTuple):
+    """The streams of all loops that differ in nothing but DRAM addresses, one stream after the other.
+
+    `words`, `at` and `idle` as in stream.Stream, with all addresses 1. `base` int64 [n]: the stream whose address
+    belongs to a command, or the number of streams. `ends` int64 [6]: where the streams begin, and the end.
+    """
+
+    words: Array
+    at: Array
+    idle: Array
+    base: Array
+    ends: Array
+    tail: int
+    spans: tuple[Span, ...]
+
+
+def form(unroller: int, registers: dict[str, int], place: Place, config: Config) -> Form:
+    """Return the form of a loop whose DRAM addresses are 1, or 0 if absent."""
+    streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
+    words, at, idle = (np.concatenate(parts) for parts in zip(*(own[:3] for own in streams), strict=True))
+    sizes = [len(own.words) for own in streams]
+    moves = np.isin(words[:, 0], MOVES) & (words[:, 1] > 0)
+    base = np.where(moves, np.repeat(np.arange(len(STREAMS)), sizes), len(STREAMS))
+    ends = np.cumsum([0, *sizes])
+    return Form(words, at, idle, base, ends, streams[EXECUTE].tail, spans(unroller, registers, place, config))
+
+
+class Loop(NamedTuple):
+    """A loop of a program: its form, and the same words with its own addresses."""
+
+    flight: Flight
+    form: Form
+    words: Array
 
 
 @dataclass
@@ -29,47 +69,35 @@ class Unroller:
     sets: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in range(SETS)])
     loops: int = 0
     half: int = 0
+    forms: dict[tuple[object, ...], Form] = field(default_factory=dict)
 
     def configure(self, registers: dict[str, int]) -> None:
         self.sets[self.loops % SETS] |= registers
 
-    def start(self, command: int) -> tuple[list[Stream], Flight]:
-        """Return the streams of the next loop, which `command` starts, and where it lies."""
-        slot, config = self.loops % SETS, self.config
+    def start(self, command: int) -> Loop:
+        """Return the next loop, which `command` starts."""
+        slot, config, names = self.loops % SETS, self.config, ADDRESSES[self.number]
         registers = self.sets[slot]
-        legal.check(self.number, registers, command, config)
-        spad, acc = config.all_spad_rows // SETS, config.acc_rows // SETS
-        a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
-        place = Place(a * spad, (b + 1) * spad, self.half * acc)
-        residual = self.number == MATMUL and bool(registers["resadd"])
-        if residual:
-            place = Place(slot * acc, slot * acc, slot * acc)
-        streams = (matmul if self.number == MATMUL else conv).streams(registers, place, config)
+        alike = registers | {name: int(registers[name] > 0) for name in names if name in registers}
+        key = (slot, self.half, tuple(sorted(alike.items())))
+        if key not in self.forms:
+            legal.check(self.number, registers, command, config)
+            self.forms[key] = form(self.number, alike, self._place(registers, slot), config)
+        own = self.forms[key]
+        words = own.words.copy()
+        words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[own.base]
         self.loops += 1
-        if registers["c" if self.number == MATMUL else "output"]:
+        if registers[names[0]]:
             self.half = (self.half + 1) % SETS
-        return streams, flight(command, self.number, registers, place, config)
+        residual = self.number == MATMUL and bool(registers["resadd"])
+        return Loop(Flight(command, self.number, residual, own.spans), own, words)
 
-
-@dataclass
-class _Parts:
-    """Runs of primitive commands, in program order."""
-
-    words: list[Array] = field(default_factory=list)
-    at: list[Array] = field(default_factory=list)
-    idle: list[Array] = field(default_factory=list)
-    source: list[Array] = field(default_factory=list)
-    unroller: list[Array] = field(default_factory=list)
-    length: int = 0
-
-    def add(self, part: Stream, source: Array | int, unroller: int) -> None:
-        n = len(part.words)
-        self.words.append(part.words)
-        self.at.append(part.at)
-        self.idle.append(part.idle)
-        self.source.append(np.broadcast_to(np.asarray(source, np.int64), n))
-        self.unroller.append(np.full(n, unroller, np.int8))
-        self.length += n
+    def _place(self, registers: dict[str, int], slot: int) -> Place:
+        spad, acc = self.config.all_spad_rows // SETS, self.config.acc_rows // SETS
+        if self.number == MATMUL and registers["resadd"]:
+            return Place(slot * acc, slot * acc, slot * acc)
+        a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
+        return Place(a * spad, (b + 1) * spad, self.half * acc)
 
 
 def expand(commands: Array, config: Config) -> Expansion:
@@ -77,60 +105,47 @@ def expand(commands: Array, config: Config) -> Expansion:
 
     `commands` is uint64 [n, 3]: funct, rs1, rs2. Raises ProgramError if the registers of a loop are illegal.
     """
-    n = len(commands)
-    parts = _Parts()
-    entry, run = np.full(n, -1), np.full(n, -1)
-    unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
-    registers = settings(commands)
-    starts: list[list[int]] = []
-    flights: list[Flight] = []
-    tails: list[int] = []
-    for low, high in _between_loops(commands[:, 0]):
-        host = np.arange(low, high)[_primitive(commands[low:high, 0])]
-        entry[host] = parts.length + np.arange(len(host))
-        parts.add(Stream(commands[host], np.zeros((len(host), 3), np.int64), np.zeros(len(host), np.int64)), host, HOST)
-        if high == n:
-            break
-        funct = Funct(int(commands[high, 0]))
-        unroller = unrollers[UNROLLER[funct]]
-        unroller.configure(registers[high])
-        if funct not in STARTS:
-            continue
-        streams, own = unroller.start(high)
-        run[high] = len(starts)
-        starts.append([parts.length])
-        flights.append(own)
-        tails.append(streams[EXECUTE].tail)
-        for part in streams:
-            parts.add(part, high, unroller.number)
-            starts[-1].append(parts.length)
+    loops = _loops(commands, config)
+    starts = np.array([loop.flight.command for loop in loops], np.int64)
+    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # commands of loops before each loop
+    host = np.flatnonzero(~np.isin(commands[:, 0], ABSENT))
+    entry, run = np.full((2, len(commands)), -1)
+    entry[host] = np.arange(len(host)) + before[np.searchsorted(starts, host)]
+    run[starts] = np.arange(len(loops))
+    m = len(host) + int(before[-1])
+    prims, source = np.empty((m, 3), np.uint64), np.empty(m, np.int64)
+    at, idle, unroller = np.zeros((m, 3), np.int64), np.zeros(m, np.int64), np.zeros(m, np.int8)
+    prims[entry[host]], source[entry[host]] = commands[host], host
+    first = np.searchsorted(host, starts) + before[:-1]
+    for low, loop in zip(first.tolist(), loops, strict=True):
+        own = slice(low, low + len(loop.words))
+        prims[own], at[own], idle[own] = loop.words, loop.form.at, loop.form.idle
+        source[own], unroller[own] = loop.flight.command, loop.flight.unroller
+    flights = [loop.flight for loop in loops]
     return Expansion(
         commands=commands,
-        prims=np.concatenate(parts.words),
-        source=np.concatenate(parts.source),
-        unroller=np.concatenate(parts.unroller),
-        at=np.concatenate(parts.at),
-        idle=np.concatenate(parts.idle),
+        prims=prims,
+        source=source,
+        unroller=unroller,
+        at=at,
+        idle=idle,
         entry=entry,
         run=run,
-        starts=np.array(starts, np.int64).reshape(-1, 6),
-        residual=np.array([each.residual for each in flights], np.bool_),
-        tail=np.array(tails, np.int64),
+        starts=np.array([loop.form.ends for loop in loops], np.int64).reshape(-1, len(STREAMS) + 1) + first[:, None],
+        residual=np.array([flight.residual for flight in flights], np.bool_),
+        tail=np.array([loop.form.tail for loop in loops], np.int64),
         findings=tuple(findings(flights, commands[:, 0])),
     )
 
 
-def _between_loops(functs: Array) -> Iterator[tuple[int, int]]:
-    """Yield the ranges between commands of the unrollers; each range ends at such a command, or at the end."""
-    low = 0
-    for high in np.flatnonzero(np.isin(functs, list(UNROLLER))).tolist():
-        yield low, high
-        low = high + 1
-    yield low, len(functs)
-
-
-def _primitive(functs: Array) -> Array:
-    """Return a bool [n] mask of the commands that the reservation station receives."""
-    absent = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE)
-    mask: Array = ~np.isin(functs, absent)
-    return mask
+def _loops(commands: Array, config: Config) -> list[Loop]:
+    """Return the loops of a program, in its order."""
+    unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
+    found = []
+    for row, values in sorted(settings(commands).items()):
+        funct = Funct(int(commands[row, 0]))
+        unroller = unrollers[UNROLLER[funct]]
+        unroller.configure(values)
+        if funct in STARTS:
+            found.append(unroller.start(row))
+    return found

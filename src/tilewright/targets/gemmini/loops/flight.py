@@ -38,37 +38,33 @@ class Flight(NamedTuple):
     spans: tuple[Span, ...]
 
 
-def flight(command: int, unroller: int, r: Mapping[str, int], place: Place, config: Config) -> Flight:
-    """Return a loop as it is placed."""
+def spans(unroller: int, r: Mapping[str, int], place: Place, config: Config) -> tuple[Span, ...]:
+    """Return where a loop keeps its operands; nothing for a residual addition, whose halves always alternate."""
     if unroller == CONV:
         shape = Shape(r, config)
         a, b, c = shape.input_rows, shape.weight_rows, shape.out_rows
         names = (("input", "input"), ("weights", "weights"), ("bias", "bias"))
+    elif r["resadd"]:
+        return ()
     else:
         a, b, c = (r[rows] * r[columns] * config.dim for rows, columns in ("ik", "kj", "ij"))
         names = (("A", "a"), ("B", "b"), ("D", "d"))
-    residual = unroller == MATMUL and bool(r["resadd"])
-    first = (place.a, place.b_end - b, place.c)
-    spans = (
-        ()
-        if residual
-        else tuple(
-            Span(name, memory, low, low + rows, bool(r[register]))
-            for (name, register), memory, low, rows in zip(
-                names, ("spad", "spad", "acc"), first, (a, b, c), strict=True
-            )
-        )
+    rows = (place.a, place.a + a), (place.b_end - b, place.b_end), (place.c, place.c + c)
+    memories = ("spad", "spad", "acc")
+    return tuple(
+        Span(name, memory, *own, bool(r[register]))
+        for (name, register), memory, own in zip(names, memories, rows, strict=True)
     )
-    return Flight(command, unroller, residual, spans)
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
     """Yield the races between loops that may be in flight at once; `functs` [n] are those of the program."""
+    separating = {unroller: np.cumsum(_waits(functs, unroller)) for unroller in (MATMUL, CONV)}
     last: dict[int, Flight] = {}
     for own in flights:
-        before = last.get(own.unroller)
+        before, count = last.get(own.unroller), separating[own.unroller]
         last[own.unroller] = own
-        if before is None or _separated(functs[before.command + 1 : own.command], own.unroller):
+        if before is None or count[before.command] < count[own.command]:
             continue
         if before.residual != own.residual:
             message = f"#{own.command} switches between a product and a residual addition while #{before.command} runs"
@@ -90,7 +86,8 @@ def _race(before: Flight, own: Flight, old: Span, new: Span) -> Finding:
     return Finding(RACE, message, (before.command, own.command), new.memory, low, high)
 
 
-def _separated(between: Array, unroller: int) -> bool:
-    """Return whether one of these commands waits until the unroller has no loop."""
+def _waits(functs: Array, unroller: int) -> Array:
+    """Return a bool [n] mask of the commands that wait until the unroller has no loop."""
     passed = (*COMMANDS[unroller], *(COMMANDS[CONV][1:] if unroller == MATMUL else ()))
-    return not np.isin(between, passed).all()
+    mask: Array = ~np.isin(functs, passed)
+    return mask

@@ -26,8 +26,9 @@ from tilewright.targets.gemmini.timing.unroll_state import Front, Plan, advance_
 RAW, CONV_QUEUE, MATMUL_QUEUE, OUT = 0, 1, 2, 3
 #: What a command does in the front end, the values of `Plan.action`.
 PASS, CONFIGURE_MATMUL, RUN_MATMUL, CONFIGURE_CONV, RUN_CONV, WAIT = 0, 1, 2, 3, 4, 5
-#: Entries of `Front.misc`: the next command of the host, and whether residual addition is on in LOOP_WS.
-HOST, RESIDUAL = 0, 1
+#: Entries of `Front.misc`: the next command of the host, whether residual addition is on in LOOP_WS, whether the last
+#: cycle changed nothing, whether a command was done in this cycle.
+HOST, RESIDUAL, STILL, DONE = 0, 1, 2, 3
 #: Loops that an unroller holds, entries of a queue, and the columns of `Front.slot` that `step` uses.
 SLOTS, DEPTH = 2, 2
 CONFIGURED, LOOP, STARTED, FINISHED, NEXT, LATE = 0, 1, 2, 3, 1, 6
@@ -68,7 +69,8 @@ def front() -> Front:
         head=np.zeros(2, np.int64),
         unfinished=np.zeros((2, 3), np.int64),
         done=np.zeros((2, 3), np.int64),
-        misc=np.zeros(2, np.int64),
+        settled=np.full(2, -1),
+        misc=np.zeros(4, np.int64),
     )
 
 
@@ -98,6 +100,7 @@ def finished(front: Front, unroller: int, queue: int) -> None:
     """Note that a command of an unroller (1, 2; 0: of the host) is done. Call it before the `step` of that cycle."""
     if unroller:
         front.done[unroller - 1, queue] += 1
+        front.misc[DONE] = 1
 
 
 @part
@@ -108,6 +111,16 @@ def step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idl
     if the front end is idle too. The number of the cycle in which the machine accepts a command is written to
     `accepted` [n].
     """
+    if front.misc[STILL] and not (taken or idle or front.misc[DONE]):
+        return False
+    moved = _step(front, plan, accepted, cycle, taken, idle)
+    front.misc[STILL] = 0 if moved else 1
+    return moved
+
+
+@part
+def _step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
+    """Do what `step` says."""
     queue, moved = front.queue, taken
     raw, conv, matmul, out = queue[0, 0], queue[1, 0], queue[2, 0], queue[3, 0]
     quiet = idle and not front_is_busy(front)
@@ -128,12 +141,13 @@ def step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idl
         accepted[command] = cycle
         front.misc[HOST] += 1
         moved = True
-    for u in range(2):
-        for x in range(3):
-            if front.done[u, x]:
+    if front.misc[DONE]:
+        front.misc[DONE] = 0
+        moved = True
+        for u in range(2):
+            for x in range(3):
                 front.unfinished[u, x] -= front.done[u, x]
                 front.done[u, x] = 0
-                moved = True
     return moved
 
 
@@ -163,7 +177,7 @@ def _step_matmul(front: Front, plan: Plan, room: bool) -> bool:
         return moved
     elif action == RUN_MATMUL:
         loop = plan.run[-1 - queue[1]]
-        _start(front.slot[0, target], loop)
+        _start(front, 0, target, loop)
         front.misc[RESIDUAL] = plan.residual[loop]
     _pop(queue)
     return True
@@ -193,13 +207,15 @@ def _step_conv(front: Front, plan: Plan, room: bool) -> bool:
     elif configured == SLOTS:
         return moved
     elif action == RUN_CONV:
-        _start(front.slot[1, target], plan.run[-1 - queue[1]])
+        _start(front, 1, target, plan.run[-1 - queue[1]])
     _pop(queue)
     return True
 
 
 @part
-def _start(slot: Array, loop: int) -> None:
+def _start(front: Front, u: int, slot_number: int, loop: int) -> None:
+    slot = front.slot[u, slot_number]
+    front.settled[u] = -1
     slot[CONFIGURED], slot[LOOP], slot[STARTED], slot[FINISHED] = 1, loop, 0, 0
 
 

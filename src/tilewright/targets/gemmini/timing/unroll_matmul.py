@@ -101,21 +101,18 @@ def _a_or_b(front: Front, plan: Plan, idle: int, residual: bool) -> int:
 @part
 def step_matmul(front: Front, sent: int) -> bool:
     """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
-    streams, moved = front.stream[U], False
-    for x in range(5):
-        own = streams[x]
-        if own[ACTIVE] == 0:
-            continue
-        if x == sent:
-            moved = True
-            own[NEXT] += 1
-            front.unfinished[U, _queue(x)] += 1
-            if own[NEXT] < own[END]:
-                continue
+    streams, moved = front.stream[U], sent >= 0
+    if moved:
+        own = streams[sent]
+        own[NEXT] += 1
+        front.unfinished[U, _queue(sent)] += 1
+        if own[NEXT] == own[END]:
             own[ACTIVE] = 0
-        elif own[NEXT] == own[END]:  # an absent operand, or no execute commands
-            own[ACTIVE] = 0
-            moved = True
+    if front.settled[U] < 0:  # a stream that has just started may have no command: of an absent operand, for instance
+        for x in range(5):
+            if streams[x, ACTIVE] != 0 and streams[x, NEXT] == streams[x, END]:
+                streams[x, ACTIVE] = 0
+                moved = True
     return moved
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.array import Array
-from tilewright.sim.jit import part
+from tilewright.sim.jit import called, part
 
 #: The streams of a loop, as in loops/stream.py (tests compare them), and sets of them as bits.
 STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = 0, 1, 2, 3, 4
@@ -46,7 +46,8 @@ class Front(NamedTuple):
     head: Array  # int64 [2]: the slot of the older loop
     unfinished: Array  # int64 [2, 3]: loads, execute commands, stores that were sent and are not done
     done: Array  # int64 [2, 3]: those that are done in this cycle
-    misc: Array  # int64 [2]: see unroll.py
+    settled: Array  # int64 [2]: the idle streams for which advance_slots has nothing to do; -1: not known
+    misc: Array  # int64 [4]: see unroll.py
 
 
 @part
@@ -73,8 +74,29 @@ def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -
     `idle` are the streams that were idle at the start of the cycle. `residual`: stores need not wait for the execute
     stream to start. Returns whether something has changed.
     """
-    slots, streams = front.slot[u], front.stream[u]
-    head = front.head[u]
+    if idle == front.settled[u]:
+        return False
+    moved = _advance_slots(
+        front.slot[u], front.stream[u], front.head, plan.starts, plan.idle, plan.tail, u, idle, residual
+    )
+    front.settled[u] = -1 if moved else idle
+    return moved
+
+
+@called
+def _advance_slots(
+    slots: Array,
+    streams: Array,
+    heads: Array,
+    starts: Array,
+    steps: Array,
+    tails: Array,
+    u: int,
+    idle: int,
+    residual: bool,
+) -> bool:
+    """Do what advance_slots says."""
+    head = heads[u]
     started = slots[0, STARTED], slots[1, STARTED]
     moved = done = slots[head, FINISHED] == ALL_BITS
     for x in range(5):
@@ -96,11 +118,11 @@ def advance_slots(front: Front, plan: Plan, u: int, idle: int, residual: bool) -
         slots[which, STARTED] |= 1 << x
         loop = slots[which, LOOP]
         own[ACTIVE], own[SLOT] = 1, which
-        own[NEXT], own[END] = plan.starts[loop, x], plan.starts[loop, x + 1]
+        own[NEXT], own[END] = starts[loop, x], starts[loop, x + 1]
         own[IDLE] = 0
         if x == EXECUTE:
-            own[IDLE] = plan.idle[own[NEXT]] if own[NEXT] < own[END] else plan.tail[loop]
+            own[IDLE] = steps[own[NEXT]] if own[NEXT] < own[END] else tails[loop]
     if done:
         slots[head, CONFIGURED] = slots[head, STARTED] = slots[head, FINISHED] = 0
-        front.head[u] = 1 - head
+        heads[u] = 1 - head
     return bool(moved)

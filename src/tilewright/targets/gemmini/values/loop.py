@@ -46,8 +46,8 @@ class Tables(NamedTuple):
 class Chips(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    Element (j, k) of `array` is the weight of input k for output j; of OS, the sum of column j and row k. `sums` and
-    `factors`, int32 [dim], are scratch memory: a row of the result, and of A.
+    Element (j, k) of `array` is the weight of input k for output j; of OS, the sum of column j and row k. `sums`,
+    int32 [dim, dim], and `factors`, int32 [dim], are scratch memory: the result, and a row of A.
     """
 
     memory: Array
@@ -59,11 +59,15 @@ class Chips(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array."""
+    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
+
+    `overflows`: one product of a row and a column, with D, may need more bits.
+    """
 
     relu_first: int
     shift_acc: int
     bits: int
+    overflows: int
 
 
 @compiled
@@ -211,11 +215,12 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
         accumulate(own, spad, array, factors, rules.bits)
     for line in range(own[C_ROWS]):
         if own[WEIGHTS]:
-            row_times(own, spad, array, sums, factors, line)
+            row_times(own, spad, array, sums[line], factors, line)
         else:
-            for col in range(sums.shape[0]):
-                sums[col] = array[col, line]
-        write(own, spad, acc, sums, line, rules)
+            for col in range(sums.shape[1]):
+                sums[line, col] = array[col, line]
+    for line in range(own[C_ROWS]):  # the array has taken all rows of A before the first result leaves it
+        write(own, spad, acc, sums[line], line, rules)
 
 
 @called
@@ -224,10 +229,14 @@ def fill(own: Array, spad: Array, array: Array) -> None:
     base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
     for col in range(array.shape[0]):
         for line in range(array.shape[1]):
-            value = 0
-            if line < rows and col < cols:
-                value = spad[base + col, line] if own[W_TRANSPOSED] else spad[base + line, col]
-            array[col, line] = value
+            array[col, line] = 0
+    for line in range(rows):
+        if own[W_TRANSPOSED]:
+            for col in range(cols):
+                array[col, line] = spad[base + col, line]
+        else:
+            for col in range(cols):
+                array[col, line] = spad[base + line, col]
 
 
 @called
@@ -249,7 +258,7 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
 
 @called
 def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int) -> None:
-    """Write one row of D + A * W to `sums`."""
+    """Write row `line` of D + A * W to `sums` [dim]."""
     read_a(own, spad, factors, line)
     for col in range(sums.shape[0]):
         weights, total = array[col], np.int32(0)
@@ -278,10 +287,11 @@ def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int)
 
 @called
 def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
-    """Write row `line` of the result, which is in `sums`."""
+    """Write row `line` of the result, which is in `sums` [dim]."""
     row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]
-    for col in range(cols):
-        sums[col] = wrapped(int(sums[col]), rules.bits)
+    if rules.overflows:
+        for col in range(cols):
+            sums[col] = wrapped(int(sums[col]), rules.bits)
     if own[C_ACC] == 0:
         target, relu = spad[row], own[C_RELU]
         for col in range(cols):

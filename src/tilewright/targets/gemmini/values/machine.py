@@ -155,7 +155,9 @@ class Machine:
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
-        self._rules = loop.Rules(int(rules.relu == "before_scale"), int(rules.os_shift == "always"), bits)
+        overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
+        first, shifts = rules.relu == "before_scale", rules.os_shift == "always"
+        self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows))
 
     def copy(self) -> Machine:
         """Return a copy; both share DRAM until one of them writes there."""
@@ -185,8 +187,8 @@ class Machine:
         memory, places = self.dram.span(self.samples, first, end, np.arange(len(first)) >= count)
         tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
         tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]
-        scratch = np.zeros((2, self.config.dim), np.int32)
-        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, *scratch)
+        sums = np.zeros_like(self.array[0])
+        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, sums, np.zeros_like(sums[0]))
         share = len(sequence) / max(len(tables.action), 1)
         run = loop.run.of(int(ELEMENT_US * plan.elements * self.samples * share))
         run(np.ascontiguousarray(sequence), tables, chips, self._rules)
