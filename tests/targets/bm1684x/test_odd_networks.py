@@ -15,13 +15,22 @@ from tilewright.cli import main
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Quant
 from tilewright.graph.ops import AveragePool2D, Conv2D, FullyConnected, MaxPool2D, Reshape, Window
+from tilewright.model.inputs import random
 from tilewright.program import file
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation
+from tilewright.targets.bm1684x import TARGET
+from tilewright.targets.bm1684x.compiler import assembly
 from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, decode, encode, fresh
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.meaning import encoded
+from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
+from tilewright.targets.bm1684x.isa.parts import TooFar
+from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, Encoded, decode, encode, fresh
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import I8
 
 SEED = 12
 
@@ -156,3 +165,35 @@ def test_layers_that_a_launch_does_not_have_are_refused(wrong: int) -> None:
     launch.arrays["layers"][0] = wrong
     with pytest.raises(ProgramError, match="which of its layers each command belongs to"):
         program.run(np.zeros(program.graph.tensors[program.graph.inputs[0]].shape, np.int8)[None])  # type: ignore[union-attr]
+
+
+def gathered(size: int) -> Graph:
+    """Nine taps of 32 channels become 288 channels: five slots of each lane, with one image per slot."""
+    builder = Builder(np.random.default_rng(SEED))
+    x = builder.linear(Conv2D(), builder.given((1, size, size, 4)), (32, 1, 1, 4), 0)
+    builder.linear(Conv2D("relu", Window((3, 3), (1, 1), (1, 1, 1, 1))), x, (32, 3, 3, 32), 0)
+    return builder.graph()
+
+
+def test_strides_that_no_command_uses_may_be_longer_than_their_fields() -> None:
+    """A sample of 5 x 120 x 120 elements, whose stride to the next sample 16 bits cannot hold: there is one sample."""
+    graph = gathered(120)
+    program = tw.compile(graph, "bm1684x")
+    assert [isinstance(step, Launch) for step in program.steps] == [True]
+    assert program.run(random(graph).values).matches_reference
+
+
+def test_operands_that_lie_too_far_apart_are_refused_or_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config()
+    far = Tensor(LOCAL_BASE, Shape(2, 3, 300, 300), Stride(90_000, 90_000, 300, 1), I8, config)
+    with pytest.raises(TooFar, match=r"the samples of . lie 90000 elements apart; a command takes up to 65535"):
+        encoded(Command(OPERATIONS["copy"], {"a": far}, {"y": far}), 0, 0)
+
+    def too_far(command: Command, number: int, needs: int) -> Encoded:
+        raise TooFar("encoding", "they lie too far apart")
+
+    monkeypatch.setattr(assembly, "encoded", too_far)
+    graph = gathered(6)
+    program = TARGET.compile(graph, config, "tflm")
+    reasons = [step.reason for step in program.steps if isinstance(step, HostStep)]
+    assert reasons == ["they lie too far apart"] * len(graph.nodes)

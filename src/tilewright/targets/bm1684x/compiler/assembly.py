@@ -20,12 +20,13 @@ from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
-from tilewright.targets.bm1684x.compiler.plan import Ring
+from tilewright.targets.bm1684x.compiler.plan import Full, Ring
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -264,13 +265,16 @@ class Assembly:
         """Return the launch with all commands added so far.
 
         `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the results of layers in local
-        memory. Results that leave are in DDR.
+        memory. Results that leave are in DDR. Raises Full if a command cannot express how far its elements lie apart.
         """
         issued, cycles = self.stream.schedule()
-        queues = {
-            engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
-            for engine, commands in issued.items()
-        }
+        try:
+            queues = {
+                engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
+                for engine, commands in issued.items()
+            }
+        except TooFar as far:
+            raise Full(far.reason) from None
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),
             "batch": self.config.batch,

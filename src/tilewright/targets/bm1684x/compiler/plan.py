@@ -23,7 +23,7 @@ Group = tuple[int, int]
 
 
 class Full(Exception):
-    """Raised if the tensors or constants of a launch do not fit into local memory."""
+    """Raised if the tensors or constants of a launch do not fit into local memory, or a command cannot reach them."""
 
 
 class Ring:

@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.isa import arithmetic, gathers, moves, neural
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
-from tilewright.targets.bm1684x.isa.parts import Instruction, refused
+from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
@@ -84,7 +84,7 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
         try:
             fields = instruction.write(command)
         except ProgramError as error:
-            why = error
+            why = why if isinstance(why, TooFar) else error
             continue
         fields |= {"cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
         return Encoded(command.operation.engine, number, instruction.format, fields)

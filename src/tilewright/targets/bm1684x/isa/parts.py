@@ -39,6 +39,10 @@ class Part(Protocol):
         """Return the fields that encode the part. Raises ProgramError if the format cannot encode it."""
 
 
+class TooFar(ProgramError):
+    """Raised for a command with operands whose elements lie farther apart than the fields of its strides can say."""
+
+
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
     """Return the error to raise for a command that a format cannot encode."""
     return ProgramError(f"encoding {command.operation.name}", reason, remedy)
@@ -102,6 +106,8 @@ class Sizes:
 
 #: Sizes of an operand with the result's shape, and of one with a single value per channel.
 RESULT, CHANNEL = Sizes("res0_n res0_c res0_h res0_w"), Sizes("1 res0_c 1 1")
+#: Largest stride of an operand's samples and channels, in elements: their fields have 16 bits in all formats.
+LONGEST = (1 << 16) - 1
 #: Layouts by their code 0, 1, 2 in `*_str` fields. The code STRIDED means that the command holds the strides.
 LAYOUTS: tuple[Layout, ...] = (layout.aligned, layout.compact, lambda shape, dtype, start, config: Stride(0, 1, 0, 0))
 ALIGNED, STRIDED = 0, 3
@@ -193,8 +199,23 @@ class Local:
             return {f"{self.name}_str": codes.index(stride) if stride in codes else ALIGNED}
         if stride == named[ALIGNED] and self.own not in command.attributes.get("strided", ()):
             return {f"{self.name}_str": ALIGNED}
-        steps = {f"{self.name}_{axis}_str": step for axis, step in zip("nchw", stride, strict=True)}
+        fitting = self._fitting(command, shape, tensor, stride)
+        steps = {f"{self.name}_{axis}_str": step for axis, step in zip("nchw", fitting, strict=True)}
         return {f"{self.name}_str": STRIDED, **steps}
+
+    def _fitting(self, command: Command, shape: Shape, tensor: Tensor, stride: Stride) -> Stride:
+        """Return strides that their fields can hold: 0 for one that is too long, but not used.
+
+        Raises TooFar if it is used, by several samples or by several channels in one lane.
+        """
+        used = shape.n > 1, layout.slots(tensor.start_lane, shape.c, tensor.config) > 1
+        between = "samples", "channels of a lane"
+        for needed, what, step in zip(used, between, stride, strict=False):
+            if needed and step > LONGEST:
+                reason = f"the {what} of {self.own} lie {step} elements apart; a command takes up to {LONGEST}"
+                raise TooFar(f"encoding {command.operation.name}", reason, "use a smaller image or batch")
+        n, c = (step if step <= LONGEST else 0 for step in stride[:2])
+        return Stride(n, c, stride.h, stride.w)
 
 
 @dataclass(frozen=True)
