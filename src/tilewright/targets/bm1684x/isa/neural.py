@@ -150,7 +150,7 @@ def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN
     for long in (False, True):
         for fixed_weights, weights in enumerate((Weights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
             own = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
-            chosen = {"tsk_eu_typ": function, "opd1_const": fixed_weights}
+            chosen = {"tsk_eu_typ": function, "opd1_const": fixed_weights} | ({"opd0_const": 0} if long else {})
             yield Instruction("CONV", operation, own, chosen, of, long=long, **more)
 
 
