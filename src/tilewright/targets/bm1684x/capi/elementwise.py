@@ -75,6 +75,18 @@ def _prelu() -> Function:
     return Function(parameters, run)
 
 
+def _abs() -> Function:
+    """Return the C function abs. Unsigned numbers are copied."""
+    parameters = f"{UNARY} dtype"
+    absolute, copied = (function(parameters, name, ONE) for name in ("abs", "copy"))
+
+    def run(api: Issuer, given: Given) -> None:
+        dtype = given["dtype"]
+        (absolute if dtype.is_float or dtype.signed else copied).run(api, given)
+
+    return Function(parameters, run)
+
+
 def _neg() -> Function:
     """Return the C function neg: 0 minus the source."""
     parameters = f"{UNARY} dtype"
@@ -152,7 +164,7 @@ ELEMENTWISE: dict[str, Function] = {
     # the machine ignores the shift
     **_each(LIMITS, "int_{}_C", "{}", f"{CONSTANT} dtype shift mode", f"{ONE} b=C"),
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
-    "abs": function(f"{UNARY} dtype", "abs", ONE),
+    "abs": _abs(),
     "neg": _neg(),
     "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),

@@ -305,7 +305,8 @@ class Instruction:
     An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
     (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
     `long` says that it is a long format of the compute engine. `fixed` are attributes that the instruction implies.
-    `written` are fields that the machine needs and this model ignores. `takes` is a further test of whether the instruction can encode a command.
+    `written` are fields that the machine needs and this model ignores. `takes` is a further test of whether the
+    instruction can encode a command.
     If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
     """
 
