@@ -74,7 +74,7 @@ def test_fields_that_mean_something_are_written_as_they_were(shared: Path) -> No
 def test_every_instruction_is_the_one_that_its_fields_say() -> None:
     """No two have fields in common: the first that fits is the only one, but for a number's type."""
     for instruction in INSTRUCTIONS:
-        fields = {**instruction.head, "opd0_prec": 2 if instruction.of != "integer" else 4, "res0_prec": 3}
+        fields = {"opd0_prec": 2 if instruction.of != "integer" else 4, "res0_prec": 3, **instruction.head}
         if instruction.same_type:
             fields["res0_prec"] = fields["opd0_prec"]
         command = Encoded(

@@ -163,13 +163,14 @@ def _mean(api: Issuer, given: Given) -> None:
 
 
 def _sign(api: Issuer, given: Given) -> None:
-    """Issue the commands of a sign: 1 or -1, then 0 where the source is 0."""
+    """Issue the commands of a sign: 1 or -1, then 0 where the source is 0. For unsigned integers, one is enough."""
     shape, dtype = given["shape"].shape, given["dtype"]
     y, x = (api.local(given[name], shape, None, dtype) for name in ("dst", "src"))
     zero, one = Constant.of(0, dtype), Constant.of(1, dtype)
-    minus = Constant.of(-1, dtype) if dtype.signed else Constant((1 << dtype.bits) - 1, dtype)
+    minus = Constant.of(-1, dtype) if dtype.is_float or dtype.signed else zero
     api.issue("greater_select", {"a": x, "b": zero, "c": one, "d": minus}, {"y": y})
-    api.issue("equal_select", {"a": x, "b": zero, "c": zero, "d": y}, {"y": y})
+    if minus is not zero:
+        api.issue("equal_select", {"a": x, "b": zero, "c": zero, "d": y}, {"y": y})
 
 
 def _in_f32(name: str) -> Function:

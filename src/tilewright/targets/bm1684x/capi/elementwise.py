@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, function
-from tilewright.targets.bm1684x.values.dtypes import Rounding
+from tilewright.targets.bm1684x.capi.names import constant
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, U8, U16, U32, Rounding
 
+BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
+SIGNED_OF = {dtype.bytes: dtype for dtype in (I8, I16, I32)}
 S1, S2 = "dst_stride src_stride", "dst_stride src0_stride src1_stride"
 TWO, ONE = "y=dst a=src0 b=src1", "y=dst a=src"
 BINARY, CONSTANT = f"dst src0 src1 shape {S2}", f"dst src C shape {S1}"
@@ -16,6 +20,8 @@ LIMITS = ("max", "min")
 SHIFTS = ("arithmetic", "logical")
 SHIFT = f"dst src shift_tensor shape {S1} shift_tensor_stride"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
+#: Relations that the machine computes as the negation of another one.
+NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal"}
 
 
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
@@ -31,6 +37,68 @@ def _limit(name: str) -> Function:
     def run(api: Issuer, given: Given) -> None:
         first = given["src0_stride"] is None and given["src1_stride"] is not None
         (exchanged if first else plain).run(api, given)
+
+    return Function(parameters, run)
+
+
+def _relation(relation: str, parameters: str, operands: str) -> Function:
+    return function(parameters, relation, operands)
+
+
+def _negated(relation: str, parameters: str, operands: str) -> Function:
+    """Return the C function of a relation that is the negation of another: two commands.
+
+    The first writes the true value where the other relation holds, else 0; the second exchanges both values.
+    """
+    other = function(parameters, NEGATED[relation], operands)
+
+    def run(api: Issuer, given: Given) -> None:
+        other.run(api, given)
+        dtype = BITS_OF[given["dst_dtype"].bytes]
+        stride = given["dst_stride"]
+        y = api.local(given["dst"], given["shape"].shape, stride, dtype)
+        api.issue("xor", {"a": y, "b": Constant(constant(given["true_val"], given["dst_dtype"]).bits, dtype)}, {"y": y})
+
+    return Function(parameters, run)
+
+
+def _prelu() -> Function:
+    """Return the C function prelu: a product with the slope, and a selection of the source where it is positive."""
+    parameters = "dst src alpha shape dtype"
+    scaled = function(parameters, "fp_mul", f"{ONE} b=alpha")
+    chosen = function(parameters, "greater_select", "y=dst a=src b=0 c=src d=dst")
+
+    def run(api: Issuer, given: Given) -> None:
+        scaled.run(api, given)
+        chosen.run(api, given)
+
+    return Function(parameters, run)
+
+
+def _abs() -> Function:
+    """Return the C function abs. Unsigned numbers are copied."""
+    parameters = f"{UNARY} dtype"
+    absolute, copied = (function(parameters, name, ONE) for name in ("abs", "copy"))
+
+    def run(api: Issuer, given: Given) -> None:
+        dtype = given["dtype"]
+        (absolute if dtype.is_float or dtype.signed else copied).run(api, given)
+
+    return Function(parameters, run)
+
+
+def _neg() -> Function:
+    """Return the C function neg: 0 minus the source."""
+    parameters = f"{UNARY} dtype"
+    real = function(parameters, "fp_sub", "y=dst a=0 b=src")
+    whole = function(parameters, "int_sub", "y=dst a=0 b=src")
+
+    def run(api: Issuer, given: Given) -> None:
+        dtype = given["dtype"]
+        if dtype.is_float:
+            real.run(api, given)
+        else:  # differences are signed
+            whole.run(api, {**given, "dtype": SIGNED_OF[dtype.bytes]})
 
     return Function(parameters, run)
 
@@ -96,13 +164,14 @@ ELEMENTWISE: dict[str, Function] = {
     # the machine ignores the shift
     **_each(LIMITS, "int_{}_C", "{}", f"{CONSTANT} dtype shift mode", f"{ONE} b=C"),
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
-    **_each(("abs", "neg"), "{}", "{}", f"{UNARY} dtype", ONE),
+    "abs": _abs(),
+    "neg": _neg(),
     "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),
     "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
     "not": function(f"{UNARY} dtype", "xor", f"{ONE} b=-1"),
     "relu": function(f"{UNARY} dtype", "max", f"{ONE} b=0"),
-    "prelu": function("dst src alpha shape dtype", "prelu", f"{ONE} slope=alpha"),
+    "prelu": _prelu(),
     "fp_floor": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.DOWN}),
     "fp_ceil": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.UP}),
     "fp_round": function(f"{UNARY} dtype mode", "fp_round", "y=dst x=src"),
@@ -132,8 +201,15 @@ ELEMENTWISE: dict[str, Function] = {
     },
     **_each(SHIFTS, "{}_shift", "{}_shift", f"{SHIFT} {SHIFTED}", f"{ONE} shift=shift_tensor:i8"),
     **_each(SHIFTS, "{}_shift_C", "{}_shift", f"{CONSTANT} {QUANT}", f"{ONE} shift=C:i8"),
-    **_each(RELATIONS, "{}", "{}", f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", f"{TWO} c=true_val"),
-    **_each(RELATIONS, "{}_C", "{}", f"dst src C true_val shape {S1} dst_dtype src_dtype", f"{ONE} b=C c=true_val"),
+    **{
+        name.format(relation): function_of(relation, parameters, operands)
+        for name, parameters, operands in (
+            ("{}", f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", f"{TWO} c=true_val"),
+            ("{}_C", f"dst src C true_val shape {S1} dst_dtype src_dtype", f"{ONE} b=C c=true_val"),
+        )
+        for relation in RELATIONS
+        for function_of in (_negated if relation in NEGATED else _relation,)
+    },
     **_each(RELATIONS[:3], "{}_select", "{}_select", f"dst {SELECTS} src0_src1_dtype dst_dtype", SELECTED),
     **_each(EXTREMES, "{}", "{}", f"dst0 dst1 {SELECTS} dst0_dtype dst1_dtype", BOTH_SELECTED),
     "fp_square": function(f"{UNARY} dtype", "fp_mul", "y=dst a=src b=src"),

@@ -128,9 +128,14 @@ def _whole(by_column: bool, transposed: bool, number: bool) -> Function:
             if by_column
             else constant(given["shift"], I8),
         }
+        said = {"left_transposed": transposed, **({"depth": depth} if number else {})}
+        if left.bits == right.bits == I8.bits:  # it is not shifted
+            del operands["shift"]
+            y = api.matrix(given["output"], height, columns, width, I32)
+            api.issue("int8_zp_mm", operands, {"y": y}, said)
+            return
         y = api.matrix(given["output"], height, columns, width, I32 if left.signed or right.signed else U32)
-        said = {"left_transposed": transposed, "mode": given["mode"], **({"depth": depth} if number else {})}
-        api.issue("int_mm", operands, {"y": y}, said)
+        api.issue("int_mm", operands, {"y": y}, {**said, "mode": given["mode"]})
 
     return Function(parameters, run)
 

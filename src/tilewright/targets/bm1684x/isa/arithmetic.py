@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     FLOAT,
@@ -19,6 +20,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     Instruction,
     Local,
     Optional,
+    Pair,
     Part,
     Sizes,
     Type,
@@ -97,6 +99,20 @@ def _in_place(command: Command) -> bool:
     return command.operands.get("acc") == command.results["y"]
 
 
+def _bytes(encoded: Encoded, place: int) -> int:
+    return encoded["opd2_addr"] >> 8 * place & 0xFF
+
+
+#: The two shifts of an 8-bit multiply-add, in the bytes of a constant.
+SHIFTS = Pair(
+    ("left", "right"),
+    lambda c: {"left": _bytes(c, 0), "right": _bytes(c, 1)},
+    lambda command: {
+        "opd2_const": 1,
+        "opd2_addr": attribute(command.attributes, "left") | attribute(command.attributes, "right") << 8,
+    },
+)
+
 AR = (
     _binary(0, "fp_mul", FLOAT),
     _binary(2, "fp_add", FLOAT),
@@ -115,6 +131,20 @@ AR = (
     _integer(16, "int_sub", clamps=True),
     _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
     _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
+    _ar(
+        18,
+        "int8_mac",
+        A,
+        B,
+        SHIFTS,
+        MODE,
+        Again("acc", SIGNED),
+        STRIDES,
+        SIGNED,
+        operands=3,
+        of=INTEGER,
+        takes=_in_place,
+    ),
     _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
     _ar(6, "logical_shift", MODE, A, COUNTS, FIRST, operands=2),
     _ar(21, "arithmetic_shift", MODE, A, COUNTS, FIRST, operands=2),
@@ -164,10 +194,24 @@ class Parameters:
         return fields
 
 
+#: The rounding of a product with a float, and of its source.
+MODES = Pair(
+    ("mode", "source_mode"),
+    lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
+    lambda command: {
+        "opd2_n_str": attribute(command.attributes, "mode") << 3 | attribute(command.attributes, "source_mode")
+    },
+)
+
+
 def _quantised(
-    function: int, operation: str, types: Mapping[str, DType], numbers: Mapping[str, tuple[str, int, DType]]
+    function: int,
+    operation: str,
+    types: Mapping[str, DType],
+    numbers: Mapping[str, tuple[str, int, DType]],
+    modes: Part = MODE,
 ) -> Instruction:
-    parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), MODE, CONVERTED)
+    parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), modes, CONVERTED)
     return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})
 
 
@@ -176,6 +220,7 @@ QUANTISATION = (
     _quantised(
         *(0, "fp32_requant", {"scale": F32, "offset": F32}),
         {"scale": (FIRST_WORD, 0, F32), "offset": (SECOND_WORD, 0, F32)},
+        MODES,
     ),
     _quantised(
         *(1, "int_requant", {"multiplier": I32, "shift": I32, "offset": I32}),

@@ -1,6 +1,7 @@
 """Encodings of the compute engine's gathers, scatters and selections: the formats SG and SGL.
 
-The fields follow the vendor's debugger and commands that the vendor's library writes.
+The fields follow the vendor's debugger and commands that the vendor's library writes. Functions 13, 14 and 15 do what
+5, 6 and 8 do; the vendor's compiler chooses them where operands are in the same banks.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ INSTRUCTIONS = (
     _scatter("SGL", 18, "h_scatter", (LINES, ROWS_FROM), LINED),
     _scatter("SG", 4, "hw_scatter", (X, PAIRS), Y),
     _scatter("SG", 3, "w_scatter", (X, SINGLE), Y),
-    _scatter("SG", 6, "pe_scatter", (BY_CHANNEL, OWN), Y),
+    *(_scatter("SG", function, "pe_scatter", (BY_CHANNEL, OWN), Y) for function in (6, 14)),
     *(
         Instruction("SG", "w_mask_select", (BY_CHANNEL, MASK, Again("y_before", Y), COUNT, Y), {"tsk_eu_typ": function})
         for function in (8, 15)

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa import arithmetic, gathers, moves, neural
+from tilewright.targets.bm1684x.isa import arithmetic, gathers, moves, neural, pairs, products, regions
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
@@ -18,7 +18,11 @@ from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
-INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS, *gathers.INSTRUCTIONS)
+INSTRUCTIONS = tuple(
+    instruction
+    for room in (arithmetic, neural, products, regions, pairs, moves, gathers)
+    for instruction in room.INSTRUCTIONS
+)
 #: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
 MOST_ELEMENTS = 1 << 26
 #: Operations that the machine runs as a sequence of commands, and that so have no encoding.
@@ -26,26 +30,27 @@ SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
 #: Fields that hold the number of a function.
 FUNCTION = ("tsk_eu_typ", "cmd_special_function")
 
-_of_function: dict[tuple[str, int | None], list[Instruction]] = defaultdict(list)
+_of_function: dict[tuple[str, bool, int | None], list[Instruction]] = defaultdict(list)
 _of_operation: dict[str, list[Instruction]] = defaultdict(list)
 for _instruction in INSTRUCTIONS:
     _number = next((_instruction.chosen[name] for name in FUNCTION if name in _instruction.chosen), None)
-    _of_function[_instruction.format_name, _number].append(_instruction)
+    _of_function[_instruction.format_name, _instruction.long, _number].append(_instruction)
     _of_operation[_instruction.operation_name].append(_instruction)
-MODELLED = frozenset(name for name, _ in _of_function)
+MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 
 def instruction_of(encoded: Encoded) -> Instruction:
     """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled.
 
-    Long formats of the compute engine are decoded but not run, because no available program uses a long format.
+    The only long format of the compute engine that is run is that of convolutions: the vendor's library and compiler
+    write no other one.
     """
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
-    if name not in MODELLED or long:
+    if (name, long) not in MODELLED:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
     number = next((encoded[own] for own in FUNCTION if own in encoded.fields), 0)
-    for instruction in (*_of_function.get((name, number), ()), *_of_function.get((name, None), ())):
+    for instruction in (*_of_function.get((name, long, number), ()), *_of_function.get((name, long, None), ())):
         if instruction.means(encoded):
             return instruction
     raise ProgramError(str(encoded), f"function {number} of the format {name} is not modelled")

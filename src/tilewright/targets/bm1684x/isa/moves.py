@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import ProgramError
@@ -20,7 +20,9 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
     local_tensor,
+    located,
     of_kind,
+    one_field,
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
@@ -55,6 +57,16 @@ class Static:
         return {"opd0_addr": of_kind(command, "x", Tensor, "x is not a tensor").address}
 
 
+def _channels(command: Command) -> int:
+    """Return the number of lanes that a row of static memory goes to."""
+    return command.results["y"].shape[1]
+
+
+def _length(command: Command) -> int:
+    """Return the number of elements in a row of static memory."""
+    return command.results["y"].shape[3]
+
+
 def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
     """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
@@ -67,13 +79,16 @@ COMPUTE = (
     _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
     _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
-    Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
+    Instruction(
+        *("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
+        written={"opd0_c": _channels, "opd0_w": _length},
+    ),
     Instruction(
         "TRANS&BC",
         "static_distribute",
         (Static("res0_c"), Local("y", "res0", NEAR_BITS, layout=layout.compact)),
         {"tsk_eu_typ": 5},
-        written={"opd0_c": lambda command: command["y"].shape[1], "opd0_w": 1},
+        written={"opd0_c": _channels, "opd0_w": 1},
     ),
 )
 
@@ -208,27 +223,110 @@ def _matrix_address(encoded: Encoded, end: str) -> int:
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
-    """Return the instruction of DMA_gather or DMA_scatter, which move the rows of each channel by index.
-
-    The fields follow the names in the vendor's debugger; no available program uses these commands.
-    """
+    """Return the instruction of DMA_gather or DMA_scatter, which move the rows of each channel by index."""
     index_sizes, index_type = Sizes("1 index_csize index_hsize 1"), Type(0, always=U32)
-    index = End("index", "index", index_sizes, packed=True, strided=True, type=index_type)
-    x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True, strided=True)
-    return Instruction(*(format_name, operation, (x, index, *parts, ROWS)), {"cmd_special_function": 0})
+    index = End("index", "index", index_sizes, packed=True, type=index_type)
+    x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True)
+    return Instruction(format_name, operation, (x, index, *parts, ROWS), {"cmd_special_function": 0})
 
 
-ROWS = End("y", "dst", Sizes("1 dst_csize dst_hsize dst_wsize"), packed=True, strided=True)
+ROWS = End("y", "dst", Sizes("1 src_csize dst_hsize src_wsize"), packed=True)
 LINE = Sizes("1 1 1 src_cstride")
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the result of a copy to one place in each of some lanes is encoded."""
+
+    own = "y"
+    type = BITS
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        address = encoded["dst_start_addr_h8"] << 32 | encoded["dst_start_addr_l32"]
+        at, shape = address % config.local_bytes, Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"])
+        return {"y": located(at, shape, BITS.read(encoded), config, layout.compact)}
+
+    def write(self, command: Command) -> Fields:
+        y = local_tensor(command, "y")
+        return {"dst_start_addr_l32": y.address, "dst_start_addr_h8": 0, "dst_csize": y.shape.c}
+
+
+@dataclass(frozen=True)
+class Mask(End):
+    """How the mask of a selection is encoded. The field with the high bits of its address has 32 bits."""
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        high = {"mask_start_addr_h8": encoded["mask_start_addr_h8"] & 0xFF}
+        return super().read(replace(encoded, fields={**encoded.fields, **high}), config)
+
+    def write(self, command: Command) -> Fields:
+        return _without_strides(super().write(command))
+
+
+@dataclass(frozen=True)
+class Selected(End):
+    """How the result of a selection is encoded: its address. Its elements have the order and number of the source."""
+
+    def write(self, command: Command) -> Fields:
+        y = of_kind(command, self.own, Tensor, f"{self.own} is not a tensor")
+        return {"dst_start_addr_l32": y.address & 0xFFFF_FFFF, "dst_start_addr_h8": y.address >> 32}
+
+
+@dataclass(frozen=True)
+class Packed(End):
+    """How the source of a selection is encoded. It has its memory's default layout."""
+
+    def write(self, command: Command) -> Fields:
+        return _without_strides(super().write(command))
+
+
+def _without_strides(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if not name.endswith("stride")}
+
+
+def _counts_in_register(command: Command) -> bool:
+    """Return whether a selection leaves the count of its elements in the machine's register, not in memory."""
+    return "count" not in command.results
+
+
+MASK_TYPE = Type("mask_data_format")
+SELECTIONS = (
+    Instruction(
+        *("DMA_masked_select", "dma_mask_select"),
+        (
+            Packed("x", "src", Sizes(SRC)),
+            Mask("mask", "mask", Sizes(SRC), type=MASK_TYPE),
+            Selected("y", "dst", Sizes(SRC)),
+        ),
+        {"stride_enable": 0},
+        takes=_counts_in_register,
+    ),
+    Instruction(
+        *("DMA_nonzero", "dma_nonzero"),
+        (
+            Packed("x", "src", Sizes(SRC)),
+            one_field("base", "dst_nstride"),
+            Selected("y", "dst", Sizes(SRC), type=Type(0, always=U32)),
+        ),
+        {"stride_enable": 0},
+        written={"index_data_format": U32.precision},
+        takes=_counts_in_register,
+    ),
+)
 PLAIN = {"cmd_special_function": 0, "fill_constant_en": 0}
 INSTRUCTIONS = (
     *COMPUTE,
     *_tensor_moves(),
+    *SELECTIONS,
+    Instruction(
+        *("DMA_general", "dma_linear_bcast", (End("x", "src", LINE, packed=True, strided=True), Lanes())),
+        {"cmd_special_function": 1, "fill_constant_en": 0},
+    ),
     Instruction("DMA_general", "dma_linear", tuple(End(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN),
     Instruction(
         "DMA_matrix", "dma_matrix_trans", tuple(MatrixEnd(*end, True) for end in ENDS), {"cmd_special_function": 1}
     ),
     Instruction("DMA_matrix", "dma_copy", tuple(MatrixEnd(*end, False) for end in ENDS), {}),
-    _by_index("DMA_gather", "dma_h_gather", Number("fill", "constant_value", "fill_constant_en", BITS)),
+    _by_index("DMA_gather", "dma_h_gather", Number("fill", "constant_value", "", BITS)),
     _by_index("DMA_scatter", "dma_h_scatter", Again("y_before", ROWS)),
 )

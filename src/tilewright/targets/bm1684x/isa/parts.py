@@ -30,7 +30,7 @@ FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is
 
 
 class Part(Protocol):
-    """An operand, a result or an attribute of a command, and its encoding. `own` is its name in the command."""
+    """An operand, a result or attributes of a command, and their encoding. `own` is the name of an operand."""
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         """Return {own: value}, or {} if the command does not have the part. Raises TilewrightError for bad fields."""
@@ -54,7 +54,8 @@ class Type:
 
     `sign` tells whether the type is signed: the name of a field, a fixed 0 or 1, a function of the command, or names of
     operands' sign fields, one of which must be set. `always`, if given, is the type, whatever fields say. `of_floats`
-    is the value of the sign field for a float. `noted` names a second field to which the type code is written.
+    is the value of the sign field for a float. `noted` names a second field to which the type code is written. `loose`
+    marks types of which the sign does not matter.
     """
 
     precision: str | int
@@ -62,6 +63,7 @@ class Type:
     always: DType | None = None
     of_floats: int = 0
     noted: str = ""
+    loose: bool = False
 
     def read(self, encoded: Encoded) -> DType:
         if self.always:
@@ -84,7 +86,7 @@ class Type:
     @property
     def keeps_bits(self) -> bool:
         """Whether the fields give only the width of an element, not its type."""
-        return self.sign == 0 and not self.always
+        return self.loose or (self.sign == 0 and not self.always)
 
 
 @dataclass(frozen=True)
@@ -194,9 +196,10 @@ class Local:
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
         stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
-        if not self.has_strides:
-            codes = [*named, Stride(0, 0, 0, 0)]
-            return {f"{self.name}_str": codes.index(stride) if stride in codes else ALIGNED}
+        if not self.has_strides:  # the stride of an axis of one element does not matter
+            codes = [_without_ones(one, shape) for one in (*named, Stride(0, 0, 0, 0))]
+            own = _without_ones(stride, shape)
+            return {f"{self.name}_str": codes.index(own) if own in codes else ALIGNED}
         if stride == named[ALIGNED] and self.own not in command.attributes.get("strided", ()):
             return {f"{self.name}_str": ALIGNED}
         fitting = self._fitting(command, shape, tensor, stride)
@@ -218,9 +221,14 @@ class Local:
         return Stride(n, c, stride.h, stride.w)
 
 
+def _without_ones(stride: Stride, shape: Shape) -> Stride:
+    """Return strides that are 0 along each axis of one element."""
+    return Stride(*(0 if size == 1 else step for size, step in zip(shape, stride, strict=True)))
+
+
 @dataclass(frozen=True)
 class Number:
-    """A part that is always a constant. The field `bits` holds its bit pattern; the field `flag` is 1."""
+    """A part that is always a constant. The field `bits` holds its bit pattern; the field `flag`, if any, is 1."""
 
     own: str
     bits: str
@@ -233,7 +241,7 @@ class Number:
 
     def write(self, command: Command) -> Fields:
         number = of_kind(command, self.own, Constant, f"{self.own} is not a constant", "give a number")
-        return {self.flag: 1, self.bits: number.bits}
+        return {self.bits: number.bits} | self.type.write(number.dtype) | ({self.flag: 1} if self.flag else {})
 
 
 @dataclass(frozen=True)
@@ -291,6 +299,21 @@ class Computed:
         return self.fields(command)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Attributes that share fields. `values` computes all of them from fields, `fields` gives the fields to write."""
+
+    names: tuple[str, ...]
+    values: Callable[[Encoded], Mapping[str, Any]]
+    fields: Callable[[Command], Fields]
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        return self.values(encoded)
+
+    def write(self, command: Command) -> Fields:
+        return self.fields(command)
+
+
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
     """Return a part: the attribute `own` in the field `name`, which `value` decodes and `code` encodes."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
@@ -302,8 +325,9 @@ class Instruction:
 
     An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
     (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
-    `fixed` are attributes that the instruction implies. `written` are fields that the machine needs and this model
-    ignores. `takes` is a further test of whether the instruction can encode a command.
+    `long` says that it is a long format of the compute engine. `fixed` are attributes that the instruction implies.
+    `written` are fields that the machine needs and this model ignores. `takes` is a further test of whether the
+    instruction can encode a command.
     If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
     """
 
@@ -316,6 +340,7 @@ class Instruction:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, int | Callable[[Command], int]] = field(default_factory=dict)
     takes: Callable[[Command], bool] | None = None
+    long: bool = False
 
     @cached_property
     def operation(self) -> Operation:
@@ -323,7 +348,7 @@ class Instruction:
 
     @cached_property
     def format(self) -> Format:
-        return FORMATS[self.format_name, self.operation.engine != DMA]
+        return FORMATS[self.format_name, self.operation.engine != DMA and not self.long]
 
     @cached_property
     def head(self) -> Fields:

@@ -1,0 +1,254 @@
+"""Encodings of matrix products: the formats MM and MM2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.neural import NOTHING, SOURCE, WEIGHT
+from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.parts import (
+    FLOAT,
+    INTEGER,
+    Again,
+    Computed,
+    Fields,
+    Instruction,
+    Local,
+    Number,
+    Optional,
+    Part,
+    Sizes,
+    Type,
+    located,
+    of_kind,
+    one_field,
+)
+from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Matrix
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I8, DType, Rounding
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a matrix with columns spread over lanes is encoded.
+
+    `shape` reads (rows, columns) from an encoded command. `width` is the field for the columns per channel, and `last`
+    the field for the columns of the last channel. `noted` are the fields for the sizes of the tensor that stores it.
+    A command with the flag `flag` set has a number in the address field.
+    """
+
+    own: str
+    name: str
+    type: Type
+    shape: Callable[[Encoded], tuple[int, int]]
+    width: str
+    noted: str = "1 1 1 1"
+    last: str = ""
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        dtype, width = self.type.read(encoded), encoded[self.width]
+        if not width:
+            return {}
+        rows, columns = self.shape(encoded)
+        stored = located(encoded[f"{self.name}_addr"], Shape(rows, -(-columns // width), 1, width), dtype, config)
+        return {self.own: Matrix(stored, columns)}
+
+    def write(self, command: Command) -> Fields:
+        reason = f"{self.own} is not a matrix with columns spread over lanes"
+        matrix = of_kind(
+            command, self.own, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
+        )
+        stored = matrix.storage
+        fields = {f"{self.name}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
+        if self.last:
+            fields[self.last] = matrix.columns - stored.shape.w * (stored.shape.c - 1)
+        return fields | Sizes(self.noted).write(stored.shape)
+
+
+@dataclass(frozen=True)
+class NumberForLeft:
+    """How a number that takes the place of a left factor is encoded, with the length of the sums (`depth`)."""
+
+    own = "L"
+    type = SOURCE
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        return {**NUMBER_LEFT.read(encoded, config), "depth": _left(encoded)[1]}
+
+    def write(self, command: Command) -> Fields:
+        depth = attribute(command.attributes, "depth")
+        width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
+        channels = -(-depth // width)
+        sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
+        return sizes | {"opd1_w": depth - width * (channels - 1)} | NUMBER_LEFT.write(command)
+
+
+NUMBER_LEFT = Number("L", "opd0_addr", "opd0_const", SOURCE)
+
+
+def _columns(encoded: Encoded) -> int:
+    return encoded["res0_c"] * encoded["res0_w"]
+
+
+def _left(encoded: Encoded) -> tuple[int, int]:
+    return encoded["opd0_n"], encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
+
+
+def _rows_and_depth(encoded: Encoded) -> tuple[int, int]:
+    stored = _left(encoded)
+    return stored[::-1] if encoded["left_tran"] else stored
+
+
+def _product_of(result: Type) -> Spread:
+    return Spread("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
+
+
+def _one_row(own: str, of: Type) -> Spread:
+    """Return how a matrix of one row with the columns of the result is encoded, as the third operand."""
+    return Spread(own, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
+
+
+def _given(encoded: Encoded) -> bool:
+    return not encoded["opd2_const"]
+
+
+#: Results that are signed always, if a factor or the bias is signed, and never.
+WIDE, ANY_SIGNED = Type("res0_prec", 1), Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
+BY_FACTORS, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign")), Type("res0_prec", ())
+LEFT = Spread("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
+RIGHT_SIDE = Spread("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
+BIAS = Optional(_one_row("bias", Type(0, always=F32)), NOTHING, there=_given)
+SHORT_BIAS = Optional(_one_row("bias", Type(3, "opd2_sign")), NOTHING, there=_given)
+#: A shift of 32-bit sums: a number, or one for each column.
+SHIFTS = _one_row("shift", Type(0, always=I8))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How the shift of an integer product is encoded: a number, or a row of numbers."""
+
+    own = "shift"
+    type = SHIFTS.type
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        number = Number("shift", "opd2_addr", "opd2_const", self.type)
+        return (SHIFTS if _given(encoded) else number).read(encoded, config)
+
+    def write(self, command: Command) -> Fields:
+        shift = command["shift"]
+        if isinstance(shift, Matrix):
+            return SHIFTS.write(command) | {"opd2_sign": 1}
+        return Number("shift", "opd2_addr", "opd2_const", self.type).write(command) | {"opd2_sign": 1}
+
+
+RIGHT = Computed(
+    *("right", lambda c: c["opd3_addr"] >> 8 & 0xFF),
+    lambda command: {"opd3_addr": attribute(command.attributes, "right") << 8},
+)
+MODE = one_field("mode", "opd2_n_str", Rounding)
+#: Functions of MM: plain products, and products of 8 bits that are shifted and clamped, also below zero.
+PLAIN, SHIFTED, SHIFTED_RELU = 1, 2, 3
+
+
+def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> list[Instruction]:
+    """Return the instructions of a product: one whose left factor is a matrix, and one where it is a number."""
+    turned, y = one_field("left_transposed", "left_tran", bool), _product_of(result)
+    sums = (Again("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
+    chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
+    fixed = more.pop("fixed", {})
+    tail = (*parts, *sums, y)
+    return [
+        Instruction(
+            *("MM", operation, (RIGHT_SIDE, LEFT, turned, *tail), {**chosen, "opd0_const": 0}, of), fixed=fixed, **more
+        ),
+        Instruction(
+            *("MM", operation, (RIGHT_SIDE, NumberForLeft(), *tail), {**chosen, "opd0_const": 1, "left_tran": 0}, of),
+            fixed={**fixed, "left_transposed": False},
+            **more,
+        ),
+    ]
+
+
+#: The codes of integer types that are wider than 8 bits.
+WIDER = sorted({dtype.precision for dtype in DTYPES.values() if not dtype.is_float and dtype.bits > I8.bits})
+PRODUCTS = (
+    *_product(PLAIN, "fp_mm", FLOAT, WIDE, BIAS),
+    *_product(PLAIN, "int8_zp_mm", INTEGER, WIDE, chosen={"opd0_prec": I8.precision}, written={"opd2_const": 1}),
+    *(
+        instruction
+        for code in WIDER
+        for instruction in _product(PLAIN, "int_mm", INTEGER, BY_FACTORS, Shift(), MODE, chosen={"opd0_prec": code})
+    ),
+    *_product(SHIFTED, "int8_mm", INTEGER, ANY_SIGNED, SHORT_BIAS, RIGHT, fixed={"relu": False}),
+    *_product(SHIFTED_RELU, "int8_mm", INTEGER, UNSIGNED, SHORT_BIAS, RIGHT, fixed={"relu": True}),
+)
+
+#: The functions of MM2 (N: plain, T: transposed, for L and R), and the sizes of L for each. TT computes R times L.
+NN, NT, TT = 4, 5, 6
+LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_w"}
+#: The field that holds the length of the sums.
+DEPTHS = {NN: "opd1_c", NT: "opd1_w", TT: "opd1_w"}
+
+
+def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
+    return Stride(0, 0, shape.w, 1)
+
+
+def _zeros(function: int) -> Local:
+    """Return how zero points are encoded: one for each row of R if both are transposed, else a row in each lane."""
+    if function == TT:
+        return Local("zeros", "opd2", WEIGHT, Sizes("1 res0_c 1 1"), layout.compact)
+    return Local("zeros", "opd2", WEIGHT, Sizes("1 opd1_c 1 res0_w"), _each_lane)
+
+
+def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
+    """Return the instruction of a product of matrices by rows. `constant` is the factor (L or R) that is a number."""
+    left: Part = Local("L", "opd0", SOURCE, Sizes(LEFTS[function]), layout.aligned, by_rows=True)
+    right: Part = Local("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"), layout.aligned, by_rows=True)
+    y = Local("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"), layout.aligned, by_rows=True)
+    depth = Computed(
+        *("depth", lambda c: c[DEPTHS[function]]), lambda command: {DEPTHS[function]: command.attributes["depth"]}
+    )
+    parts: tuple[Part, ...] = (left, right, Again("acc", y, "res_add"), y)
+    written: dict[str, Any] = {}
+    if constant:
+        number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", WEIGHT)
+        parts = (number, right if constant == "L" else left, depth, *parts[2:])
+        if constant == "R":  # the sizes of R follow from the result's
+            across = 0 if function == TT else 1
+            other = "opd1_w" if function == NN else "opd1_c"
+            written[other] = lambda command: command.results["y"].shape[across]
+    chosen = {"tsk_eu_typ": function, "opd0_const": int(constant == "L"), "opd1_const": int(constant == "R")}
+    fixed = {"left_transposed": False, "right_transposed": function == NT, "both_transposed": function == TT}
+    more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
+    if of == FLOAT:
+        return Instruction("MM2", operation, parts, chosen, of, **more)
+    zero = _zeros(function) if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING)
+    chosen = {**chosen, "opd2_const": int(not zeros)}
+    return Instruction("MM2", operation, (*parts[:-1], zero, y), chosen, of, **more)
+
+
+def _has(constant: str, zeros: bool, command: Command) -> bool:
+    """Return whether exactly the factor `constant` of a product is a number, and whether it has `zeros`."""
+    numbers = "".join(own for own in "LR" if isinstance(command.operands.get(own), Constant))
+    return numbers == constant and ("zeros" in command.operands) == zeros
+
+
+BY_ROWS = tuple(
+    _by_rows(function, operation, of, constant, zeros)
+    for function in (NN, NT, TT)
+    for operation, of, zeros in (
+        ("fp_mm", FLOAT, False),
+        ("int8_zp_mm", INTEGER, True),
+        ("int8_zp_mm", INTEGER, False),
+    )
+    for constant in ("", "L", "R")
+)
+INSTRUCTIONS = (*PRODUCTS, *BY_ROWS)
