@@ -59,7 +59,7 @@ def test_a_load_takes_the_latency_and_its_beats(latency: int, rows: int) -> None
 
 def test_a_load_of_four_blocks_or_of_rows_across_lines() -> None:  # rules 2 and 7
     assert loaded(spad(0), 16, 64) == 93
-    assert loaded(spad(0), 16, 16, stride=17, at=DRAM + 1) == 73
+    assert loaded(spad(0), 16, 16, stride=16, at=DRAM + 1) == 73
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16])
@@ -70,7 +70,18 @@ def test_zeros_need_no_memory_and_stride_0_one_read(rows: int) -> None:  # rule 
 
 
 def test_a_scale_other_than_1_needs_four_lanes() -> None:  # rule 5
-    assert loaded(spad(0), 16, 16, scale=0.5) == 99
+    """The turn of the lanes stays from load to load, so that the first rows decide how well the lanes are used."""
+    found = set()
+    for before in range(1, 4):
+        program = commands()
+        program.gemmini_extended3_config_ld(64, 1.0, False, 0)
+        program.gemmini_extended3_config_ld(64, 0.5, False, 1)
+        program.gemmini_extended_mvin(DRAM, spad(0), 16, before)
+        program.gemmini_fence()
+        program.gemmini_extended_mvin2(DRAM, spad(64), 16, 16)
+        times = timed(program)
+        found.add(int(times.done[3] - times.issued[3]))
+    assert min(found) == 99 and len(found) > 1
 
 
 @pytest.mark.parametrize(
@@ -130,15 +141,16 @@ def test_a_lone_pair(rows: int, computed: int, written: int) -> None:  # rule 14
 
 @pytest.mark.parametrize(("a", "step"), [(0, 16), (4096 + 1024, 32)])
 def test_weights_and_operands_in_one_bank_are_read_in_turn(a: int, step: int) -> None:  # rule 16
-    done = pair(16, a, count=8).done[2::2]
-    assert (done[3:] - done[2:-1]).tolist() == [step] * 5
+    done = pair(16, a, count=8).done[2::2][:-1]  # the last compute has no preload beside it
+    assert (done[3:] - done[2:-1]).tolist() == [step] * 4
 
 
 def test_kept_weights_leave_one_row_a_cycle() -> None:  # rule 15
     done = pair(16, count=8, weights=False).done[2::2]
     assert (done[3:] - done[2:-1]).tolist() == [16] * 5
-    steps = pair(4, count=24, weights=False).done[2::2]
-    assert min(steps[2:] - steps[1:-1]) == 4
+    done = pair(4, count=24, weights=False).done[2::2]
+    steps = sorted((done[1:] - done[:-1]).tolist())
+    assert steps[len(steps) // 2] == 4 and 4 + 17 <= steps[-1] <= 4 + 18, "a pause after every fifth or sixth pair"
 
 
 def test_a_chain_of_load_compute_store() -> None:  # rules 21 and 22
