@@ -57,7 +57,8 @@ def test_shapes_that_no_model_takes_are_refused(open_width: str) -> None:
 
 
 def test_the_command_line(open_width: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    asked = ["explore", open_width, "-t", "bm1684x", "--vary", "batch=1, 2", "-o", str(tmp_path / "study")]
+    asked = ["explore", open_width, "-t", "bm1684x", "--vary", "batch=1, 2", "--objective", "cycles"]
+    asked += ["-o", str(tmp_path / "study")]
     assert main([*asked, "--json"]) == 2
     assert "--shape x=1,3,8,W" in capsys.readouterr().err
     assert main([*asked, "--shape", "x=1,3,8,12"]) == 0
