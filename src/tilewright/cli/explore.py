@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import options
+from tilewright.cli import inputs, options
 from tilewright.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Exploration:
     """The options that explore and sweep share."""
 
     models: tuple[str, ...]
+    shapes: dict[str, tuple[int, ...]]
     target: str | None
     config: str | None
     overrides: dict[str, str]
@@ -78,7 +79,7 @@ class Exploration:
         from tilewright.explore import Space, Study, study_of
 
         if self.resume:
-            if self.models or self.target or self.space or self.vary:
+            if self.models or self.shapes or self.target or self.space or self.vary:
                 raise InputError("--resume", "a kept study has its own models and space", "give --resume alone")
             return Study.open(self.resume)
         if self.target is None:
@@ -98,6 +99,7 @@ class Exploration:
             rounding=self.rounding,
             timing=self.timing,
             seed=self.seed,
+            shapes=self.shapes,
         )
         if self.output:
             study.keep(self.output)
@@ -124,6 +126,7 @@ exploration = options.bundle(
     "exploration",
     Exploration,
     click.argument("models", nargs=-1, metavar="MODEL..."),
+    inputs.shapes,
     options.of_target("See `tilewright targets`."),
     options.machine,
     options.rounding,
@@ -282,7 +285,9 @@ def _cell(name: str, value: int | float | str) -> str:
 def _advise(study: Study, best: Path) -> None:
     """Print the commands that run the front's first machine, look for races, and compare it with its gateware."""
     model, target = study.subject.models[0], study.subject.target
-    chosen = f"{shlex.quote(model.path)} -t {target} -c {shlex.quote(str(best))}"
+    spelt = (f"{name}={','.join(map(str, shape))}" for name, shape in model.shapes)
+    shapes = "".join(f" --shape {shlex.quote(text)}" for text in spelt)
+    chosen = f"{shlex.quote(model.path)}{shapes} -t {target} -c {shlex.quote(str(best))}"
     click.echo(f"the fastest: {best}")
     click.echo(f"  tilewright run {chosen}")
     from tilewright import targets

@@ -20,6 +20,7 @@ from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
 from tilewright.explore.trial import BASE, PRUNED, REFUSED, Trial
+from tilewright.model.shapes import Shapes
 from tilewright.run import timing_model
 from tilewright.targets import given
 
@@ -39,18 +40,25 @@ def study_of(
     rounding: str | None = None,
     timing: str | None = None,
     seed: int = 0,
+    shapes: Shapes | None = None,
 ) -> Study:
     """Return a new study of networks on machines of a target.
 
-    `overrides` are keys that all machines share, beside those that the space fixes. Raises InputError if a model, a
-    rule or an option is wrong, and ConfigError if the base machine is illegal.
+    `overrides` are keys that all machines share, beside those that the space fixes. `shapes` are those of ONNX inputs
+    with open extents, by name: each model takes those of the inputs that it has. Raises InputError if a model, a
+    rule or an option is wrong, ModelError or UnsupportedError if a model cannot be loaded, and ConfigError if the base
+    machine is illegal.
     """
     chosen = targets.get(target)
     if not models:
         raise InputError("explore", "no model is given", "give at least one .tflite or .onnx file")
-    own = tuple(Model.of(path) for path in models)
+    own = tuple(Model.of(path, shapes) for path in models)
+    if unknown := set(shapes or ()).difference(*(dict(model.shapes) for model in own)):
+        raise InputError(option("--shape", "shapes"), f"no model has an input '{min(unknown)}'", "check its name")
     if len({model.name for model in own}) < len(own):
         raise InputError("explore", "two models have the same file name", "rename one")
+    for model in own:
+        model.load()  # what is wrong with a model is not the base machine's fault
     fixed = {**space.fixed, **(overrides or {})}
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
         raise InputError(

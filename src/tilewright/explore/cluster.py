@@ -231,6 +231,6 @@ def _measure(subject: str, asked: str) -> str:
         return json.dumps({"failed": f"{type(error).__name__}: {error}"})
 
 
-def _keep(model: tuple[str, str, str], data: bytes) -> None:
+def _keep(model: tuple[Any, ...], data: bytes) -> None:
     """Keep a model's file on a worker."""
     Model(*model).keep(data)

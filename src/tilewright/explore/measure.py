@@ -20,8 +20,10 @@ from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.files import regular, replacing, user_folder
+from tilewright.graph import ort
 from tilewright.graph.ir import Graph
 from tilewright.model import load
+from tilewright.model.shapes import Shapes
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_causes, run, timed, timing_model
 from tilewright.sim.events import Events
@@ -29,17 +31,31 @@ from tilewright.targets.base import Explores, Occupies, Remembers
 
 
 class Model(NamedTuple):
-    """A network of a study: its name in results, its file, and the SHA-256 (hex) of the file."""
+    """A network of a study: its name in results, its file, and the SHA-256 (hex) of the file.
+
+    `shapes` are (name, shape) of inputs whose extents the file leaves open.
+    """
 
     name: str
     path: str
     digest: str
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, path: str | Path) -> Self:
-        """Return the model in a file. Raises InputError if it is not a regular file."""
+    def of(cls, path: str | Path, shapes: Shapes | None = None) -> Self:
+        """Return the model in a file, with the shapes of the inputs that it has.
+
+        Raises InputError if it is not a regular file.
+        """
         path = regular(path)
-        return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest())
+        own = _inputs(path) if shapes else ()
+        kept = tuple((name, tuple(shape)) for name, shape in (shapes or {}).items() if name in own)
+        return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest(), kept)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `_asdict` returns, after JSON has made lists of tuples."""
+        return cls(**{**data, "shapes": tuple((name, tuple(shape)) for name, shape in data["shapes"])})
 
     def load(self) -> Graph:
         """Return the network. Raises InputError if the file is no longer the one that the study began with."""
@@ -66,6 +82,17 @@ class Model(NamedTuple):
         return own, user_folder() / "models" / f"{self.digest}{own.suffix}"
 
 
+def _inputs(path: Path) -> frozenset[str]:
+    """Return the names of the inputs of an ONNX model; none for other files, and for files that onnx cannot read."""
+    if path.suffix != ".onnx":
+        return frozenset()
+    try:
+        model = ort.package("onnx").load(str(path), load_external_data=False)
+    except Exception:  # protobuf's own; loading the model says what is wrong
+        return frozenset()
+    return frozenset(value.name for value in model.graph.input)
+
+
 @lru_cache(maxsize=64)
 def _digest(path: Path, modified: int) -> str:
     """Return the SHA-256 of a file that was last modified at `modified`."""
@@ -76,7 +103,7 @@ def _digest(path: Path, modified: int) -> str:
 def _loaded(model: Model) -> Graph:
     for path in model._places:
         if path.is_file() and _digest(path, path.stat().st_mtime_ns) == model.digest:
-            return load(path)
+            return load(path, dict(model.shapes))
     raise InputError(model.path, "is not the file that the study began with", "begin a new study")
 
 
@@ -103,7 +130,7 @@ class Subject:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        models = tuple(Model(**model) for model in data["models"])
+        models = tuple(map(Model.from_json, data["models"]))
         return cls(**{**data, "models": models, "rules": tuple(data["rules"])})
 
 
