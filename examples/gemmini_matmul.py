@@ -49,7 +49,7 @@ def by_loop(g: Gemmini, a: Buffer, b: Buffer, c: Buffer) -> None:
     """Let the hardware unroll the product."""
     sizes, strides = (BLOCKS, BLOCKS, BLOCKS, 0, 0, 0), (SIZE, SIZE, 0, SIZE)
     flags = (False, False, False, False, False, NO_ACTIVATION, 0, 0, False)
-    g.gemmini_loop_ws(*sizes, a.address, b.address, 0, c.address, *strides, *flags)
+    g.gemmini_loop_ws(*sizes, a.address, b.address, 0, c.address, *strides, *flags)  # type: ignore[arg-type]
     g.gemmini_fence()
 
 

@@ -45,6 +45,7 @@ def test_a_shape_is_of_the_models_with_its_input_and_is_kept(open_width: str, tm
     explore(study, grid=True)
     alone = tw.compile(tw.load(open_width, shapes), "bm1684x", study.config(study.measured[0]))
     assert study.measured[0].layers["wide"].keys() <= {node for launch in alone.launches for node in launch.nodes}
+    assert study.journal
     study.journal.close()
     again = Study.open(tmp_path / "study")
     assert again.subject == study.subject

@@ -19,6 +19,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.report.render import show_findings
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED, Finding
 from tilewright.sim.grouped import Group, grouped
+from tilewright.targets.base import Target
 from tilewright.targets.bm1684x import TARGET as BM1684X
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config as Chip
@@ -65,7 +66,7 @@ def examined(found: list[Finding], capsys: pytest.CaptureFixture[str]) -> tuple[
 
 def broken(program: Program, change: Callable[[Launch], Launch]) -> list[Finding]:
     """The findings of the largest launch of a program, before (none) and after a change."""
-    target = {"vta": VTA, "bm1684x": BM1684X}[program.target]
+    target: Target = VTA if program.target == VTA.name else BM1684X
     launch = max(program.launches, key=lambda each: each.arrays["insns"].size)
     before, after = (replace(program, graph=None, steps=(each,)) for each in (launch, change(launch)))
     assert not list(target.check(before))

@@ -50,7 +50,7 @@ class Writer:
     def upto(self, high: int) -> int:
         return 1 + self.below(high)
 
-    def add(self, name: str, **own: int) -> None:
+    def add(self, name: str, **own: float) -> None:
         self.program.append((name, own))
 
     def load(self) -> None:
@@ -68,7 +68,7 @@ class Writer:
             cols = self.upto(dim // pixels)
         self.add(
             "config_ld", state=state, pixels=pixels, block_stride=dim, shrunk=shrunk, stride=stride, scale=bits(scale),
-            **{"scale_value": 1.0 if wide else scale},
+            scale_value=1.0 if wide else scale,
         )  # fmt: skip
         local = self.below(ROWS - blocks * dim) | (ACC | ADD * int(self.rng.random() < 0.5) if acc else 0)
         room = self.size - (rows * stride + cols * (4 if wide else 1))
@@ -87,7 +87,7 @@ class Writer:
             pad = self.below(size)
             pool = {"pool_stride": step, "pool_size": size, "upad": pad, "lpad": self.below(size), "out_dim": 3}
             pool |= {"porows": 2, "pocols": 3, "orows": 3, "ocols": 4}
-        self.add("config_st", activation=self.below(2), stride=stride, scale=bits(scale), **pool, scale_value=scale)  # type: ignore[arg-type]
+        self.add("config_st", activation=self.below(2), stride=stride, scale=bits(scale), **pool, scale_value=scale)
         local = self.below(ROWS - 2 * dim) | (0, ACC, ACC | FULL)[kind]
         dram = BASE + self.size // 2 + self.below(self.size // 2 - dim * stride - 8 * dim)
         self.add("mvout", dram=dram, local=local, cols=cols, rows=rows)
@@ -102,6 +102,10 @@ class Writer:
                 self.add("mvout", dram=at, local=local + row, cols=dim, rows=dim)
                 at += dim * stride
 
+    def row(self) -> int:
+        """Return a row with room for two blocks."""
+        return self.below(ROWS - 2 * self.config.dim)
+
     def compute(self) -> None:
         """Add a config_ex at times, a preload and a compute."""
         dim = self.config.dim
@@ -114,15 +118,14 @@ class Writer:
         rows, depth, cols = self.upto(dim), self.upto(dim), self.upto(dim)
         state = next(own for name, own in reversed(self.program) if name == "config_ex")
         fresh = self.rng.random() < 0.6
-        row = lambda: self.below(ROWS - 2 * dim)  # noqa: E731
-        c = (row(), row() | ACC, row() | ACC | ADD, NOTHING)[self.below(4)]
+        c = (self.row(), self.row() | ACC, self.row() | ACC | ADD, NOTHING)[self.below(4)]
         bd_rows = (depth if state["dataflow"] else rows) if fresh else dim
-        bd = row() if fresh and self.rng.random() < 0.8 else NOTHING
+        bd = self.row() if fresh and self.rng.random() < 0.8 else NOTHING
         self.add("preload", bd=bd, bd_cols=cols, bd_rows=bd_rows, c=c, c_cols=cols, c_rows=rows)
         d_rows = rows if state["dataflow"] else depth
-        d = row() if not state["dataflow"] or self.rng.random() < 0.5 else NOTHING
+        d = self.row() if not state["dataflow"] or self.rng.random() < 0.5 else NOTHING
         name = "compute_preloaded" if fresh else "compute_accumulated"
-        self.add(name, a=row(), a_cols=depth, a_rows=rows, bd=d, bd_cols=cols, bd_rows=d_rows)
+        self.add(name, a=self.row(), a_cols=depth, a_rows=rows, bd=d, bd_cols=cols, bd_rows=d_rows)
 
 
 def program(rng: np.random.Generator, config: Config, size: int, length: int) -> Program:

@@ -6,12 +6,13 @@ Commands are (mnemonic, fields) as a test writes them, not encoded; it shares no
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 
-Fields = dict[str, int]
+Fields = dict[str, Any]
 NOTHING = 0xFFFF_FFFF
 
 

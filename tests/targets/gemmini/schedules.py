@@ -102,7 +102,7 @@ def shuffled(program: Program, dim: int, bank: int, rng: np.random.Generator) ->
         late: [early for early in range(late) if waits(known[early], known[late])] for late in range(len(known))
     }
     done: set[tuple[int, str]] = set()
-    found = []
+    found: list[tuple[int, str]] = []
     while len(found) < len(parts):
         ready = [part for part in parts if part not in done and _ready(part, before, done, known, program)]
         chosen = ready[int(rng.integers(len(ready)))]

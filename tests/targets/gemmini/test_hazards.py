@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.programs import ACC, ADD, BASE, NOTHING, Program, bits, dumped, encoded, program
-from tests.targets.gemmini.reference import Plain
+from tests.targets.gemmini.programs import ACC, ADD, BASE, Program, bits, dumped, encoded, program
+from tests.targets.gemmini.reference import NOTHING, Plain
 from tests.targets.gemmini.schedules import executed, shuffled
 from tilewright.errors import ProgramError
 from tilewright.sim.findings import Finding

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.programs import ACC, BASE, NOTHING, Program, bits, dumped, encoded, program
-from tests.targets.gemmini.reference import Plain
+from tests.targets.gemmini.programs import ACC, BASE, Program, bits, dumped, encoded, program
+from tests.targets.gemmini.reference import NOTHING, Plain
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.gemmini.config import Config

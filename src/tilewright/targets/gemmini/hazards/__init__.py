@@ -52,7 +52,8 @@ class Hazards:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         found = [self._defect(defect) for defect in self.defects]
-        return (*found, *(self._conflict(*row) for row in self.conflicts), *self._results(), *self._distances())
+        races = (*self.expansion.findings, *(self._conflict(*row) for row in self.conflicts))
+        return (*found, *races, *self._results(), *self._distances())
 
     @cached_property
     def touches(self) -> touch.Touches:
