@@ -107,10 +107,10 @@ class StreamBuilder:
         row = self.distinct.load_uops(memory, base, address, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
-    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, out: int) -> int:
-        """Add a store of `shape` (rows, tiles per row) from tile `base`, in part `out`; return the step's number."""
+    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, parts: tuple[int, ...]) -> int:
+        """Add a store of `shape` (rows, tiles per row) from tile `base`, in `parts`; return the step's number."""
         row = self.distinct.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
-        return self.step(self.line.store, (row,), Operands((out,), ()))
+        return self.step(self.line.store, (row,), Operands(parts, ()))
 
     def finish(self) -> None:
         """Add the FINISH instruction, which runs after every load and every store."""

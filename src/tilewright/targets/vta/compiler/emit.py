@@ -253,10 +253,13 @@ class _Mover:
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
-        out, at = _part(self.builder, Memory.OUT, self.where.acc, item.acc), self.where.acc.at(item.acc)
+        # Without an out memory (fsim), a store reads the accumulators.
+        read = (Memory.OUT,) if self.config.rules.out_memory else (Memory.OUT, Memory.ACC)
+        parts = tuple(_part(self.builder, memory, self.where.acc, item.acc) for memory in read)
+        at = self.where.acc.at(item.acc)
         for part in item.group.stores(layer):
             address, shape = first + part.offset, (part.rows, part.length)
-            step = self.builder.store(at + part.at, address, shape, part.stride, out)
+            step = self.builder.store(at + part.at, address, shape, part.stride, parts)
             if item.plane == 0:
                 self.stored[segment][begin + covered(part)] = step
 
