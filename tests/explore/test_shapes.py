@@ -66,6 +66,6 @@ def test_the_command_line(open_width: str, capsys: pytest.CaptureFixture[str], t
     out = capsys.readouterr().out
     assert f"tilewright run {open_width} --shape x=1,3,8,12 -t bm1684x -c " in out
     assert main(["run", open_width, "--shape", "x=1,3,8,12", "-t", "bm1684x", "--json", "--no-cache"]) == 0
-    assert json.loads(capsys.readouterr().out)["coverage"] > 0
+    assert json.loads(capsys.readouterr().out)["cycles"] > 0
     assert main(["explore", "--resume", str(tmp_path / "study"), "--shape", "x=1,3,8,12"]) == 2
     assert "give --resume alone" in capsys.readouterr().err

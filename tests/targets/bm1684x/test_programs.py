@@ -211,10 +211,7 @@ def with_fields(command: Encoded, **fields: int) -> Encoded:
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), localmem_mask_l32=1), "masks lanes"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), decompress_enable=1), "decompresses"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), cmd_special_function=5), "function 5 of the format DMA_tensor"),
-        (
-            fresh(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}),
-            "commands of the format DMA_nonzero are not modelled",
-        ),
+        (fresh(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}), "masks lanes"),
         (fresh(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}), "long commands of the format AR are not modelled"),
     ],
 )

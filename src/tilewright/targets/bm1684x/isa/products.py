@@ -176,6 +176,10 @@ def _product(function: int, operation: str, of: str, result: Type, *parts: Part,
     ]
 
 
+def _has_precision(code: int, command: Command) -> bool:
+    return command.types["L"].precision == code
+
+
 #: The codes of integer types that are wider than 8 bits.
 WIDER = sorted({dtype.precision for dtype in DTYPES.values() if not dtype.is_float and dtype.bits > I8.bits})
 PRODUCTS = (
@@ -184,7 +188,11 @@ PRODUCTS = (
     *(
         instruction
         for code in WIDER
-        for instruction in _product(PLAIN, "int_mm", INTEGER, BY_FACTORS, Shift(), MODE, chosen={"opd0_prec": code})
+        for instruction in _product(
+            *(PLAIN, "int_mm", INTEGER, BY_FACTORS, Shift(), MODE),
+            chosen={"opd0_prec": code},
+            takes=partial(_has_precision, code),
+        )
     ),
     *_product(SHIFTED, "int8_mm", INTEGER, ANY_SIGNED, SHORT_BIAS, RIGHT, fixed={"relu": False}),
     *_product(SHIFTED_RELU, "int8_mm", INTEGER, UNSIGNED, SHORT_BIAS, RIGHT, fixed={"relu": True}),
@@ -224,7 +232,8 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
         if constant == "R":  # the sizes of R follow from the result's
             across = 0 if function == TT else 1
             other = "opd1_w" if function == NN else "opd1_c"
-            written[other] = lambda command: command.results["y"].shape[across]
+            if not (zeros and function == NT):  # there, the zero points tell it
+                written[other] = lambda command: command.results["y"].shape[across]
     chosen = {"tsk_eu_typ": function, "opd0_const": int(constant == "L"), "opd1_const": int(constant == "R")}
     fixed = {"left_transposed": False, "right_transposed": function == NT, "both_transposed": function == TT}
     more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
