@@ -107,6 +107,7 @@ def test_the_bills_are_those_of_the_page() -> None:
         (Config(transfer="addressed", readout="random", buffer_rows=1024), 236, 22.5, 0, 6_850),
         (Config(extensions="dot"), 236, 103, 0, 7_204),
         (PRESETS["im2col"], 236, 215, 0, 10_100),
+        (PRESETS["add"], 236, 215, 22_110, 10_837),
         (PRESETS["pool"], 236, 215, 0, 11_099),
         (PRESETS["burst"], 236, 216, 0, 11_162),
         (PRESETS["tuned"], 236, 344, 25_515, 11_426),
