@@ -44,7 +44,7 @@ def rescale(to: StreamBuilder) -> None:
 
 
 def store(of: StreamBuilder) -> int:
-    return of.store(0, 0, (1, 1), 1, of.parts.of(Memory.OUT, *ACC[1:]))
+    return of.store(0, 0, (1, 1), 1, (of.parts.of(Memory.OUT, *ACC[1:]),))
 
 
 def short(of: StreamBuilder, config: Config) -> list[str]:
