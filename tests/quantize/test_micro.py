@@ -129,7 +129,7 @@ def test_the_cfu_runs_all_of_it(made: Path, tmp_path: Path, capsys: pytest.Captu
     quantize(str(tmp_path / "m.onnx"), str(tmp_path / "x.npy"), plain, Options("affine"))
     assert main(["run", str(plain), "-t", "cfu"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "only 0 % of the MACs ran on cfu" in said and "--rounding tflm" in said and "--scheme tflm" in said
+    assert "only 0 % of the MACs ran on cfu" in said and "rounding=tflm" in said and "--scheme tflm" in said
     assert tw.compile(plain, "cfu", rounding="tflm").run(samples(1, size=16)[:, None]).coverage == 1
 
 

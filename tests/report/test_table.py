@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.cli.digits import MODEL, Capture
 from tests.report.runs import LAUNCH, SOFTMAX, result
 from tilewright.cli import main
+from tilewright.errors import at_shell
 from tilewright.report import render
 from tilewright.report.metrics import Layer, Result
 from tilewright.report.summary import Summary
@@ -67,7 +68,8 @@ def printed(ran: Result, width: int, advice: str = "") -> str:
 def test_reports_at_the_widths_of_terminals(
     name: str, ran: Result, advice: str, width: int, golden: Callable[[str, str], None]
 ) -> None:
-    golden(f"terminal/{name}.{width}.txt", printed(ran, width, advice))
+    with at_shell():
+        golden(f"terminal/{name}.{width}.txt", printed(ran, width, advice))
 
 
 def letters(text: str) -> str:
