@@ -30,7 +30,10 @@ class Fault(NamedTuple):
 
 
 def check(unroller: int, registers: Registers, command: int, config: Config) -> None:
-    """Raise ProgramError if the unroller cannot run a loop with these registers, which `command` starts."""
+    """Check a loop that `command` starts.
+
+    Raises ProgramError, naming the register, if the unroller cannot run it with these registers.
+    """
     start = COMMANDS[unroller][0].name
     rules = _matmul if unroller == MATMUL else _conv
     for fault in chain(_missing(unroller, registers), rules(registers, config)):
