@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from tests.conftest import SHARED
 from tilewright.array import Array
@@ -51,3 +52,8 @@ def runs(arrays: dict[str, Array]) -> Iterator[Run]:
                 times, accept = (arrays[f"{kind}_{end}"].astype(np.int64) for kind in ("times", "accept"))
                 config = Config.read(preset, {"memory_latency": str(latency)})
                 yield Run(build, latency, config, accept, times, arrays.get(f"prim_{end}"))
+
+
+def parted(programs: list[str], every: int = 6) -> list[Any]:
+    """Return the names as parameters of a test, of which all but one in `every` are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * bool(at % every)) for at, name in enumerate(programs)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.vectors import LOOPS, names, program, runs
+from tests.targets.gemmini.vectors import LOOPS, names, parted, program, runs
 from tilewright.array import Array
 from tilewright.targets.gemmini.loops import expand
 
@@ -21,7 +21,7 @@ def streams(prims: Array) -> dict[str, Array]:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("name", names(*LOOPS, config="default"))
+@pytest.mark.parametrize("name", parted(names(*LOOPS, config="default")))
 def test_the_streams_are_those_of_the_rtl(name: str) -> None:
     arrays, _ = program(name)
     for run in runs(arrays):
@@ -35,7 +35,7 @@ def test_the_streams_are_those_of_the_rtl(name: str) -> None:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("name", names(*LOOPS))
+@pytest.mark.parametrize("name", parted(names(*LOOPS)))
 def test_an_expansion_names_the_command_of_each_primitive(name: str) -> None:
     arrays, config = program(name)
     expansion = expand(arrays["cmds"], config)
