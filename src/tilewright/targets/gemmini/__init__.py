@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Gemmini(given.Machine[Config]):
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         from tilewright.targets.gemmini.compiler import pack, unpack
+        from tilewright.targets.gemmini.events import events
 
         config, image = self.config_of(program), image_of(launch)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
@@ -94,8 +96,8 @@ class Gemmini(given.Machine[Config]):
             left = {name: dram[name] for name in image.outputs}
             with given.untrusted(launch):
                 left = unpack(site, left, program.rounding) if site else given.left_by(program, launch, left)
-        bound = passes.bound if trace else 0
-        return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound)
+        bound, counted = passes.bound if trace else 0, partial(events, passes, trace)
+        return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound, events=counted)
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
         from tilewright.targets.gemmini.compiler import pack

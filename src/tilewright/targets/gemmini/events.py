@@ -1,0 +1,131 @@
+"""Count the events of a launch: arithmetic, rows of the scratchpad and the accumulator, and DRAM transfers.
+
+A command reads or writes each row of an operand once, a block of `dim` columns at a time. The table of energies has no
+register files, so what the array holds and passes on is not counted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
+from tilewright.sim.steps import Trace
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.work import Computes, Local, Moves
+from tilewright.targets.gemmini.passes import Passes
+from tilewright.targets.gemmini.values.machine import moved_bytes
+
+#: Bits of an operand of the array, and of a number in the accumulator.
+NARROW, WIDE = 8, 32
+#: The bits of the float scale 1.
+ONE = 0x3F80_0000
+
+
+def events(passes: Passes, trace: Trace | None) -> Events:
+    """Return the events of a launch. DRAM transfers are in the order in which their commands start (without a trace:
+    in the order of the steps)."""
+    config, work = passes.config, passes.work
+    read, written = (
+        int(moved_bytes(moves, config, out).sum()) for moves, out in ((work.loads, False), (work.stores, True))
+    )
+    parts = Part("multiply", NARROW), Part("add", config.pe_bits)
+    return Events(
+        (Work(f"8x8+{config.pe_bits}", passes.macs, parts),),
+        _operations(passes),
+        tuple(_accesses(passes)),
+        read,
+        written,
+        (Bursts(_bursts(passes, trace)),),
+        len(passes.cmds),
+        trace.cycles if trace else 0,
+        {
+            "leakage, clock and control": "the commands do not determine them",
+            "fetch of the host's instructions": "the host's core is not modelled",
+        },
+    )
+
+
+def _operations(passes: Passes) -> tuple[Work, ...]:
+    """Return the additions of the accumulator, and the scales and bounds of rows that pass a scale unit."""
+    work = passes.work
+    adding = work.computes.c
+    added = _elements(adding)[(adding.acc & adding.accumulate) == 1].sum()
+    loads, stores = work.loads, work.stores
+    added += _elements(loads.local)[(loads.local.acc & loads.local.accumulate) == 1].sum()
+    wide = loads.local.acc & (1 - loads.own["shrunk"])
+    scaled = _elements(loads.local)[(wide == 0) & (loads.own["scale"] != ONE)].sum()
+    leaving = _elements(stores.local)[(stores.local.acc & (1 - stores.local.full)) == 1].sum()
+    scale = Part("float_multiply", WIDE)
+    bounds = (Part("compare", WIDE), Part("compare", WIDE))
+    found = (
+        Work(f"add {WIDE}", int(added), (Part("add", WIDE),)),
+        Work("scale of inputs", int(scaled), (scale,)),
+        Work("scale and bounds of results", int(leaving), (scale, *bounds)),
+    )
+    return tuple(one for one in found if one.count)
+
+
+def _elements(place: Local) -> Array:
+    elements: Array = place.rows * place.cols * (1 - place.garbage)
+    return elements
+
+
+def _accesses(passes: Passes) -> list[Access]:
+    """Return the accesses to a bank of each memory."""
+    config, work = passes.config, passes.work
+    reads, writes = np.zeros(2, np.int64), np.zeros(2, np.int64)
+
+    def count(to: Array, place: Local, chosen: Array | bool = True) -> None:
+        """Add the rows of operands to the scratchpad's count (0) and the accumulator's (1)."""
+        rows = place.rows * -(-place.cols // config.dim) * (1 - place.garbage) * chosen
+        to += np.bincount(place.acc, rows, 2).astype(np.int64)
+
+    made: Computes = work.computes
+    for operand in (made.a, made.d):
+        count(reads, operand)
+    count(reads, made.w, made.fresh)
+    for result in (made.c, work.loads.local):
+        count(writes, result)
+        count(reads, result, result.acc & result.accumulate)
+    count(reads, work.stores.local)
+    bank = config.spad_rows, config.acc_rows // config.acc_banks
+    bits = NARROW * config.dim, WIDE * config.dim
+    return [
+        Access(name, rows * width // 8, width, *map(int, counts))
+        for name, rows, width, *counts in zip(("scratchpad", "accumulator"), bank, bits, reads, writes, strict=True)
+    ]
+
+
+def _bursts(passes: Passes, trace: Trace | None) -> Array:
+    """Return the transfers, int64 [n, 2] of address and bytes: one a row."""
+    config, work = passes.config, passes.work
+    start = passes.sequence.copy()
+    if trace is not None:
+        start[passes.times.order] = trace.start
+        start = start[passes.sequence]
+    found = [_transfers(moves, start, config, out) for moves, out in ((work.loads, False), (work.stores, True))]
+    when, *columns = (np.concatenate(pair) for pair in zip(*found, strict=True))
+    order = np.argsort(when, kind="stable")
+    return rows_of(*(column[order] for column in columns))
+
+
+def _transfers(moves: Moves, start: Array, config: Config, out: bool) -> tuple[Array, ...]:
+    """Return when each transfer starts, its first byte, its rows, the bytes of one and those from row to row.
+
+    A pooled mvout is a transfer for each row of its pixels.
+    """
+    own, rows, size = moves.own, moves.local.rows, moved_bytes(moves, config, out)
+    outer = np.ones_like(rows)
+    if out:
+        pooled = own["pool_stride"] > 0
+        outer, rows = np.where(pooled, own["porows"], 1), np.where(pooled, own["pocols"], rows)
+    outer = outer * (size > 0)
+    nth = np.arange(int(outer.sum())) - np.repeat(np.cumsum(outer) - outer, outer)
+    apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)
+    width = size // np.maximum(rows * outer, 1)
+    return (
+        np.repeat(start[moves.step], outer),
+        np.repeat(moves.dram, outer) + nth * np.repeat(apart, outer),
+        *(np.repeat(column, outer) for column in (rows, width, own["stride"])),
+    )
