@@ -139,9 +139,14 @@ CORNERS = {
     "random32": {"array": "32", "transfer": "addressed", "readout": "random", "buffer_rows": "64"},
     "large": {"buffer_rows": "65536", "start": "blocking"},
 }
+#: One of each choice; each is a firmware of its own to compile.
+QUICK = ("addressed8", "counter4", "single", "blocking", "all4", "small4", "random32")
+FOLLOWED = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in (*ladder.ALTERNATIVES, *CORNERS)
+]
 
 
-@pytest.mark.parametrize("name", [*ladder.ALTERNATIVES, *CORNERS])
+@pytest.mark.parametrize("name", FOLLOWED)
 def test_firmware_follows_the_array(name: str) -> None:
     """Every kernel on the array, on each alternative to the published one."""
     codes = np.random.default_rng(5).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)

@@ -103,6 +103,7 @@ def test_the_example_has_no_undefined_values(tmp_path: Path) -> None:
     assert run(image(words), Config(), cfu=maker([DOT], 3)()).undefined is None
 
 
+@pytest.mark.slow
 @pytest.mark.riscv
 def test_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The written gateware reads nothing that is undefined. It does if its answers depend on one more register."""

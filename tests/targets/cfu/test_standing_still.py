@@ -55,7 +55,9 @@ def answers(unit: RtlCfu, waits: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("shifts", "noise", "whole"))) for name in BODIES]
+)
 def test_answers_are_those_of_a_cfu_that_is_always_clocked(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_random_commands_have_every_misuse() -> None:
     assert kinds == {kind.name.lower() for kind in Misuse} - {"half_row"}
 
 
+@pytest.mark.slow
 def test_cxxrtl_agrees() -> None:
     compared(MACHINES["counter8"], 3, 3, "cxxrtl")
 

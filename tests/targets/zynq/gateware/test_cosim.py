@@ -95,6 +95,7 @@ def test_waiting_and_holding_at_random_cycles_change_no_bit_and_no_engine_cycle(
         assert found.rtl_cycles > found.cycles
 
 
+@pytest.mark.slow
 def test_both_simulators_of_the_rtl_agree() -> None:
     given = of("conv_1_1")
     found = cosim.compare("conv_1_1", image_of(given), given.data, "cxxrtl")

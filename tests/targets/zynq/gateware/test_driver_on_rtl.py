@@ -66,7 +66,7 @@ class Board:
 
 
 @pytest.mark.parametrize("layout", ["rows", pytest.param("chw", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rounding", ["ort", "tflm"])
+@pytest.mark.parametrize("rounding", ["ort", pytest.param("tflm", marks=pytest.mark.slow)])
 def test_the_driver_runs_a_network_on_the_gateware(layout: str, rounding: str, tmp_path: Path) -> None:
     chain = Chain(3, (12, 8, 3)).conv(4).conv(16).pool().conv(3).flat().dense(7)
     program = compiled(chain, rounding, layout=layout, **{**BLOCKS, "data_bits": 8, "result_bits": 8})
