@@ -144,6 +144,8 @@ def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, A
         wait[mine] = np.maximum(start[mine] - before, 0)
         late = mine[start[mine] > taken[mine] + 1]
         for other in range(len(UNITS)):
-            released = np.isin(start[late], end[unit == other] + 1)
+            ends = np.zeros(int(max(start.max(), end.max())) + 2, np.bool_)
+            ends[end[unit == other] + 1] = True
+            released = ends[start[late]]
             cause[late[released & (cause[late] == 0)]] = other + 1
     return wait, np.where(wait > 0, cause + CAUSE_TOKEN, 0)

@@ -29,7 +29,7 @@ def has_result(m: Array, t: int) -> bool:
     return m[c.ROWS_OUT] != 0 and m[at(c.OUT, m[c.FIRST_OUT]) + CYCLE] == t
 
 
-@called
+@part
 def step_results(m: Array, t: int) -> None:
     """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
     out = at(c.OUT, m[c.FIRST_OUT])
@@ -101,7 +101,7 @@ def array_works(m: Array) -> bool:
     return m[VALID] != 0 or count(m, c.CONTROL) > 0 or m[c.EX_STATE] >= FLUSHES
 
 
-@called
+@part
 def step_array(m: Array, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
     full = m[VALID] != 0 and (m[FLUSH] != 0 or m[HAS] + m[HAS + 1] + m[HAS + 2] == 3)
@@ -127,7 +127,7 @@ def step_array(m: Array, t: int) -> None:
     m[c.MAY_ASK], m[c.ASKED] = may_ask, asked
 
 
-@called
+@part
 def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     """Obey the oldest control signals: put rows into the registers, and begin an operation; return whether one began.
 

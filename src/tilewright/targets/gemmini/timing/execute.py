@@ -70,7 +70,7 @@ def controller_works(m: Array) -> bool:
     return m[c.OS] != 0 and count(m, c.TAGS) > 0
 
 
-@called
+@part
 def step_execute(m: Array, t: int) -> None:
     """Run the controller: begin an operation, read a row of each operand, end it."""
     pending = m[c.PENDING] >= 0 or m[c.PENDING + 1] >= 0
@@ -186,7 +186,7 @@ def must_wait(m: Array, k: int, other: int, same_bank: bool, next_other: int) ->
     return ahead or (same_bank and other < k and m[BEGUN + k] == m[BEGUN + other] and m[AT + k] == m[AT + other])
 
 
-@called
+@part
 def read(m: Array, t: int) -> None:
     """Read the next row of each operand whose turn it is, and send control signals to the array."""
     last = m[TOTAL] - 1
@@ -216,7 +216,7 @@ def read(m: Array, t: int) -> None:
         finish(m, t)
 
 
-@called
+@part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
     """Ask a bank for a row of operand `k`; return the control signals for it: the operand goes on, its bank.
 
@@ -250,7 +250,7 @@ def finish(m: Array, t: int) -> None:
             m[c.PENDING + 1] = m[second + ENTRY] if is_garbage(m, m[second + RS2]) else -1
 
 
-@called
+@part
 def step_banks(m: Array) -> None:
     """Move rows that were read through the pipe of their reader; one waits in its bank if the pipe is stalled."""
     m[c.BANKS_BUSY] = 0

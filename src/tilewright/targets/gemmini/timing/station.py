@@ -35,7 +35,7 @@ def queue_of(funct: int, rs1: int) -> int:
     return ST if funct == MVOUT else EX
 
 
-@called
+@part
 def step_station(m: Array, p: Program, front: Front, plan: Plan, t: int) -> bool:
     """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
     before_ld, before_ex, before_st = m[c.NUMBER], m[c.NUMBER + 1], m[c.NUMBER + 2]
@@ -72,7 +72,7 @@ def step_station(m: Array, p: Program, front: Front, plan: Plan, t: int) -> bool
     return True
 
 
-@called
+@part
 def issuing(m: Array, q: int, to: int, t: int) -> int:
     """Return the entry of queue `q` that is issued, -1 if none: the oldest one, if it waits for nothing."""
     if m[UNISSUED + q] == 0:
