@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tilewright.errors import HazardError
@@ -200,3 +202,25 @@ def test_all_files_number_registers_and_columns_alike() -> None:
         for name in names.split():
             assert getattr(one, name) == getattr(other, name)
     assert moves.X_SIZE == bus.SIZE and moves.M_ADDR - moves.M_SLOT == moves.X_ADDR - moves.X_SLOT
+
+
+@pytest.mark.parametrize(
+    ("preset", "latency", "cycles"), [("default", 16, 71_866), ("default", 100, 67_477), ("wsonly", 100, 67_249)]
+)
+def test_a_product_of_256_takes_the_cycles_of_the_rtl(preset: str, latency: int, cycles: int) -> None:  # rule 24
+    """By LOOP_WS of 4 x 4 x 8 blocks. Eleven commands are before the first loop: the three figures share that number,
+    which the source of the rule does not tell."""
+    side, program = 256, commands(preset)
+    for _ in range(6):
+        program.gemmini_flush(0)
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    program.gemmini_config_st(side)
+    for state, stride in enumerate((side, side, 0)):
+        program.gemmini_extended3_config_ld(stride, 1.0, False, state)
+    a, b, c = (DRAM + n * side * side for n in range(3))
+    for i, j, k in product(range(0, side, 64), range(0, side, 64), range(0, side, 128)):
+        out = c + i * side + j if k else 0
+        places = a + i * side + k, b + k * side + j, 0, out
+        flags = False, False, False, False, k > 0, 0, 0, 0, False
+        program.gemmini_loop_ws(4, 4, 8, 0, 0, 0, *places, side, side, 0, side, *flags)
+    assert timed(program, latency).cycles == cycles
