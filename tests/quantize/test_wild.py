@@ -18,7 +18,7 @@ from tilewright.quantize import Options, quantize  # noqa: E402
 from tilewright.quantize.report import Report  # noqa: E402
 
 FLOAT = onnx.TensorProto.FLOAT
-SCHEMES = pytest.mark.parametrize("scheme", ["affine", "tflm", "pow2"])
+SCHEMES = pytest.mark.parametrize("scheme", ["affine", "symmetric", "tflm", "pow2"])
 
 
 def made(

@@ -159,10 +159,11 @@ def explain(
 )
 @click.option(
     "--scheme",
-    type=click.Choice(["affine", "tflm", "pow2"]),
+    type=click.Choice(["affine", "symmetric", "tflm", "pow2"]),
     default="affine",
     show_default=True,
-    help="affine: any scales and zero points; tflm: the integers of TFLite Micro; pow2: powers of two, shifts only.",
+    help="affine: any scales and zero points; symmetric: no zero points, one scale of weights (gemmini); tflm: the "
+    "integers of TFLite Micro; pow2: powers of two, shifts only.",
 )
 @click.option(
     "--activations", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True, help="affine only."

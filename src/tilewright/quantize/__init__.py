@@ -1,6 +1,7 @@
 """Quantises float ONNX and .tflite models to int8: docs/quantize.md.
 
-`affine` is onnxruntime's quantiser, `tflm` the same with the integers of TensorFlow Lite Micro, `pow2` has shifts only.
+`affine` is onnxruntime's quantiser, `symmetric` the same without zero points and with one scale for all weights, `tflm`
+the same with the integers of TensorFlow Lite Micro; `pow2` has shifts only.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def quantize(
             "are not for the scheme pow2",
             "leave them out",
         )
-    if options.scheme == "tflm" and options.activations != Options.activations:
-        raise InputError(option("--activations"), "is for the scheme affine only: tflm has int8", "leave it out")
+    if options.scheme in ("tflm", "symmetric") and options.activations != Options.activations:
+        reason = f"is for the scheme affine only: {options.scheme} has int8"
+        raise InputError(option("--activations"), reason, "leave it out")
     if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
         raise InputError(
             option("--residuals"),
@@ -87,7 +89,8 @@ def quantize(
             quantised = micro.quantize(original, calibrating, options.method, progress, unbounded)
         else:
             settings = options.method, options.activations
-            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
+            symmetric = options.scheme == "symmetric"
+            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded, symmetric)
         evaluated, shifts, reasons = quantised, {}, None
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))

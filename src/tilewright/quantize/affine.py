@@ -1,4 +1,4 @@
-"""Scheme `affine`: onnxruntime's static quantiser. QDQ, int8 weights per channel, 8-bit activations per tensor."""
+"""Schemes `affine` and `symmetric`: onnxruntime's static quantiser. QDQ, int8 weights, 8-bit activations per tensor."""
 
 from __future__ import annotations
 
@@ -67,14 +67,18 @@ def quantize(
     progress: Progress | None = None,
     fixed: Mapping[str, tuple[float, int]] | None = None,
     unbounded: frozenset[str] = frozenset(),
+    symmetric: bool = False,
 ) -> ModelProto:
     """Return the QDQ model of a prepared float model; `method` finds the ranges of activations over the samples.
 
     `fixed` gives the scale and zero point of some tensors. Nodes that read or write a tensor in `unbounded` stay in
-    float32.
+    float32. `symmetric`: all zero points are 0, and weights have one scale per tensor.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
+    extra: dict[str, Any] = {"TensorQuantOverrides": _overrides(fixed)} if fixed else {}
+    if symmetric:
+        extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
         onnx.save(model, source)
@@ -84,14 +88,14 @@ def quantize(
                 target,
                 _Reader(samples, progress),
                 quant_format=QuantFormat.QDQ,
-                per_channel=True,
+                per_channel=not symmetric,
                 activation_type=TYPES[activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[method],
                 nodes_to_exclude=[
                     node.name for node in model.graph.node if unbounded.intersection((*node.input, *node.output))
                 ],
-                extra_options={"TensorQuantOverrides": _overrides(fixed)} if fixed else None,
+                extra_options=extra,
             )
         except Exception as error:  # the quantiser raises exceptions of many types
             raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None

@@ -16,7 +16,7 @@ from tilewright.model.shapes import Shapes
 
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
-SCHEMES = ("affine", "tflm", "pow2")
+SCHEMES = ("affine", "symmetric", "tflm", "pow2")
 #: Where `pow2` adds residuals: to unrounded sums, or to rounded codes.
 RESIDUALS = ("sums", "rounded")
 
@@ -25,7 +25,7 @@ RESIDUALS = ("sums", "rounded")
 class Options:
     """Options of quantisation.
 
-    `method` is for `affine` and `tflm`, `activations` for `affine` only, `residuals` for `pow2` only. `shapes` are
+    `method` is not for `pow2`, `activations` for `affine` only, `residuals` for `pow2` only. `shapes` are
     those of inputs whose extents the model leaves open, by name.
     """
 

@@ -77,11 +77,11 @@ class Gemmini(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.gemmini.compiler import pack, unpack
+        from tilewright.targets.gemmini.compiler import ends, pack, unpack
         from tilewright.targets.gemmini.events import events
 
         config, image = self.config_of(program), image_of(launch)
-        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        sites = ends(program, launch)
         passes = Passes(commands(image.insns), config)
         with given.named(launch):
             found = passes.refuse(options)
@@ -89,26 +89,25 @@ class Gemmini(given.Machine[Config]):
         left: dict[str, Array] = {}
         if options.values:
             with given.untrusted(launch):
-                inputs = pack(site, values) if site else {}
+                inputs = pack(sites[0], values) if sites else {}
             samples = next((array.shape[0] for array in inputs.values()), 1)
             dram = image.dram(inputs, samples)
             passes.values(dram, samples)
             left = {name: dram[name] for name in image.outputs}
             with given.untrusted(launch):
-                left = unpack(site, left, program.rounding) if site else given.left_by(program, launch, left)
+                left = unpack(*sites, left, program.rounding) if sites else given.left_by(program, launch, left)
         bound, counted = passes.bound if trace else 0, partial(events, passes, trace)
         return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound, events=counted)
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.gemmini.compiler import pack
+        from tilewright.targets.gemmini.compiler import ends, pack
         from tilewright.targets.gemmini.debug import GemminiWalk
 
-        image = image_of(launch)
-        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        image, sites = image_of(launch), ends(program, launch)
         with given.named(launch), given.untrusted(launch):
-            dram = image.dram(pack(site, values) if site else {}, 1)
+            dram = image.dram(pack(sites[0], values) if sites else {}, 1)
             passes = Passes(commands(image.insns), self.config_of(program))
-            return GemminiWalk(launch.name, image, passes, dram, site, program.rounding)
+            return GemminiWalk(launch.name, image, passes, dram, sites, program.rounding)
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         machine = self.own(config)

@@ -47,7 +47,7 @@ class GemminiState:
     def outputs(self) -> Mapping[str, Array]:
         walk = self._walk
         left = {name: self._machine.dram[name][:1] for name in walk.image.outputs}
-        return unpack(walk.site, left, walk.rounding) if walk.site else left
+        return unpack(*walk.sites, left, walk.rounding) if walk.sites else left
 
     @property
     def nbytes(self) -> int:
@@ -56,12 +56,18 @@ class GemminiState:
 
 
 class GemminiWalk(Walk):
-    """One launch with its inputs in `dram`, for one sample; `site` is the node that it computes (None: no network)."""
+    """One launch with its inputs in `dram`, for one sample; `sites`: its first and its last node (None: no network)."""
 
     def __init__(
-        self, name: str, image: LaunchImage, passes: Passes, dram: Dram, site: Site | None, rounding: str
+        self,
+        name: str,
+        image: LaunchImage,
+        passes: Passes,
+        dram: Dram,
+        sites: tuple[Site, Site] | None,
+        rounding: str,
     ) -> None:
-        self.name, self.layers, self.site, self.rounding = name, (name,), site, rounding
+        self.name, self.layers, self.sites, self.rounding = name, (name,), sites, rounding
         self.image, self._dram = image, dram
         try:
             passes = Passes(passes.cmds, passes.config, passes.times.order)
@@ -143,24 +149,27 @@ class GemminiWalk(Walk):
 
     @property
     def tensors(self) -> Sequence[str]:
-        return (self.site.input(0).name, self.site.output.name) if self.site else ()
+        return (self.sites[0].input(0).name, self.sites[1].output.name) if self.sites else ()
 
     def placed(self, tensor: str) -> Placed:
-        """Return where a tensor lies: the codes of the input, or the sums of the output, four bytes each."""
-        if self.site is None or tensor not in self.tensors:
+        """Return where a tensor lies: codes, or the sums of the output, four bytes each."""
+        if self.sites is None or tensor not in self.tensors:
             return super().placed(tensor)
-        own, node, segment = self.site.output, self.site.node.name, "y"
+        first, last = self.sites
+        own, node, name = last.output, last.node.name, "y"
         if tensor != own.name:
-            own, node, segment = self.site.input(0), "", "x"
-        size = 4 if node else 1
-        first = next(part.address for part in self.segments if part.name == segment)
-        return Placed(tensor, node, first + np.arange(own.size * size).reshape(*own.shape, size), not node)
+            own, node, name = first.input(0), "", "x"
+        segment = next(part for part in self.segments if part.name == name)
+        size = segment.size // own.size
+        return Placed(tensor, node, segment.address + np.arange(own.size * size).reshape(*own.shape, size), not node)
 
     def value(self, state: State, tensor: str) -> Array:
         return state.outputs()[tensor][0] if self.placed(tensor).node else self._words(state, tensor, "i1")
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return the sums of the output. Their offset is 0: the machine takes off the zero points itself."""
+        """Return the sums of the output, if it was stored as sums. Their offset is 0: it is in them."""
+        if self.placed(tensor).byte.shape[-1] == 1:
+            return None
         sums = self._words(state, tensor, "<i4").astype(np.int64)
         return sums, np.zeros_like(sums)
 

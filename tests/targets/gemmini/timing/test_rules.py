@@ -221,6 +221,7 @@ def test_a_product_of_256_takes_the_cycles_of_the_rtl(preset: str, latency: int,
     for i, j, k in product(range(0, side, 64), range(0, side, 64), range(0, side, 128)):
         out = c + i * side + j if k else 0
         places = a + i * side + k, b + k * side + j, 0, out
-        flags = False, False, False, False, k > 0, 0, 0, 0, False
-        program.gemmini_loop_ws(4, 4, 8, 0, 0, 0, *places, side, side, 0, side, *flags)
+        program.gemmini_loop_ws(
+            *(4, 4, 8, 0, 0, 0, *places, side, side, 0, side), False, False, False, False, k > 0, 0, 0, 0, False
+        )
     assert timed(program, latency).cycles == cycles

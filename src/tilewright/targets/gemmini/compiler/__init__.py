@@ -1,0 +1,96 @@
+"""The compiler of networks: a launch for each matrix product and convolution, tiled by the exact clock.
+
+Symmetric codes with one scale for all weights stay on the machine: its stores scale, clip and pool. For others it
+stores sums (matrix products only), and the host requantises them. The host computes all other operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Linear
+from tilewright.graph.rounding import rounding_mode
+from tilewright.program.launch_image import DramSegment, LaunchImage
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.gemmini.compiler import layers
+from tilewright.targets.gemmini.compiler.layers import Layer
+from tilewright.targets.gemmini.compiler.leaving import leaving
+from tilewright.targets.gemmini.compiler.search import fastest
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import raw
+
+#: Where the segments of a launch begin. Address 0 stands for zeros.
+BASE, ALIGN = 0x1000, 64
+#: The segments of a launch, in the order in which they lie in DRAM: inputs, weights, offsets, results.
+KINDS = {"x": "input", "w": "const", "d": "const", "y": "output"}
+
+
+def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
+    """Compile a network; the program has a step for each node, in order, but a pooling may be part of a convolution."""
+    steps: list[Launch | HostStep] = []
+    pooled: set[str] = set()
+    mode = rounding_mode(rounding)
+    for site in graph.sites():
+        if site.node.name in pooled:
+            continue
+        able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
+        pool = layers.pooling(graph, site, leaving(site, mode)) if able else None
+        forms = layers.layers(site, config, mode, pool)
+        if isinstance(forms, str) and pool:
+            pool, forms = None, layers.layers(site, config, mode, None)
+        made = forms if isinstance(forms, str) else _launch(site, pool, forms, config)
+        steps.append(HostStep(site.node.name, made) if isinstance(made, str) else made)
+        if pool and not isinstance(made, str):
+            pooled.add(pool.node.name)
+    return Program("gemmini", config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
+
+
+def _launch(site: Site, pool: Site | None, forms: tuple[Layer, ...], config: Config) -> Launch | str:
+    codes, last = site.constant(1), pool or site
+    offset = -site.input(0).zero_point * codes.reshape(codes.shape[0], -1).sum(axis=1, dtype=np.int64)
+    leaves = forms[0].leaves
+    if leaves.scale is not None and site.optional(2) is not None:
+        offset = offset + site.constant(2)
+    data = {"w": forms[0].weights(codes, config), "d": offset.astype("<i4")}
+    sizes = {"x": site.input(0).size, "y": last.output.size * leaves.nbytes}
+    sizes |= {name: array.nbytes for name, array in data.items()}
+    segments, address = [], BASE
+    for name, kind in KINDS.items():
+        segments.append(DramSegment(name, address, sizes[name], kind))
+        address += -(-sizes[name] // ALIGN) * ALIGN
+    places = [segment.address for segment in segments]
+    found = fastest(forms, config, places)
+    if found is None:
+        return "no tile fits half of the scratchpad and half of the accumulator"
+    cmds = found[0].emit(config, *places).array
+    held = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in data.items()}
+    nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
+    return LaunchImage(raw(cmds), tuple(segments), held).launch(site.node.name, nodes, plan=str(found[0]))
+
+
+def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
+    """Return the first and the last node of a launch; None if the program has no network."""
+    if program.graph is None:
+        return None
+    first, last = (program.graph.site(program.graph.node(name)) for name in (launch.nodes[0], launch.nodes[-1]))
+    return first, last
+
+
+def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the inputs of the launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples."""
+    codes = values[site.input(0).name]
+    return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
+
+
+def unpack(first: Site, last: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
+    """Return the output codes of a launch, {tensor name: (S, *shape)}, from the codes or sums that it stored."""
+    stored, out = np.ascontiguousarray(left["y"]), last.output
+    if stored.shape[1] == out.size:
+        return {out.name: stored.view(np.int8).reshape(-1, *out.shape)}
+    op, sums = first.node.op, stored.view("<i4").reshape(-1, *out.shape)
+    assert isinstance(op, Linear)
+    return {out.name: op.finish(first, sums, rounding_mode(rounding))}

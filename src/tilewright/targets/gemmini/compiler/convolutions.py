@@ -1,0 +1,190 @@
+"""Convolutions by LOOP_CONV_WS, one loop a tile, with max pooling on the way out.
+
+A tile is a rectangle of the (pooled) result, some output channels and some input channels. Its results take at most
+half of the accumulator, its input and weights half of the scratchpad, so that the next tile's loads overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ops.base import Window
+from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
+
+#: No pooling.
+NO_POOL = Window()
+#: Numbers of input pixels of an axis are 16 bits, of results of a pooled tile 8 bits.
+MOST_POOLED = 255
+
+
+class Span(NamedTuple):
+    """Positions of a tile along an axis: the first, their number, and those of windows outside, before and after."""
+
+    first: int
+    size: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of an input (images, rows, columns, channels), and its tiles.
+
+    `out` are rows and columns of the result before pooling, `pooled` after it. `tile`: rows, columns (of the pooled
+    result), output channels and input channels. `pixels`: kernel columns that one row of the array takes at once.
+    """
+
+    images: int
+    size: tuple[int, int]
+    channels: tuple[int, int]
+    window: Window
+    out: tuple[int, int]
+    pool: Window
+    pooled: tuple[int, int]
+    leaves: Leaving
+    tile: tuple[int, int, int, int] = (1, 1, 1, 1)
+    pixels: int = 1
+
+    def __str__(self) -> str:
+        rows, columns, outputs, inputs = self.tile
+        pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
+        packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
+        tile = f"tiles of {rows} x {columns} x {outputs} results from {inputs} channels"
+        return f"LOOP_CONV_WS, {tile}{packed}{pool}, {self.leaves}"
+
+    def weights(self, codes: Array, config: Config) -> Array:
+        """Return weights (outputs, kernel rows, kernel columns, inputs) as they lie in DRAM: outputs last, int8."""
+        return np.ascontiguousarray(codes.transpose(1, 2, 3, 0))
+
+    def tilings(self, config: Config) -> Iterator[Convolution]:
+        """Yield tiles of several shapes, each as large as the memories allow."""
+        dim, (inputs, outputs) = config.dim, self.channels
+        packings = {1, min(self.window.kernel[1], dim // inputs) if inputs <= dim // 2 else 1}
+        blocks = -(-outputs // dim)
+        for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
+            depth = inputs
+            while depth:
+                found = self._largest(config, min(outputs, share * dim), depth, pixels)
+                if found is not None:
+                    yield found
+                    break
+                depth = (depth - 1) // dim * dim
+
+    def _largest(self, config: Config, outputs: int, inputs: int, pixels: int) -> Convolution | None:
+        """Return the tile of so many channels with the most results, made of whole rows if they fit."""
+        columns = self.pooled[1]
+        while columns:
+            for rows in range(self.pooled[0], 0, -1):
+                made = replace(self, tile=(rows, columns, outputs, inputs), pixels=pixels)
+                if made.fits(config):
+                    even = -(-self.pooled[0] // -(-self.pooled[0] // rows))
+                    return replace(made, tile=(even, columns, outputs, inputs))
+            columns //= 2
+        return None
+
+    def fits(self, config: Config) -> bool:
+        """Return whether a tile in the middle fits the memories."""
+        rows, columns, outputs, inputs = self.tile
+        kernel, channels = self.window.kernel, (-(-outputs // config.dim), -(-inputs // config.dim))
+        out = [
+            min(extent, (count - 1) * stride + size)
+            for extent, count, stride, size in zip(
+                self.out, (rows, columns), self.pool.stride, self.pool.kernel, strict=True
+            )
+        ]
+        if self.pool != NO_POOL and max(*out, rows, columns, self.pooled[1]) > MOST_POOLED:
+            return False
+        covered = [
+            count * stride + reach - 1
+            for count, stride, reach in zip(out, self.window.stride, self.window.extent, strict=True)
+        ]
+        covered = [count >> self.downsampled for count in covered]
+        taken = channels[1] * covered[0] * covered[1] + channels[0] * kernel[0] * kernel[1] * inputs
+        return taken <= config.all_spad_rows // 2 and channels[0] * out[0] * out[1] <= config.acc_rows // 2
+
+    @property
+    def downsampled(self) -> bool:
+        """Whether only every second row and column of the input is loaded."""
+        return self.window == Window((1, 1), (2, 2)) and not (self.size[0] | self.size[1]) & 1
+
+    def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
+        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        out, (_, outputs) = Commands(config), self.channels
+        stride = 1 if self.downsampled else self.window.stride[0]
+        out.gemmini_extended_config_ex(WEIGHT_STATIONARY, 0, 0, stride, False, False)
+        self.leaves.configure(out, outputs)
+        for image, row, column, output in product(
+            range(self.images),
+            range(0, self.pooled[0], self.tile[0]),
+            range(0, self.pooled[1], self.tile[1]),
+            range(0, outputs, self.tile[2]),
+        ):
+            for depth in range(0, self.channels[0], self.tile[3]):
+                corner = image, row, column, output, depth
+                out.gemmini_loop_conv_ws(**self._layer, **self._tile(corner, x, w, d, y))
+        out.gemmini_fence()
+        return out
+
+    @property
+    def _layer(self) -> dict[str, int]:
+        """The registers that all tiles share."""
+        (inputs, outputs), pooled = self.channels, self.pool != NO_POOL
+        return {
+            **{"batch_size": 1, "batches": 1, "in_row_dim": self.size[0], "in_col_dim": self.size[1]},
+            **{"in_channels": inputs, "in_stride": inputs, "out_channels": outputs, "out_stride": outputs},
+            **{"weight_stride": outputs, "out_row_dim": self.out[0], "out_col_dim": self.out[1]},
+            **{"stride": self.window.stride[0], "kernel_dilation": self.window.dilation[0]},
+            **{"kernel_dim": self.window.kernel[1], "krows": self.window.kernel[0], "kcols": self.window.kernel[1]},
+            **{"no_pool": int(not pooled), "pool_size": self.pool.kernel[0], "pool_stride": self.pool.stride[0]},
+            **{"pool_out_row_dim": self.pooled[0], "pool_out_col_dim": self.pooled[1]},
+            **{
+                "downsample": int(self.downsampled),
+                "activation": self.leaves.activation,
+                "max_pixels_per_row": self.pixels,
+            },
+        }
+
+    def _tile(self, corner: tuple[int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
+        """Return the registers of the tile at a corner: image, row, column, first output and first input channel."""
+        image, row, column, output, depth = corner
+        inputs, outputs = self.channels
+        counts = [
+            min(most, whole - first)
+            for most, whole, first in zip(self.tile, (*self.pooled, outputs, inputs), corner[1:], strict=True)
+        ]
+        spans = [self._spans(axis, first, counts[axis]) for axis, first in enumerate((row, column))]
+        (orow, irow), (ocol, icol) = spans
+        pixel = (image * self.size[0] + irow.first) * self.size[1] + icol.first
+        place = (image * self.pooled[0] + row) * self.pooled[1] + column
+        last = depth + counts[3] == inputs
+        return {
+            **{"porows": counts[0], "pocols": counts[1], "pochs": counts[2], "kchs": counts[3]},
+            **{"orows": orow.size, "pupad": orow.before, "pdpad": orow.after, "upad": irow.before, "dpad": irow.after},
+            **{"ocols": ocol.size, "plpad": ocol.before, "prpad": ocol.after, "lpad": icol.before, "rpad": icol.after},
+            **{"input": x + pixel * inputs + depth, "weights": w + depth * outputs + output},
+            **{
+                "bias": d + output * ACC_BYTES if depth == 0 else 0,
+                "output": y + place * outputs + output if last else 0,
+            },
+        }
+
+    def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
+        """Return what `count` pooled results from `first` on need along an axis: of the results, and of the input."""
+        size, step, padding = self.pool.kernel[axis], self.pool.stride[axis], self.pool.padding[2 * axis]
+        out = _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
+        stride, reach, padding = self.window.stride[axis], self.window.extent[axis], self.window.padding[2 * axis]
+        return out, _inside(out.first * stride - padding, out.size * stride + reach - 1, self.size[axis])
+
+
+def _inside(first: int, count: int, extent: int) -> Span:
+    """Return positions cut to 0..extent; the input's count keeps those outside, as the hardware counts them."""
+    before, after = max(0, -first), max(0, first + count - extent)
+    return Span(first + before, count - before - after, before, after)

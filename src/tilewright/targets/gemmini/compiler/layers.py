@@ -1,0 +1,94 @@
+"""What a node becomes: a matrix product, a convolution with its pooling, or a step of the host with a reason."""
+
+from __future__ import annotations
+
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Conv2D, FullyConnected, MaxPool2D, OnnxOp
+from tilewright.graph.ops.base import Window
+from tilewright.graph.ops.linear import NO_RESIDUAL
+from tilewright.graph.rounding import Rounding
+from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution
+from tilewright.targets.gemmini.compiler.leaving import SUMS, Leaving, leaving
+from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.config import Config
+
+Layer = Product | Convolution
+#: The largest window and stride of a pooled store.
+MOST_POOL = 3
+
+
+def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Layer, ...] | str:
+    """Return the forms in which the machine can compute a node, or the reason why the node runs on the host.
+
+    `pool` is a max pooling of its result that shall be computed with it.
+    """
+    op = site.node.op
+    if not isinstance(op, FullyConnected | Conv2D):
+        reason = "only matrix products, convolutions and the max pooling behind them are"
+        return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini, {reason}"
+    if unfit := _unfit(site, config):
+        return unfit
+    leaves, x, outputs = leaving(site, rounding), site.input(0), site.input(1).shape[0]
+    found: list[Layer] = []
+    if isinstance(op, FullyConnected) or (op.window == Window() and x.shape[3] == site.input(1).shape[3] and not pool):
+        depth = site.input(1).size // outputs
+        found.append(Product(x.size // depth, depth, outputs, SUMS if isinstance(leaves, str) else leaves))
+    if isinstance(op, Conv2D):
+        convolution = _convolution(site, op, leaves, pool)
+        if isinstance(convolution, str):
+            return tuple(found) or convolution
+        found.append(convolution)
+    return tuple(found)
+
+
+def _unfit(site: Site, config: Config) -> str | None:
+    """Return why the array cannot compute the sums of a node; None if it can."""
+    op, x, w, bias = site.node.op, site.input(0), site.input(1), site.optional(2)
+    assert isinstance(op, FullyConnected | Conv2D)
+    if config.dataflow == "os":
+        return "dataflow=os: the hardware loops need a machine with dataflow ws or both"
+    if op.residual(site):
+        return NO_RESIDUAL
+    if w.data is None or x.data is not None or (bias and bias.data is None):
+        return "weights and bias must be constant, and the input must be computed"
+    if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
+        return "inputs and weights must be int8, and the zero point of the weights must be 0"
+    return None
+
+
+def _convolution(site: Site, op: Conv2D, leaves: Leaving | str, pool: Site | None) -> Convolution | str:
+    """Return a node as a convolution of LOOP_CONV_WS, or the reason why it is none."""
+    x, w, out = site.input(0), site.input(1), site.output
+    window, groups = op.window, x.shape[3] // w.shape[3]
+    if groups > 1:
+        return f"group={groups} is not compiled for gemmini"
+    if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
+        return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"
+    if isinstance(leaves, str):
+        return f"LOOP_CONV_WS stores int8 codes only: {leaves}"
+    if any(window.padding) and x.zero_point:
+        return f"the zero point of the input is {x.zero_point}, but the hardware pads with the code 0"
+    assert len(out.shape) == 4
+    last = pool.output if pool else out
+    sizes = [(tensor.shape[1], tensor.shape[2]) for tensor in (x, out, last)]
+    channels = x.shape[3], w.shape[0]
+    pooling = pool.node.op.window if pool and isinstance(pool.node.op, MaxPool2D) else NO_POOL
+    return Convolution(out.shape[0], sizes[0], channels, window, sizes[1], pooling, sizes[2], leaves)
+
+
+def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:
+    """Return the max pooling that can be computed with a convolution: its only reader, which a pooled store can do.
+
+    A pooled store takes pixels outside as 0, so a window with padding needs codes of at least 0.
+    """
+    name = site.output.name
+    readers = graph.readers.get(name, ())
+    if isinstance(leaves, str) or name in graph.results or len(readers) != 1:
+        return None
+    op, pool = readers[0].op, graph.site(readers[0])
+    if not isinstance(op, MaxPool2D) or op.activation != "none" or pool.output.quant != site.output.quant:
+        return None
+    window = op.window
+    square = window.kernel[0] == window.kernel[1] and window.stride[0] == window.stride[1]
+    small = max(*window.kernel, *window.stride) <= MOST_POOL and window.dilation == (1, 1)
+    return pool if square and small and (leaves.relu or not any(window.padding)) else None

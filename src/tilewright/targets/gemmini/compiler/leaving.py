@@ -1,0 +1,66 @@
+"""How the results of a layer leave the accumulator: as int8 codes, by its scale unit, or as the sums themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Linear
+from tilewright.graph.rounding import Requant, Rounding
+from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES
+from tilewright.targets.gemmini.isa.macros import Commands
+
+RELU = 1
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What a store does to sums. `scale`: one float32 factor, rounded half to even; None: they leave as int32."""
+
+    scale: float | None = None
+    relu: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a result in DRAM."""
+        return ACC_BYTES if self.scale is None else INPUT_BYTES
+
+    def configure(self, out: Commands, outputs: int) -> None:
+        """Add the config_st for rows of `outputs` results."""
+        scale = 1.0 if self.scale is None else self.scale
+        out.gemmini_extended_config_st(outputs * self.nbytes, self.activation, scale)
+
+    @property
+    def activation(self) -> int:
+        """The activation of config_st."""
+        return RELU if self.relu else 0
+
+    def __str__(self) -> str:
+        return "sums" if self.scale is None else f"codes, scale {self.scale:.6g}{', ReLU' if self.relu else ''}"
+
+
+#: The host requantises.
+SUMS = Leaving()
+
+
+def leaving(site: Site, rounding: Rounding) -> Leaving | str:
+    """Return how the codes of a layer leave the accumulator, or the reason why its scale unit cannot make them.
+
+    The unit multiplies by one float32 and rounds half to even: the rule `float` of onnxruntime and XNNPACK, for
+    symmetric codes and one scale for all weights.
+    """
+    op, out = site.node.op, site.output
+    assert isinstance(op, Linear)
+    if op.rule(rounding) != "float":
+        return f"rounding '{rounding.name}' does not round as the accumulator's scale unit does; `--rounding ort` does"
+    if out.dtype != "int8" or out.zero_point:
+        return "codes of the output are not int8 with the zero point 0"
+    requant = Requant.of_product(site.input(0), site.input(1), out, op.activation, rounding.delegated)
+    factors = np.unique(requant.real32)
+    if len(factors) > 1:
+        return "weights have a scale per channel; `tilewright quantize --scheme symmetric` gives them one"
+    if requant.high != np.iinfo(np.int8).max or requant.low not in (np.iinfo(np.int8).min, 0):
+        return f"results are clipped to {requant.low}..{requant.high}; a store clips to -128..127 or 0..127"
+    return Leaving(float(factors[0]), requant.low == 0)

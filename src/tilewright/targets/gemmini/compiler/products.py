@@ -1,0 +1,80 @@
+"""Matrix products by LOOP_WS, one loop a tile: rows of inputs times all weights, plus an offset for each output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
+from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product, rows x depth by depth x outputs, and the blocks of a tile: `i` rows, `j` outputs, `k` deep."""
+
+    rows: int
+    depth: int
+    outputs: int
+    leaves: Leaving
+    i: int = 1
+    j: int = 1
+    k: int = 1
+
+    def __str__(self) -> str:
+        sizes = f"{self.rows} x {self.depth} x {self.outputs}"
+        return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.leaves}"
+
+    def weights(self, codes: Array, config: Config) -> Array:
+        """Return weights (outputs, depth) as they lie in DRAM, int8 [depth + dim, outputs]: whole blocks are read."""
+        behind = np.zeros((config.dim, self.outputs), np.int8)
+        return np.concatenate([codes.reshape(self.outputs, self.depth).T, behind])
+
+    def tilings(self, config: Config) -> Iterator[Product]:
+        """Yield several tiles. Results take at most half of the accumulator, operands half of the scratchpad."""
+        dim = config.dim
+        blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
+        results, operands = config.acc_rows // 2 // dim, config.all_spad_rows // 2 // dim
+        for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
+            j = min(blocks[1], most, operands - 1)
+            i = min(blocks[0], results // j, operands - j)
+            if i < 1:
+                continue
+            j = min(blocks[1], results // i, operands - i)
+            yield replace(self, i=_even(blocks[0], i), j=_even(blocks[1], j), k=_even(blocks[2], operands // (i + j)))
+
+    def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
+        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        out, dim, size = Commands(config), config.dim, self.leaves.nbytes
+        out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+        for state, stride in enumerate((self.depth * INPUT_BYTES, self.outputs * INPUT_BYTES, 0)):
+            out.gemmini_extended3_config_ld(stride, 1.0, False, state)
+        self.leaves.configure(out, self.outputs)
+        for row, i, pad_i in _cuts(self.rows, self.i, dim):
+            for col, j, pad_j in _cuts(self.outputs, self.j, dim):
+                for k0, k, pad_k in _cuts(self.depth, self.k, dim):
+                    a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
+                    bias = d + col * ACC_BYTES if k0 == 0 else 0
+                    c = y + (row * self.outputs + col) * size if k0 + k * dim >= self.depth else 0
+                    places = (i, j, k, pad_i, pad_j, pad_k, a, b, bias, c, self.depth, self.outputs, 0, self.outputs)
+                    full, activation = self.leaves.scale is None, self.leaves.activation
+                    out.gemmini_loop_ws(*places, False, False, full, False, True, activation, 0, 0, False)
+        out.gemmini_fence()
+        return out
+
+
+def _even(blocks: int, most: int) -> int:
+    """Return the size of tiles of about the same size, at most `most`."""
+    most = max(1, min(blocks, most))
+    return -(-blocks // -(-blocks // most))
+
+
+def _cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the tiles of a side: where each begins, its blocks, and how far its last block reaches beyond the side."""
+    for first in range(0, size, blocks * dim):
+        count = min(blocks, -(-(size - first) // dim))
+        yield first, count, max(0, first + count * dim - size)
