@@ -2,7 +2,8 @@
 
 The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
 integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
-have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same.
+have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same. One between
+codes of the same scale joins the convolution or product before it.
 
 In the rounding mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
 """
@@ -41,6 +42,10 @@ COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} 
 )
 #: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
+#: Operators that take over a Relu or Clip behind their codes, if this one only cuts codes off.
+CUT = ("Conv", "Gemm")
+#: How far the bound of a Clip may lie within the range of codes, in real numbers.
+SLACK = float(np.finfo(np.float32).eps)
 #: Operators whose sums a residual may join in the rounding mode `pow2`, and the number of axes of their results.
 JOINED = {"Conv": 4, "Gemm": 2}
 #: Operators that also have an integer kernel with real results.
@@ -81,7 +86,33 @@ class _Patterns:
         adds = node.op_type == "Add" and not node.domain and self.known.rounding == "pow2"
         if adds and (made := self._joined(node)):
             return made
-        return self._operator(node, [self._quantised(name) for name in node.outputs], self._clamp(node.outputs[0]))
+        outputs, activation = [self._quantised(name) for name in node.outputs], self._clamp(node.outputs[0])
+        if node.op_type in CUT and activation == "none" and (cut := self._cut(outputs[0])):
+            return self._operator(node, [cut], "relu")
+        return self._operator(node, outputs, activation)
+
+    def _cut(self, codes: Coded | None) -> Coded | None:
+        """Return the codes that a Relu (or a Clip from 0 on that cuts no higher codes) makes of `codes` without rounding.
+
+        That is, if nothing else reads these, and both have the same scale and zero point.
+        """
+        found: list[RawNode] = []
+        name = codes.tensor if codes else ""
+        for kinds in ((DEQUANTIZE,), ("Relu", "Clip"), (QUANTIZE,)):
+            node = self.known.only_reader(name) if name else None
+            if node is None or node.op_type not in kinds:
+                return None
+            found.append(node)
+            name = node.outputs[0]
+        before, after = self._coded(found[0], found[0].inputs[0]), self._codes_of(found[2])
+        same = before and after and before.quant == after.quant and one_scale(self.known, after)
+        if not same or after is None or after.quant is None:
+            return None
+        high = (np.iinfo(self.known.types[after.tensor].dtype).max - after.quant.zero_point[0]) * after.quant.scale[0]
+        clip = found[1].op_type == "Clip"
+        if clip and (self._bound(found[1], 1, "min") != 0 or self._bound(found[1], 2, "max") < high - SLACK):
+            return None
+        return after
 
     def _joined(self, add: RawNode) -> Fused | None:
         """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
@@ -180,8 +211,7 @@ class _Patterns:
         if node.op_type == "Relu":
             return zero == info.min
         low, high = (self._bound(node, index, key) for index, key in ((1, "min"), (2, "max")))
-        slack = float(np.finfo(np.float32).eps)
-        return low - (info.min - zero) * scale < slack and (info.max - zero) * scale - high < slack
+        return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
     def _bound(self, node: RawNode, index: int, key: str) -> float:
         """Return a bound of a Clip: attribute `key` up to opset 10, input `index` from opset 11; infinity if absent."""

@@ -69,7 +69,7 @@ def quantize(
     from tilewright.files import replacing
     from tilewright.model.onnx_file import PIXELS, pixels_text
     from tilewright.model.samples import count_of
-    from tilewright.quantize import affine, memory, micro, pow2, report, samples
+    from tilewright.quantize import affine, memory, micro, pow2, report, samples, symmetric
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
@@ -87,10 +87,11 @@ def quantize(
     else:
         if options.scheme == "tflm":
             quantised = micro.quantize(original, calibrating, options.method, progress, unbounded)
+        elif options.scheme == "symmetric":
+            quantised = symmetric.quantize(original, calibrating, options.method, progress, unbounded)
         else:
             settings = options.method, options.activations
-            symmetric = options.scheme == "symmetric"
-            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded, symmetric)
+            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
         evaluated, shifts, reasons = quantised, {}, None
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))

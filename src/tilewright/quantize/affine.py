@@ -18,7 +18,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
-from tilewright.quantize.model import first_line
+from tilewright.quantize.model import Network, first_line
 from tilewright.quantize.samples import Progress, feeds
 
 METHODS = {
@@ -100,3 +100,14 @@ def quantize(
         except Exception as error:  # the quantiser raises exceptions of many types
             raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
         return onnx.load(target)
+
+
+def chosen(made: ModelProto) -> dict[str, tuple[float, int]]:
+    """Return the scale and zero point that each tensor of a QDQ model is quantised with."""
+    net = Network(made)
+    found: dict[str, tuple[float, int]] = {}
+    for node in net.nodes:
+        if node.op_type == "QuantizeLinear":
+            scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
+            found[node.input[0]] = float(scale), int(zero)
+    return found

@@ -7,7 +7,6 @@ the second time.
 
 from __future__ import annotations
 
-import numpy as np
 from onnx import ModelProto
 
 from tilewright.model.inputs import Samples
@@ -48,7 +47,7 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
 
     `made` is the model as quantised without them.
     """
-    net, chosen = Network(model), _chosen(made)
+    net, chosen = Network(model), affine.chosen(made)
     fixed: dict[str, tuple[float, int]] = {}
     for node in net.nodes:
         if node.op_type == "Softmax":
@@ -58,14 +57,3 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
             if source is not None:
                 fixed[node.output[0]] = source
     return fixed
-
-
-def _chosen(made: ModelProto) -> dict[str, tuple[float, int]]:
-    """Return the scale and zero point that each tensor of a QDQ model is quantised with."""
-    net = Network(made)
-    found: dict[str, tuple[float, int]] = {}
-    for node in net.nodes:
-        if node.op_type == "QuantizeLinear":
-            scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
-            found[node.input[0]] = float(scale), int(zero)
-    return found
