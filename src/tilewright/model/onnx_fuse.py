@@ -2,8 +2,8 @@
 
 The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
 integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
-have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same. One between
-codes of the same scale joins the convolution or product before it.
+have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same. One
+that lies between codes of the same scale joins the convolution or product before it.
 
 In the rounding mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
 """
@@ -92,9 +92,9 @@ class _Patterns:
         return self._operator(node, outputs, activation)
 
     def _cut(self, codes: Coded | None) -> Coded | None:
-        """Return the codes that a Relu (or a Clip from 0 on that cuts no higher codes) makes of `codes` without rounding.
+        """Return the codes that a Relu, or a Clip from 0 on that cuts no higher codes, makes of `codes`.
 
-        That is, if nothing else reads these, and both have the same scale and zero point.
+        None if it does more than cutting: if other nodes read them, or if the scale or the zero point differ.
         """
         found: list[RawNode] = []
         name = codes.tensor if codes else ""

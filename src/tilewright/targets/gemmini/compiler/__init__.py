@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Linear
+from tilewright.graph.ops import DepthwiseConv2D, Linear
+from tilewright.graph.ops.linear import Convolution
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.launch_image import DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
@@ -50,26 +51,33 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _launch(site: Site, pool: Site | None, forms: tuple[Layer, ...], config: Config) -> Launch | str:
-    codes, last = site.constant(1), pool or site
-    offset = -site.input(0).zero_point * codes.reshape(codes.shape[0], -1).sum(axis=1, dtype=np.int64)
-    leaves = forms[0].leaves
+    made = [one for form in forms if (one := _compiled(site, pool, form, config))]
+    if not made:
+        return "no tile fits half of the scratchpad and half of the accumulator"
+    layer, image = min(made, key=lambda one: one[0])[1:]
+    nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
+    return image.launch(site.node.name, nodes, plan=str(layer))
+
+
+def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[int, Layer, LaunchImage] | None:
+    """Return the cycles of one form of a layer in its fastest tiles, these, and its launch; None if no tile fits."""
+    codes, leaves = site.constant(1), form.leaves
+    others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
+    offset = -site.input(0).zero_point * codes.sum(axis=others, dtype=np.int64)
     if leaves.scale is not None and site.optional(2) is not None:
         offset = offset + site.constant(2)
-    data = {"w": forms[0].weights(codes, config), "d": offset.astype("<i4")}
-    sizes = {"x": site.input(0).size, "y": last.output.size * leaves.nbytes}
+    data = {"w": form.weights(codes, config), "d": offset.astype("<i4")}
+    sizes = {"x": form.inputs, "y": (pool or site).output.size * leaves.nbytes}
     sizes |= {name: array.nbytes for name, array in data.items()}
     segments, address = [], BASE
     for name, kind in KINDS.items():
         segments.append(DramSegment(name, address, sizes[name], kind))
         address += -(-sizes[name] // ALIGN) * ALIGN
     places = [segment.address for segment in segments]
-    found = fastest(forms, config, places)
-    if found is None:
-        return "no tile fits half of the scratchpad and half of the accumulator"
-    cmds = found[0].emit(config, *places).array
+    if (found := fastest(form, config, places)) is None:
+        return None
     held = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in data.items()}
-    nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
-    return LaunchImage(raw(cmds), tuple(segments), held).launch(site.node.name, nodes, plan=str(found[0]))
+    return found[1], found[0], LaunchImage(raw(found[0].emit(config, *places).array), tuple(segments), held)
 
 
 def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
@@ -80,9 +88,13 @@ def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
     return first, last
 
 
-def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
+def pack(site: Site, values: Mapping[str, Array], image: LaunchImage) -> dict[str, Array]:
     """Return the inputs of the launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples."""
-    codes = values[site.input(0).name]
+    size = next(segment.size for segment in image.segments if segment.name == "x")
+    codes, op = values[site.input(0).name], site.node.op
+    if isinstance(op, Convolution) and size != site.input(0).size:  # with its border
+        top, bottom, left, right = op.window.padding
+        codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
     return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Span(NamedTuple):
 class Convolution:
     """A convolution of an input (images, rows, columns, channels), and its tiles.
 
+    `channels` are those of the input and of the result, `group` those of one group: its results need its inputs alone.
     `out` are rows and columns of the result before pooling, `pooled` after it. `tile`: rows, columns (of the pooled
     result), output channels and input channels. `pixels`: kernel columns that one row of the array takes at once.
     """
@@ -45,6 +47,7 @@ class Convolution:
     images: int
     size: tuple[int, int]
     channels: tuple[int, int]
+    group: tuple[int, int]
     window: Window
     out: tuple[int, int]
     pool: Window
@@ -60,14 +63,39 @@ class Convolution:
         tile = f"tiles of {rows} x {columns} x {outputs} results from {inputs} channels"
         return f"LOOP_CONV_WS, {tile}{packed}{pool}, {self.leaves}"
 
+    @property
+    def inputs(self) -> int:
+        """Bytes of the input in DRAM."""
+        return self.images * prod(self.size) * self.channels[0]
+
+    @property
+    def groups(self) -> int:
+        return -(-self.channels[0] // self.group[0])
+
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights (outputs, kernel rows, kernel columns, inputs) as they lie in DRAM: outputs last, int8."""
-        return np.ascontiguousarray(codes.transpose(1, 2, 3, 0))
+        """Return weights as they lie in DRAM: int8 [groups, kernel rows, kernel columns, inputs, outputs] of a group.
+
+        `codes` are (outputs, kernel rows, kernel columns, inputs of a group), or those of a depthwise convolution:
+        (1, kernel rows, kernel columns, channels), whose groups get weights of 0 beside the diagonal.
+        """
+        inputs, outputs = self.group
+        if codes.shape[0] == self.channels[1]:
+            groups = codes.reshape(self.groups, outputs, *codes.shape[1:])
+            return np.ascontiguousarray(groups.transpose(0, 2, 3, 4, 1))
+        held = np.zeros((self.groups, *self.window.kernel, inputs, outputs), np.int8)
+        for channel in range(self.channels[0]):
+            place = channel % inputs
+            held[channel // inputs, :, :, place, place] = codes[0, :, :, channel]
+        return held
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
-        """Yield tiles of several shapes, each as large as the memories allow."""
-        dim, (inputs, outputs) = config.dim, self.channels
-        packings = {1, min(self.window.kernel[1], dim // inputs) if inputs <= dim // 2 else 1}
+        """Yield tiles of several shapes, each as large as the memories allow.
+
+        Kernel columns are packed only if the input has no border: its zeros would overtake repeated pixels.
+        """
+        dim, (inputs, outputs) = config.dim, self.group
+        packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
+        packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
             depth = inputs
@@ -117,18 +145,19 @@ class Convolution:
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
-        out, (_, outputs) = Commands(config), self.channels
+        out, (depths, outputs) = Commands(config), self.group
         stride = 1 if self.downsampled else self.window.stride[0]
         out.gemmini_extended_config_ex(WEIGHT_STATIONARY, 0, 0, stride, False, False)
-        self.leaves.configure(out, outputs)
-        for image, row, column, output in product(
+        self.leaves.configure(out, self.channels[1])
+        for image, group, row, column, output in product(
             range(self.images),
+            range(self.groups),
             range(0, self.pooled[0], self.tile[0]),
             range(0, self.pooled[1], self.tile[1]),
             range(0, outputs, self.tile[2]),
         ):
-            for depth in range(0, self.channels[0], self.tile[3]):
-                corner = image, row, column, output, depth
+            for depth in range(0, depths, self.tile[3]):
+                corner = image, group, row, column, output, depth
                 out.gemmini_loop_conv_ws(**self._layer, **self._tile(corner, x, w, d, y))
         out.gemmini_fence()
         return out
@@ -136,11 +165,12 @@ class Convolution:
     @property
     def _layer(self) -> dict[str, int]:
         """The registers that all tiles share."""
-        (inputs, outputs), pooled = self.channels, self.pool != NO_POOL
+        pooled = self.pool != NO_POOL
+        (inputs, outputs), (depths, results) = self.channels, self.group
         return {
             **{"batch_size": 1, "batches": 1, "in_row_dim": self.size[0], "in_col_dim": self.size[1]},
-            **{"in_channels": inputs, "in_stride": inputs, "out_channels": outputs, "out_stride": outputs},
-            **{"weight_stride": outputs, "out_row_dim": self.out[0], "out_col_dim": self.out[1]},
+            **{"in_channels": depths, "in_stride": inputs, "out_channels": results, "out_stride": outputs},
+            **{"weight_stride": results, "out_row_dim": self.out[0], "out_col_dim": self.out[1]},
             **{"stride": self.window.stride[0], "kernel_dilation": self.window.dilation[0]},
             **{"kernel_dim": self.window.kernel[1], "krows": self.window.kernel[0], "kcols": self.window.kernel[1]},
             **{"no_pool": int(not pooled), "pool_size": self.pool.kernel[0], "pool_stride": self.pool.stride[0]},
@@ -152,28 +182,25 @@ class Convolution:
             },
         }
 
-    def _tile(self, corner: tuple[int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
-        """Return the registers of the tile at a corner: image, row, column, first output and first input channel."""
-        image, row, column, output, depth = corner
-        inputs, outputs = self.channels
-        counts = [
-            min(most, whole - first)
-            for most, whole, first in zip(self.tile, (*self.pooled, outputs, inputs), corner[1:], strict=True)
-        ]
+    def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
+        """Return the registers of a tile: its image, group, row, column, and first channels of result and input."""
+        image, group, row, column, output, depth = corner
+        (inputs, outputs), (depths, results) = self.channels, self.group
+        first_in, first_out = group * depths, group * results
+        whole = *self.pooled, min(results, outputs - first_out), min(depths, inputs - first_in)
+        counts = [min(most, extent - first) for most, extent, first in zip(self.tile, whole, corner[2:], strict=True)]
         spans = [self._spans(axis, first, counts[axis]) for axis, first in enumerate((row, column))]
         (orow, irow), (ocol, icol) = spans
         pixel = (image * self.size[0] + irow.first) * self.size[1] + icol.first
         place = (image * self.pooled[0] + row) * self.pooled[1] + column
-        last = depth + counts[3] == inputs
+        last, kernel = depth + counts[3] == whole[3], group * prod(self.window.kernel) * depths
         return {
             **{"porows": counts[0], "pocols": counts[1], "pochs": counts[2], "kchs": counts[3]},
             **{"orows": orow.size, "pupad": orow.before, "pdpad": orow.after, "upad": irow.before, "dpad": irow.after},
             **{"ocols": ocol.size, "plpad": ocol.before, "prpad": ocol.after, "lpad": icol.before, "rpad": icol.after},
-            **{"input": x + pixel * inputs + depth, "weights": w + depth * outputs + output},
-            **{
-                "bias": d + output * ACC_BYTES if depth == 0 else 0,
-                "output": y + place * outputs + output if last else 0,
-            },
+            **{"input": x + pixel * inputs + first_in + depth, "weights": w + (kernel + depth) * results + output},
+            **{"bias": d + (first_out + output) * ACC_BYTES if depth == 0 else 0},
+            **{"output": y + place * outputs + first_out + output if last else 0},
         }
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:

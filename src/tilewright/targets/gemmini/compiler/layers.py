@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, FullyConnected, MaxPool2D, OnnxOp
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, OnnxOp
 from tilewright.graph.ops.base import Window
 from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Rounding
@@ -15,6 +17,7 @@ from tilewright.targets.gemmini.config import Config
 Layer = Product | Convolution
 #: The largest window and stride of a pooled store.
 MOST_POOL = 3
+LINEAR = FullyConnected | Conv2D | DepthwiseConv2D
 
 
 def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Layer, ...] | str:
@@ -23,28 +26,38 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     `pool` is a max pooling of its result that shall be computed with it.
     """
     op = site.node.op
-    if not isinstance(op, FullyConnected | Conv2D):
+    if not isinstance(op, LINEAR):
         reason = "only matrix products, convolutions and the max pooling behind them are"
         return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini, {reason}"
     if unfit := _unfit(site, config):
         return unfit
-    leaves, x, outputs = leaving(site, rounding), site.input(0), site.input(1).shape[0]
+    leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
     found: list[Layer] = []
-    if isinstance(op, FullyConnected) or (op.window == Window() and x.shape[3] == site.input(1).shape[3] and not pool):
-        depth = site.input(1).size // outputs
-        found.append(Product(x.size // depth, depth, outputs, SUMS if isinstance(leaves, str) else leaves))
-    if isinstance(op, Conv2D):
-        convolution = _convolution(site, op, leaves, pool)
+    pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
+    if isinstance(op, FullyConnected) or pointwise:
+        depth = w.size // w.shape[0]
+        found.append(Product(x.size // depth, depth, w.shape[0], SUMS if isinstance(leaves, str) else leaves))
+    if not isinstance(op, FullyConnected):
+        convolution = _convolution(site, op, leaves, pool, config.dim)
         if isinstance(convolution, str):
             return tuple(found) or convolution
         found.append(convolution)
+        if any(convolution.window.padding) and convolution.group[0] <= config.dim // 2:
+            found.append(framed(convolution))
     return tuple(found)
+
+
+def framed(plain: Convolution) -> Convolution:
+    """Return a convolution whose input lies in DRAM with its border, so that kernel columns can be packed."""
+    top, bottom, left, right = plain.window.padding
+    size = plain.size[0] + top + bottom, plain.size[1] + left + right
+    return replace(plain, size=size, window=replace(plain.window, padding=(0, 0, 0, 0)))
 
 
 def _unfit(site: Site, config: Config) -> str | None:
     """Return why the array cannot compute the sums of a node; None if it can."""
     op, x, w, bias = site.node.op, site.input(0), site.input(1), site.optional(2)
-    assert isinstance(op, FullyConnected | Conv2D)
+    assert isinstance(op, LINEAR)
     if config.dataflow == "os":
         return "dataflow=os: the hardware loops need a machine with dataflow ws or both"
     if op.residual(site):
@@ -56,12 +69,20 @@ def _unfit(site: Site, config: Config) -> str | None:
     return None
 
 
-def _convolution(site: Site, op: Conv2D, leaves: Leaving | str, pool: Site | None) -> Convolution | str:
+def _convolution(
+    site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving | str, pool: Site | None, dim: int
+) -> Convolution | str:
     """Return a node as a convolution of LOOP_CONV_WS, or the reason why it is none."""
     x, w, out = site.input(0), site.input(1), site.output
-    window, groups = op.window, x.shape[3] // w.shape[3]
-    if groups > 1:
-        return f"group={groups} is not compiled for gemmini"
+    window, channels = op.window, (x.shape[-1], out.shape[-1])
+    if isinstance(op, Conv2D):
+        group = w.shape[3], channels[1] // (channels[0] // w.shape[3])
+    elif channels[0] == channels[1]:
+        group = (min(dim, channels[0]),) * 2
+    else:
+        return (
+            f"a depthwise convolution with {channels[1] // channels[0]} results a channel is not compiled for gemmini"
+        )
     if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
         return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"
     if isinstance(leaves, str):
@@ -71,9 +92,8 @@ def _convolution(site: Site, op: Conv2D, leaves: Leaving | str, pool: Site | Non
     assert len(out.shape) == 4
     last = pool.output if pool else out
     sizes = [(tensor.shape[1], tensor.shape[2]) for tensor in (x, out, last)]
-    channels = x.shape[3], w.shape[0]
     pooling = pool.node.op.window if pool and isinstance(pool.node.op, MaxPool2D) else NO_POOL
-    return Convolution(out.shape[0], sizes[0], channels, window, sizes[1], pooling, sizes[2], leaves)
+    return Convolution(out.shape[0], sizes[0], channels, group, window, sizes[1], pooling, sizes[2], leaves)
 
 
 def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:

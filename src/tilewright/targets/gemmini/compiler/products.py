@@ -29,6 +29,11 @@ class Product:
         sizes = f"{self.rows} x {self.depth} x {self.outputs}"
         return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.leaves}"
 
+    @property
+    def inputs(self) -> int:
+        """Bytes of the input in DRAM."""
+        return self.rows * self.depth
+
     def weights(self, codes: Array, config: Config) -> Array:
         """Return weights (outputs, depth) as they lie in DRAM, int8 [depth + dim, outputs]: whole blocks are read."""
         behind = np.zeros((config.dim, self.outputs), np.int8)

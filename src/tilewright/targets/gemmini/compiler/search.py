@@ -14,12 +14,12 @@ from tilewright.targets.gemmini.timing import run
 KEPT = 4096
 
 
-def fastest(forms: Sequence[Layer], config: Config, places: Sequence[int]) -> tuple[Layer, int] | None:
+def fastest(form: Layer, config: Config, places: Sequence[int]) -> tuple[Layer, int] | None:
     """Return the tiles with the fewest cycles, and these; None if no tile fits the memories.
 
     `places`: DRAM addresses of inputs, weights, offsets and results.
     """
-    found = [(tiled, cycles(tiled, config, tuple(places))) for form in forms for tiled in form.tilings(config)]
+    found = [(tiled, cycles(tiled, config, tuple(places))) for tiled in form.tilings(config)]
     return min(found, key=lambda pair: pair[1], default=None)
 
 
