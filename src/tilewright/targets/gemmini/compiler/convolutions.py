@@ -64,6 +64,11 @@ class Convolution:
         return f"LOOP_CONV_WS, {tile}{packed}{pool}, {self.leaves}"
 
     @property
+    def has_borders(self) -> bool:
+        """Whether the hardware makes zeros, for the border of an image."""
+        return any(self.window.padding)
+
+    @property
     def inputs(self) -> int:
         """Bytes of the input in DRAM."""
         return self.images * prod(self.size) * self.channels[0]

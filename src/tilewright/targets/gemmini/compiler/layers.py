@@ -42,13 +42,17 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
         if isinstance(convolution, str):
             return tuple(found) or convolution
         found.append(convolution)
-        if any(convolution.window.padding) and convolution.group[0] <= config.dim // 2:
+        strided = max(convolution.window.stride) > 1
+        if convolution.has_borders and (strided or convolution.group[0] <= config.dim // 2):
             found.append(framed(convolution))
     return tuple(found)
 
 
 def framed(plain: Convolution) -> Convolution:
-    """Return a convolution whose input lies in DRAM with its border, so that kernel columns can be packed."""
+    """Return a convolution whose input lies in DRAM with its border: the hardware need not make zeros.
+
+    Kernel columns can then be packed. With strides, loads bring columns that nothing reads, which zeros may overtake.
+    """
     top, bottom, left, right = plain.window.padding
     size = plain.size[0] + top + bottom, plain.size[1] + left + right
     return replace(plain, size=size, window=replace(plain.window, padding=(0, 0, 0, 0)))

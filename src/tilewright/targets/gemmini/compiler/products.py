@@ -29,6 +29,9 @@ class Product:
         sizes = f"{self.rows} x {self.depth} x {self.outputs}"
         return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.leaves}"
 
+    #: Whether the hardware makes zeros, for the border of an image.
+    has_borders = False
+
     @property
     def inputs(self) -> int:
         """Bytes of the input in DRAM."""
