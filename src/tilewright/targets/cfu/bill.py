@@ -28,7 +28,7 @@ LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 181
 FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
 #: LUTs and flip-flops of each extension, fitted to presets; other sets of extensions are estimated less closely. `dot`
 #: and `resident` alone have only an image memory.
-_LUTS = {"scaling": 1_900, "im2col": 7_213, "add": 1_700, "pool": 666, "dma": 228}
+_LUTS = {"scaling": 1_900, "im2col": 5_900, "add": 1_700, "pool": 666, "dma": 228}
 _FLIP_FLOPS = {"scaling": 300, "im2col": 2_270, "add": 500, "pool": 435, "dma": 63}
 
 
