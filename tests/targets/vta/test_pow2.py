@@ -59,6 +59,17 @@ def test_every_row_of_a_tile_has_the_bias_of_a_shift(batch: int) -> None:
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape"}
 
 
+def test_the_host_shifts_sums_of_16_bits() -> None:
+    """A bias of 32 bits is not loaded into narrow accumulators."""
+    builder = Builder(np.random.default_rng(1))
+    made = builder.linear(Conv2D("none"), builder.given((1, 3, 3, 1)), (4, 1, 1, 1), 0)
+    narrow = PRESETS["pynq"].with_overrides({"LOG_ACC_WIDTH": "4"})
+    program = compile_graph(in_powers(builder.graph(), 3, {made}), narrow, "pow2")
+    assert program.launches
+    result = program.run(np.arange(9, dtype=np.int8).reshape(1, 1, 3, 3, 1))
+    assert result.matches_reference and not result.findings
+
+
 def test_shifts_round_ties_upwards() -> None:
     values: Array = np.array([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
     assert shift_up(values, -1).tolist() == [-2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]

@@ -27,6 +27,8 @@ from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, he
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
+#: Bits of a bias.
+BIAS_BITS = 32
 #: The requantisation rule of each ALU; upstream's ALU cannot requantise.
 RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
 
@@ -98,7 +100,8 @@ def of_product_shift(
     """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
     If the ALU has the operation REQ, the parameters are those of REQ, whose high product rounds ties up. Returns None
-    unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers.
+    unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers; without
+    REQ, also if the accumulators have less than 32 bits, in which a bias may not fit.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
@@ -106,6 +109,8 @@ def of_product_shift(
     if correction.any() or out.zero_point or out.dtype != "int8" or config.alu == "float":
         return None
     if shift.size > 1 or not 0 <= shift[0] < 31:
+        return None
+    if not config.has_parameters and config.acc.width < BIAS_BITS:
         return None
     channels = correction.shape[2]
     bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
