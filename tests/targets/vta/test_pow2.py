@@ -63,7 +63,7 @@ def test_the_host_shifts_sums_of_16_bits() -> None:
     """A bias of 32 bits is not loaded into narrow accumulators."""
     builder = Builder(np.random.default_rng(1))
     made = builder.linear(Conv2D("none"), builder.given((1, 3, 3, 1)), (4, 1, 1, 1), 0)
-    narrow = PRESETS["pynq"].with_overrides({"LOG_ACC_WIDTH": "4"})
+    narrow = PRESETS["pynq"].with_overrides({"LOG_ACC_WIDTH": "4", "LOG_ACC_BUFF_SIZE": "16"})
     program = compile_graph(in_powers(builder.graph(), 3, {made}), narrow, "pow2")
     assert program.launches
     result = program.run(np.arange(9, dtype=np.int8).reshape(1, 1, 3, 3, 1))
