@@ -1,0 +1,131 @@
+"""Random networks on random machines: the reference's codes, no race, and layers that leave the machine as codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod, sqrt
+
+import numpy as np
+import pytest
+
+from tests.targets.vta.networks import MACHINE_KINDS, Builder
+from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.program.program import Launch, Program
+from tilewright.report.metrics import Result
+from tilewright.targets.gemmini.compiler import compile_graph
+from tilewright.targets.gemmini.config import Config
+
+MACHINES = {
+    "default": Config(),
+    "wsonly": Config.read("wsonly", {}),
+    "functional": Config(semantics="functional"),
+    "dim8": Config.read("dim8", {}),
+    "dim4": Config.read("dim4", {}),
+    "small": Config(dim=8, spad_rows=128, acc_rows=64, dma_bytes=16),
+}
+SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
+
+
+class Symmetric(Builder):
+    """Networks of symmetric codes, with one scale for the weights of a layer."""
+
+    def quant(self) -> Quant:
+        return replace(super().quant(), zero_point=(0,))
+
+    def linear(self, op: Conv2D | DepthwiseConv2D | FullyConnected, x: str, shape: tuple[int, ...], axis: int) -> str:
+        channels, quant = shape[axis], self.quant()
+        factor = float(self.rng.uniform(20, 90)) / (74 * 74 * sqrt(prod(shape) // channels))
+        scale = float(np.float32(factor * quant.scale[0] / self.tensors[x].scale))
+        weights = Tensor("w", shape, "int8", Quant((scale,), (0,)), self.rng.integers(-128, 128, shape).astype(np.int8))
+        bias = Tensor("b", (channels,), "int32", None, self.rng.integers(-4096, 4096, channels).astype(np.int32))
+        return self.layer(op, x, constants=(weights, bias)[: 1 + (self.rng.random() < 0.8)], quant=quant)
+
+
+def network(seed: int, layers: int = 3) -> Graph:
+    rng = np.random.default_rng(seed)
+    builder = Symmetric(rng)
+    builder.given(
+        (
+            int(rng.integers(1, 3)),
+            int(rng.integers(3, 20)),
+            int(rng.integers(3, 20)),
+            int(rng.choice([1, 3, 8, 16, 20])),
+        )
+    )
+    for _ in range(layers):
+        builder.grow(str(rng.choice(MACHINE_KINDS)))
+    return builder.graph()
+
+
+def ran(program: Program, seed: int) -> Result:
+    """Run a program on two random samples, and check what every program promises."""
+    assert program.graph is not None
+    rng = np.random.default_rng(seed)
+    given = {name: program.graph.tensors[name].shape for name in program.graph.inputs}
+    result = program.run({name: rng.integers(-128, 128, (2, *shape)).astype(np.int8) for name, shape in given.items()})
+    assert result.matches_reference and not result.findings
+    return result
+
+
+def codes(launch: Launch) -> bool:
+    """Return whether a launch stores codes, and not sums."""
+    return "codes" in str(launch.meta["plan"])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 334))])
+def test_random_networks(seed: int, machine: str) -> None:
+    print(f"seed {seed} on {machine}")
+    ran(compile_graph(network(seed), MACHINES[machine], "ort"), seed)
+
+
+def one(shape: tuple[int, ...], op: Conv2D | DepthwiseConv2D, weights: tuple[int, ...], pool: Window | None) -> Graph:
+    builder = Symmetric(np.random.default_rng(3))
+    made = builder.linear(op, builder.given(shape), weights, 3 if isinstance(op, DepthwiseConv2D) else 0)
+    if pool:
+        builder.layer(MaxPool2D(pool), made, quant=builder.tensors[made].quant)
+    return builder.graph()
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        (one((1, 20, 20, 3), Conv2D("relu", SAME), (16, 3, 3, 3), None), "3 kernel columns at once"),
+        (one((1, 9, 9, 8), Conv2D("none", SAME), (24, 3, 3, 8), Window((2, 2), (2, 2))), "max pool 2x2"),
+        (one((1, 9, 9, 8), Conv2D("relu", SAME), (24, 3, 3, 8), Window((3, 3), (2, 2), (1, 1, 1, 1))), "max pool 3x3"),
+        (one((1, 9, 9, 40), DepthwiseConv2D("relu", SAME), (1, 3, 3, 40), None), "from 16 channels"),
+        (one((1, 9, 9, 12), Conv2D("none", SAME), (6, 3, 3, 4), None), "LOOP_CONV_WS"),
+        (one((1, 8, 8, 24), Conv2D("none", Window((1, 1), (2, 2))), (16, 1, 1, 24), None), "LOOP_CONV_WS"),
+        (one((1, 14, 14, 32), Conv2D("relu"), (48, 1, 1, 32), None), "codes"),
+    ],
+    ids=["packed", "pooled", "padded pool", "depthwise", "groups", "downsampled", "pointwise"],
+)
+def test_a_layer_stays_on_the_machine(graph: Graph, words: str) -> None:
+    program = compile_graph(graph, Config(), "ort")
+    (launch,) = program.steps
+    assert isinstance(launch, Launch) and codes(launch) and words in str(launch.meta["plan"])
+    assert len(launch.nodes) == len(graph.nodes)
+    ran(program, 1)
+
+
+def test_a_pool_of_negative_codes_with_a_border_is_the_hosts() -> None:
+    """A pooled store takes pixels outside as 0."""
+    border = Window((3, 3), (2, 2), (1, 1, 1, 1))
+    program = compile_graph(one((1, 9, 9, 8), Conv2D("none", SAME), (24, 3, 3, 8), border), Config(), "ort")
+    assert len(program.steps) == 2 and len(program.launches) == 1
+    ran(program, 1)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "op", "reason"),
+    [
+        ("tflm", Conv2D("none", SAME), "does not round as the accumulator's scale unit does"),
+        ("ort", Conv2D("none", replace(SAME, stride=(1, 2))), "one number for both axes"),
+        ("ort", Conv2D("relu_n1_to_1", SAME), "results are clipped to -"),
+    ],
+)
+def test_what_the_host_keeps_has_a_reason(rounding: str, op: Conv2D, reason: str) -> None:
+    program = compile_graph(one((1, 9, 9, 8), op, (24, 3, 3, 8), None), Config(), rounding)
+    assert not program.launches and reason in program.steps[0].reason  # type: ignore[union-attr]
+    ran(program, 1)
