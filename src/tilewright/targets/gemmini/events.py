@@ -113,13 +113,15 @@ def _bursts(passes: Passes, trace: Trace | None) -> Array:
 def _transfers(moves: Moves, start: Array, config: Config, out: bool) -> tuple[Array, ...]:
     """Return when each transfer starts, its first byte, its rows, the bytes of one and those from row to row.
 
-    A pooled mvout is a transfer for each row of its pixels.
+    A pooled mvout is a transfer for each row of its pixels. An mvin with stride 0 reads its row once.
     """
     own, rows, size = moves.own, moves.local.rows, moved_bytes(moves, config, out)
     outer = np.ones_like(rows)
     if out:
         pooled = own["pool_stride"] > 0
         outer, rows = np.where(pooled, own["porows"], 1), np.where(pooled, own["pocols"], rows)
+    else:
+        rows = np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
     outer = outer * (size > 0)
     nth = np.arange(int(outer.sum())) - np.repeat(np.cumsum(outer) - outer, outer)
     apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)

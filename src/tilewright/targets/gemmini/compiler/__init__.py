@@ -13,12 +13,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import DepthwiseConv2D, Linear
-from tilewright.graph.ops.linear import Convolution
 from tilewright.graph.rounding import rounding_mode
-from tilewright.program.launch_image import DramSegment, LaunchImage
+from tilewright.program.launch_image import Contents, DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.gemmini.compiler import layers
-from tilewright.targets.gemmini.compiler.layers import Layer
+from tilewright.targets.gemmini.compiler.convolutions import Frame
+from tilewright.targets.gemmini.compiler.layers import Form, Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
 from tilewright.targets.gemmini.compiler.search import fastest
 from tilewright.targets.gemmini.config import Config
@@ -26,6 +26,8 @@ from tilewright.targets.gemmini.isa.fields import raw
 
 #: Where the segments of a launch begin. Address 0 stands for zeros.
 BASE, ALIGN = 0x1000, 64
+#: The widest border of an input in DRAM that a saved program may ask for.
+MOST_FRAME = 255
 #: The segments of a launch, in the order in which they lie in DRAM: inputs, weights, offsets, results.
 KINDS = {"x": "input", "w": "const", "d": "const", "y": "output"}
 
@@ -50,13 +52,14 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     return Program("gemmini", config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launch(site: Site, pool: Site | None, forms: tuple[Layer, ...], config: Config) -> Launch | str:
-    made = [one for form in forms if (one := _compiled(site, pool, form, config))]
+def _launch(site: Site, pool: Site | None, forms: tuple[Form, ...], config: Config) -> Launch | str:
+    made = [(*one, frame) for form, frame in forms if (one := _compiled(site, pool, form, config))]
     if not made:
         return "no tile fits half of the scratchpad and half of the accumulator"
-    layer, image = min(made, key=lambda one: one[0])[1:]
+    layer, image, frame = min(made, key=lambda one: one[0])[1:]
     nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
-    return image.launch(site.node.name, nodes, plan=str(layer))
+    border = {"frame": list(frame)} if any(frame) else {}
+    return image.launch(site.node.name, nodes, plan=str(layer), **border)
 
 
 def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[int, Layer, LaunchImage] | None:
@@ -88,12 +91,17 @@ def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
     return first, last
 
 
-def pack(site: Site, values: Mapping[str, Array], image: LaunchImage) -> dict[str, Array]:
-    """Return the inputs of the launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples."""
-    size = next(segment.size for segment in image.segments if segment.name == "x")
-    codes, op = values[site.input(0).name], site.node.op
-    if isinstance(op, Convolution) and size != site.input(0).size:  # with its border
-        top, bottom, left, right = op.window.padding
+def pack(launch: Launch, site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the inputs of a launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples.
+
+    Raises ProgramError if the border that the launch states is none.
+    """
+    codes = values[site.input(0).name]
+    if "frame" in launch.meta:
+        found = Contents(launch)
+        top, bottom, left, right = frame = found.value(Frame, "frame")
+        if min(frame) < 0 or max(frame) > MOST_FRAME:
+            found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
         codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
     return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
 

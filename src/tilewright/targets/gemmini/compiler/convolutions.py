@@ -20,6 +20,8 @@ from tilewright.targets.gemmini.compiler.leaving import Leaving
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 
+#: Rows and columns of zeros around an image in DRAM: above, below, left, right.
+Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
 #: Numbers of input pixels of an axis are 16 bits, of results of a pooled tile 8 bits.
@@ -65,8 +67,31 @@ class Convolution:
 
     @property
     def has_borders(self) -> bool:
-        """Whether the hardware makes zeros, for the border of an image."""
-        return any(self.window.padding)
+        """Whether the hardware makes zeros, for the border of an image. It loads stride - 1 positions too many."""
+        ends = zip(self.covered, self.window.padding[::2], self.size, strict=True)
+        return any(self.window.padding) or any(count - before > size for count, before, size in ends)
+
+    @property
+    def covered(self) -> tuple[int, int]:
+        """Rows and columns of the input that the hardware loads, with the border around it."""
+        rows, columns = (
+            count * stride + reach - 1
+            for count, stride, reach in zip(self.out, self.window.stride, self.window.extent, strict=True)
+        )
+        return rows, columns
+
+    def framed(self) -> tuple[Convolution, Frame]:
+        """Return the convolution of an input that lies in DRAM with its border, and this border.
+
+        The hardware then makes no zeros. So kernel columns can be packed, and zeros cannot overtake what nothing reads.
+        """
+        before = self.window.padding[::2]
+        after = [
+            max(count - first - size, 0) for count, first, size in zip(self.covered, before, self.size, strict=True)
+        ]
+        rows, columns = (sum(parts) for parts in zip(before, self.size, after, strict=True))
+        window = replace(self.window, padding=(0, 0, 0, 0))
+        return replace(self, size=(rows, columns), window=window), (before[0], after[0], before[1], after[1])
 
     @property
     def inputs(self) -> int:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, OnnxOp
 from tilewright.graph.ops.base import Window
 from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution
+from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution, Frame
 from tilewright.targets.gemmini.compiler.leaving import SUMS, Leaving, leaving
 from tilewright.targets.gemmini.compiler.products import Product
 from tilewright.targets.gemmini.config import Config
 
 Layer = Product | Convolution
+#: A layer, and the border of its input in DRAM.
+Form = tuple[Layer, Frame]
+NO_FRAME = 0, 0, 0, 0
 #: The largest window and stride of a pooled store.
 MOST_POOL = 3
 LINEAR = FullyConnected | Conv2D | DepthwiseConv2D
 
 
-def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Layer, ...] | str:
+def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Form, ...] | str:
     """Return the forms in which the machine can compute a node, or the reason why the node runs on the host.
 
     `pool` is a max pooling of its result that shall be computed with it.
@@ -32,30 +33,21 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     if unfit := _unfit(site, config):
         return unfit
     leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
-    found: list[Layer] = []
+    found: list[Form] = []
     pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
-        found.append(Product(x.size // depth, depth, w.shape[0], SUMS if isinstance(leaves, str) else leaves))
+        product = Product(x.size // depth, depth, w.shape[0], SUMS if isinstance(leaves, str) else leaves)
+        found.append((product, NO_FRAME))
     if not isinstance(op, FullyConnected):
         convolution = _convolution(site, op, leaves, pool, config.dim)
         if isinstance(convolution, str):
             return tuple(found) or convolution
-        found.append(convolution)
+        found.append((convolution, NO_FRAME))
         strided = max(convolution.window.stride) > 1
         if convolution.has_borders and (strided or convolution.group[0] <= config.dim // 2):
-            found.append(framed(convolution))
+            found.append(convolution.framed())
     return tuple(found)
-
-
-def framed(plain: Convolution) -> Convolution:
-    """Return a convolution whose input lies in DRAM with its border: the hardware need not make zeros.
-
-    Kernel columns can then be packed. With strides, loads bring columns that nothing reads, which zeros may overtake.
-    """
-    top, bottom, left, right = plain.window.padding
-    size = plain.size[0] + top + bottom, plain.size[1] + left + right
-    return replace(plain, size=size, window=replace(plain.window, padding=(0, 0, 0, 0)))
 
 
 def _unfit(site: Site, config: Config) -> str | None:

@@ -54,7 +54,7 @@ def leaving(site: Site, rounding: Rounding) -> Leaving | str:
     op, out = site.node.op, site.output
     assert isinstance(op, Linear)
     if op.rule(rounding) != "float":
-        return f"rounding '{rounding.name}' does not round as the accumulator's scale unit does; `--rounding ort` does"
+        return f"rounding '{rounding.name}' does not round as the accumulator's scale unit does; the mode 'ort' does"
     if out.dtype != "int8" or out.zero_point:
         return "codes of the output are not int8 with the zero point 0"
     requant = Requant.of_product(site.input(0), site.input(1), out, op.activation, rounding.delegated)

@@ -38,12 +38,17 @@ def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
 
 
 def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
-    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
+    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k].
+
+    An mvin with stride 0 reads its row once.
+    """
     place, own = moves.local, moves.own
     wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
     rows = place.rows
     if out:
         rows = np.where(own["pool_stride"] > 0, own["porows"] * own["pocols"], rows)
+    else:
+        rows = np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
     moved: Array = rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
     return moved
 
