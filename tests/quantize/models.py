@@ -182,3 +182,30 @@ _OPS: dict[str, Callable[[NodeProto, list[Any]], tuple[Any, int]]] = {
     "Concat": lambda node, inputs: (np.concatenate([codes for codes, _ in inputs], 1), inputs[0][1]),
     "Flatten": lambda node, inputs: (inputs[0][0].reshape(1, -1), inputs[0][1]),
 }
+
+
+def every_kernel(seed: int = 0) -> ModelProto:
+    """Every operator with a kernel in the CFU's firmware; SAME and VALID padding, two averages, a softmax."""
+    draw = np.random.default_rng(seed).standard_normal
+    node = helper.make_node
+    shapes = {"w0": (8, 3, 3, 3), "w1": (8, 1, 3, 3), "w2": (8, 8, 1, 1), "w3": (16, 8, 3, 3), "w4": (10, 16)}
+    constants: Values = {name: draw(shape) * 0.3 for name, shape in shapes.items()}
+    constants |= {f"b{index}": draw(size) for index, size in enumerate((8, 8, 8, 16, 10))}
+    constants = {name: value.astype(np.float32) for name, value in constants.items()}
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1", "b1"], ["c1"], pads=[1] * 4, group=8),
+        node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2", "b2"], ["c2"]),
+        node("Add", ["c2", "r0"], ["sum"]),
+        node("MaxPool", ["sum"], ["most"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("AveragePool", ["most"], ["some"], kernel_shape=[2, 2]),
+        node("Conv", ["some", "w3", "b3"], ["c3"], strides=[2, 2]),
+        node("Relu", ["c3"], ["r3"]),
+        node("GlobalAveragePool", ["r3"], ["mean"]),
+        node("Flatten", ["mean"], ["flat"]),
+        node("Gemm", ["flat", "w4", "b4"], ["scores"], transB=1),
+        node("Softmax", ["scores"], ["y"], axis=-1),
+    ]
+    return model(nodes, constants, [1, 3, 16, 16], {"y": [1, 10]})

@@ -11,10 +11,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import ModelProto, helper  # noqa: E402
 
 import tilewright as tw  # noqa: E402
-from tests.quantize.models import Values, model, samples, save  # noqa: E402
+from tests.quantize.models import every_kernel, samples, save  # noqa: E402
 from tilewright.cli import main  # noqa: E402
 from tilewright.errors import InputError  # noqa: E402
 from tilewright.graph import ops, reference  # noqa: E402
@@ -22,36 +21,9 @@ from tilewright.graph.ir import Graph  # noqa: E402
 from tilewright.quantize import Options, quantize  # noqa: E402
 
 
-def network(seed: int = 0) -> ModelProto:
-    """Every operator with a kernel in the CFU's firmware; SAME and VALID padding, two averages, a softmax."""
-    draw = np.random.default_rng(seed).standard_normal
-    node = helper.make_node
-    shapes = {"w0": (8, 3, 3, 3), "w1": (8, 1, 3, 3), "w2": (8, 8, 1, 1), "w3": (16, 8, 3, 3), "w4": (10, 16)}
-    constants: Values = {name: draw(shape) * 0.3 for name, shape in shapes.items()}
-    constants |= {f"b{index}": draw(size) for index, size in enumerate((8, 8, 8, 16, 10))}
-    constants = {name: value.astype(np.float32) for name, value in constants.items()}
-    nodes = [
-        node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4),
-        node("Relu", ["c0"], ["r0"]),
-        node("Conv", ["r0", "w1", "b1"], ["c1"], pads=[1] * 4, group=8),
-        node("Relu", ["c1"], ["r1"]),
-        node("Conv", ["r1", "w2", "b2"], ["c2"]),
-        node("Add", ["c2", "r0"], ["sum"]),
-        node("MaxPool", ["sum"], ["most"], kernel_shape=[2, 2], strides=[2, 2]),
-        node("AveragePool", ["most"], ["some"], kernel_shape=[2, 2]),
-        node("Conv", ["some", "w3", "b3"], ["c3"], strides=[2, 2]),
-        node("Relu", ["c3"], ["r3"]),
-        node("GlobalAveragePool", ["r3"], ["mean"]),
-        node("Flatten", ["mean"], ["flat"]),
-        node("Gemm", ["flat", "w4", "b4"], ["scores"], transB=1),
-        node("Softmax", ["scores"], ["y"], axis=-1),
-    ]
-    return model(nodes, constants, [1, 3, 16, 16], {"y": [1, 10]})
-
-
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    report = quantize(*save(tmp_path, network(), samples(size=16)), tmp_path / "q.onnx", Options("tflm"))
+    report = quantize(*save(tmp_path, every_kernel(), samples(size=16)), tmp_path / "q.onnx", Options("tflm"))
     assert report.verification is not None and not report.verification.differences
     assert report.fidelity.outputs[0].snr_db > 25
     return tmp_path / "q.onnx"
@@ -136,5 +108,5 @@ def test_the_cfu_runs_all_of_it(made: Path, tmp_path: Path, capsys: pytest.Captu
 def test_uint8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tflm has int8"):
         quantize(
-            *save(tmp_path, network(), samples(size=16)), tmp_path / "q.onnx", Options("tflm", activations="uint8")
+            *save(tmp_path, every_kernel(), samples(size=16)), tmp_path / "q.onnx", Options("tflm", activations="uint8")
         )
