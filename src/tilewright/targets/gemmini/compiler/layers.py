@@ -28,8 +28,7 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     """
     op = site.node.op
     if not isinstance(op, LINEAR):
-        reason = "only matrix products, convolutions and the max pooling behind them are"
-        return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini, {reason}"
+        return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini"
     if unfit := _unfit(site, config):
         return unfit
     leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
