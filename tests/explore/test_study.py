@@ -211,9 +211,11 @@ def test_the_commands(tmp_path: Path) -> None:
 
 
 def test_the_front_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["explore", DIGITS, "-t", "vta", "--vary", "alu=upstream, fused", "--objective", "cycles,area", "--check"]
+    asked = ["explore", DIGITS, "-t", "vta", "--vary", "alu=upstream, fused", "--check"]
+    asked += ["--objective", "cycles", "--objective", "area,cycles"]
     assert main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert {"cycles", "area"} <= found["front"][0].keys()
     assert (found["checked"], found["differences"]) == (2, []) == (len(found["front"]), [])
     monkeypatch.setattr("tilewright.explore.check.run", lambda *given, **options: changed(run(*given, **options)))
     assert main([*asked, "--json"]) == 1

@@ -288,6 +288,9 @@ def test_a_race_is_shown_with_both_instructions(browser: Browser, tmp_path: Path
     hazard = opened.page.locator("#hazards .hazard").first
     assert f"#{first} " in hazard.inner_text() and f"#{second} " in hazard.inner_text()
     assert opened.value("tilewright.timed.unordered.length") >= 1
+    causes = opened.value("tilewright.RUN.summary.hazard_causes.map((cause) => cause.others)")
+    boxes = opened.page.locator("#hazards .hazard").all_inner_texts()
+    assert len(boxes) == len(causes) and all(text in box for text, box in zip(causes, boxes, strict=True))
     hazard.locator("button.here").nth(1).click()
     assert opened.settled("tilewright.view.selected.step") == second
     start = opened.value("tilewright.view.selected.launch.of('start', tilewright.view.selected.step)")

@@ -12,8 +12,10 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
+from onnx import helper  # noqa: E402
+
 import tilewright as tw  # noqa: E402
-from tests.quantize.models import every_kernel, samples, save  # noqa: E402
+from tests.quantize.models import every_kernel, model, samples, save  # noqa: E402
 from tilewright.cli import main  # noqa: E402
 from tilewright.errors import InputError  # noqa: E402
 from tilewright.graph import ops, reference  # noqa: E402
@@ -110,3 +112,20 @@ def test_uint8_is_refused(tmp_path: Path) -> None:
         quantize(
             *save(tmp_path, every_kernel(), samples(size=16)), tmp_path / "q.onnx", Options("tflm", activations="uint8")
         )
+
+
+def test_a_conversion_that_rounds_twice_is_no_error(tmp_path: Path) -> None:
+    """TFLite's QUANTIZE shifts out bits after its first rounding; the joined branches have scales far apart."""
+    node, draw = helper.make_node, np.random.default_rng(1).standard_normal
+    constants = {"a": draw((8, 3, 1, 1)).astype(np.float32) * 0.2, "b": draw((8, 3, 1, 1)).astype(np.float32)}
+    nodes = [
+        node("Conv", ["x", "a"], ["small"]),
+        node("Conv", ["x", "b"], ["large"]),
+        node("Concat", ["small", "large"], ["y"], axis=1),
+    ]
+    report = quantize(
+        *save(tmp_path, model(nodes, constants, [1, 3, 16, 16], {"y": [1, 16, 16, 16]}), samples(size=16)),
+        tmp_path / "q.onnx",
+        Options("tflm"),
+    )
+    assert report.verification is not None and report.verification.passed, str(report.verification)

@@ -38,7 +38,7 @@ class Exploration:
     space: str | None
     vary: dict[str, str]
     where: tuple[str, ...]
-    objective: str
+    objective: tuple[str, ...]
     output: Path | None
     resume: Path | None
     workers: int
@@ -89,7 +89,8 @@ class Exploration:
             made["config"] = self.config
         made["keys"] = {**made.get("keys", {}), **self.vary}
         made["where"] = [*made.get("where", []), *self.where]
-        names = [name.strip() for name in self.objective.split(",") if name.strip()]
+        given = (name.strip() for names in self.objective for name in names.split(","))
+        names = list(dict.fromkeys(filter(None, given)))
         study = study_of(
             self.models,
             self.target,
@@ -142,10 +143,11 @@ exploration = options.bundle(
     click.option("--where", multiple=True, metavar="RULE", help='Leave machines out, as in "on_chip_kib <= 256".'),
     click.option(
         "--objective",
-        default=OBJECTIVES,
-        show_default=True,
+        default=(OBJECTIVES,),
+        multiple=True,
+        show_default=OBJECTIVES,
         metavar="NAME,...",
-        help="What to make small: results or sizes.",
+        help="What to make small: results or sizes. May be given several times.",
     ),
     click.option(
         "-o",

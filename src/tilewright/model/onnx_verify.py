@@ -157,13 +157,22 @@ class Cut:
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computes(self, name: str) -> Site:
-        """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it."""
+        """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it.
+
+        Of a concatenation, it is the roughest conversion to its scale that the importer added before it, if any.
+        """
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name
             if before in self.shared or before not in self.sites:
                 return site
             site = self.sites[before]
+        if isinstance(site.node.op, ops.Concat):
+            names = {x.name for x in site.inputs if x} - self.shared.keys()
+            added = [self.sites[before] for before in sorted(names & self.sites.keys())]
+            return max(
+                (one for one in added if isinstance(one.node.op, ops.Quantize)), key=_first_rounding, default=site
+            )
         return site
 
     def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
@@ -224,7 +233,8 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
     """Return how far, beyond half a code, a code may be from the unrounded result `codes` (less the zero point).
 
     A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale. Where
-    sums are rounded `twice`, the first rounding is off by at most that scale.
+    numbers are rounded `twice`, the first rounding of sums is off by at most that scale. That of codes with a new scale
+    is off by at most half of 2**-n, if n bits are shifted out after it (TFLite's QUANTIZE).
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
@@ -234,7 +244,17 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
+    if twice and isinstance(site.node.op, ops.Quantize):
+        return NEAR + _first_rounding(site)
     return NEAR
+
+
+def _first_rounding(site: Site) -> float:
+    """Return how far, in codes of the result, the first rounding of TFLite's QUANTIZE of codes may be off."""
+    if site.input(0).quant is None:
+        return 0.0
+    exponent = int(np.frexp(site.input(0).scale / site.output.scale)[1])
+    return 2.0 ** (exponent - 1) if exponent < 0 else 0.0
 
 
 def _compare_output(name: str, ours: Array, theirs: Array, accuracy: float, found: Comparison) -> None:

@@ -15,6 +15,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table, estimate, read
 from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
+from tilewright.sim.grouped import grouped
 from tilewright.sim.steps import Trace, by_size, serial_total
 
 if TYPE_CHECKING:
@@ -304,6 +305,7 @@ class Result:
             "deviation": {name: own.to_json() for name, own in self.deviations.items()},
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
+            "hazard_causes": [group.to_json() for group in grouped(self.findings)],
             "whatifs": [whatif.to_json() for whatif in self.whatifs],
             "layers": [layer.to_json() for layer in self.layers],
             "energy": energy.to_json() if energy else None,

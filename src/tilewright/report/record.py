@@ -87,6 +87,7 @@ _LAYER = {
     **{"bound": int, "macs_per_cycle": int, "dram_read_bytes": int, "dram_write_bytes": int},
 }
 _FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[int, ...]}
+_CAUSE = {"count": int, "others": str}
 _ENERGY = {
     **{"picojoules": float, "low": float, "high": float, "by": dict, "missing": dict},
     **{"table": str, "technology": str, "source": str},
@@ -250,13 +251,22 @@ def _layers(summary: Mapping[str, Any]) -> int:
     if summary.get("energy") is not None:
         _estimated(summary["energy"])
     for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):
-        items = summary.get(name)
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise ProgramError(f"summary.{name}", "is not a list of objects")
-        for index, item in enumerate(items):
+        for index, item in enumerate(_objects(summary.get(name), f"summary.{name}")):
             check = _measured if name == "layers" else _has
             check(hints, item, f"summary.{name}[{index}]")
+    for index, cause in enumerate(_objects(summary.get("hazard_causes", []), "summary.hazard_causes")):
+        where = f"summary.hazard_causes[{index}]"
+        _has(_CAUSE, cause, where)
+        for place, item in enumerate(_objects(cause.get("shown"), f"{where}.shown")):
+            _has(_FINDING, item, f"{where}.shown[{place}]")
     return len(summary["layers"])
+
+
+def _objects(items: Any, where: str) -> list[dict[str, Any]]:
+    """Return a list of objects. Raises ProgramError if it is none."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ProgramError(where, "is not a list of objects")
+    return items
 
 
 def _has(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:

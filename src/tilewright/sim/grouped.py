@@ -60,7 +60,8 @@ class Group:
             yield f"  {self.others}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"count": len(self.findings), "first": self.first.to_json()}
+        shown = [finding.to_json() for finding in self.shown]
+        return {"count": len(self.findings), "first": shown[0], "shown": shown, "others": self.others}
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:

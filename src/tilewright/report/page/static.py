@@ -162,13 +162,17 @@ def _whatifs(summary: Json) -> str:
 
 
 def _findings(summary: Json) -> str:
-    if not summary["findings"]:
+    """Return the hazards by cause, the root first; "" if there are none."""
+    causes = summary.get("hazard_causes") or [{"shown": [one], "others": ""} for one in summary["findings"]]
+    if not causes:
         return ""
-    listed = "".join(
-        f"<li>{escape(finding['kind'])} in {escape(finding['launch'])}: {escape(finding['message'])}</li>"
-        for finding in summary["findings"][:LISTED]
-    )
+    entries = (["<br>so ".join(map(_finding, cause["shown"])), escape(cause["others"])] for cause in causes[:LISTED])
+    listed = "".join(f"<li>{'<br>'.join(filter(None, entry))}</li>" for entry in entries)
     return f'<section id="hazards"><h2>Hazards</h2><div class="figure"><ul class="bad">{listed}</ul></div></section>'
+
+
+def _finding(finding: Json) -> str:
+    return f"{escape(finding['kind'])} in {escape(finding['launch'])}: {escape(finding['message'])}"
 
 
 def _table(summary: Json, colours: Mapping[str, str]) -> str:

@@ -8,14 +8,18 @@ function hazards(figure, timed, timeline) {
     document.getElementById("timeline").scrollIntoView({ block: "nearest" });
   };
   figure.replaceChildren(); // which has the findings without their instructions
-  for (const finding of SUMMARY.findings.slice(0, DATA.listed)) {
+  const text = (finding) => ` ${finding.launch ? `in ${finding.launch}` : ""}: ${finding.message}`;
+  const causes = SUMMARY.hazard_causes || SUMMARY.findings.map((finding) => ({ shown: [finding], others: "" }));
+  for (const { shown: [finding, ...consequences], others } of causes.slice(0, DATA.listed)) {
     const launch = timed.launches.find((each) => each.name === finding.launch) || timed.launches[0];
-    const box = element("div", { class: "hazard" }, element("p", {}, element("b", {}, finding.kind), ` ${finding.launch ? `in ${finding.launch}` : ""}: ${finding.message}`));
+    const box = element("div", { class: "hazard" }, element("p", {}, element("b", {}, finding.kind), text(finding)));
     finding.steps.slice(0, 2).forEach((step, place) => {
       if (place && finding.kind === "race") box.append(element("div", { class: "missing" }, "⇣ no token orders these two"));
       for (let near = Math.max(0, step - 1); near <= Math.min(launch.count - 1, step + 1); near++)
         box.append(element("button", { class: near === step ? "link here" : "link", onclick: () => show(launch, near) }, `${launch.units[launch.of("unit", near)]} #${near}  ${launch.text(near)}`));
     });
+    for (const each of consequences) box.append(element("p", {}, "so ", element("b", {}, each.kind), text(each)));
+    if (others) box.append(element("p", {}, others));
     figure.append(box);
   }
 }
