@@ -244,16 +244,19 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
     from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides
-    program = compile_model(
-        asked.model,
-        *target,
-        asked.rounding,
-        cache=not (asked.no_cache or firmware),
-        timing=timing,
-        schedule=asked.planned(),
-        search=asked.search,
-        shapes=asked.shapes,
-    )
+    with options.progress_bar() as bar:  # the first time, a firmware and the simulator's loops are compiled as well
+        if bar:
+            bar(0, 0, f"compiling for {asked.target}")
+        program = compile_model(
+            asked.model,
+            *target,
+            asked.rounding,
+            cache=not (asked.no_cache or firmware),
+            timing=timing,
+            schedule=asked.planned(),
+            search=asked.search,
+            shapes=asked.shapes,
+        )
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"

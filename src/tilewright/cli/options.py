@@ -110,7 +110,10 @@ def takes_firmware(where: str, target: str) -> TakesFirmware:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback that draws a progress bar on stderr, or None if stderr is no terminal that can redraw a line."""
+    """Yield a callback that draws a progress bar on stderr, or None if stderr is no terminal that can redraw a line.
+
+    The callback takes the steps that are done, all steps (0: not known) and what is done now.
+    """
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return
@@ -121,7 +124,7 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
     shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*shown, console=console(sys.stderr), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total or None, description=name)
 
 
 def _writable(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:

@@ -187,6 +187,7 @@ def test_the_command_line_takes_verilog(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.riscv
+@pytest.mark.slow
 def test_a_network_on_a_cfu_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The written gateware gives the model's outputs and cycles, sample by sample; a mute CFU is named."""
     codes = np.random.default_rng(2).integers(-128, 128, (2, 1, 8, 8, 1)).astype(np.int8)

@@ -108,7 +108,7 @@ def check_portable(launch: Launch, machine: Config) -> None:
                 assert 0 < s.alu.imm[row] < 1 << (machine.LOG_ACC_WIDTH - 1)
 
 
-@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("key", [pytest.param(key, marks=[pytest.mark.slow] * (key == "vww")) for key in FILES])
 def test_every_launch_of_mlperf_tiny_equals_the_reference(shared: Path, key: str) -> None:
     graph = load(model_path(shared, key))
     inputs = samples(shared, key)["inputs"][:2].reshape(2, *graph.tensors[graph.inputs[0]].shape)

@@ -83,7 +83,8 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("name", ["two frames", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two frames", *SLOW])
 def test_the_driver_serves_two_frames_and_orders_results(name: str, tmp_path: Path) -> None:
     """Kernels of several blocks, images of several blocks, pixels that are filled up, a vector of several lines."""
     chain = Chain(4, (16, 12, 3)).conv(4).conv(32).pool().conv(19).pool().flat().dense(40).dense(7)
