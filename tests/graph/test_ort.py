@@ -9,7 +9,7 @@ import pytest
 
 from tests.model.onnx_nets import needs_vnni, onnx, onnxruntime
 from tilewright.array import Array
-from tilewright.graph import ops, reference
+from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 
 pytestmark = needs_vnni
@@ -144,3 +144,15 @@ def test_sums_do_not_depend_on_where_a_value_lies() -> None:
         room[1:] = sample.reshape(-1)
         alone = reference.run(graph, room[1:].reshape(1, *sample.shape), "ort")["y"]
         np.testing.assert_array_equal(alone[0], together[index])
+
+
+def test_nodes_of_one_kind_share_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of 10,000 host nodes makes few sessions: making one takes longer than running it."""
+    made, whole = list[object](), ort.session
+    monkeypatch.setattr(ort, "session", lambda *given, **settings: made.append(given) or whole(*given, **settings))
+    monkeypatch.setattr(ort, "_HELD", {})
+    kind = ort.ValueType("float32", (1, 3))
+    for number in range(9):
+        call = ort.Call(f"node {number}", ("Sin", "Neg")[number % 2], "", 17, (), (kind,), 1)
+        ort.run(call, (kind,), [np.ones((1, 3), np.float32)], {})
+    assert len(made) == 2

@@ -64,6 +64,11 @@ class Call(Named):
     inputs: tuple[ValueType | None, ...]
     outputs: int
 
+    @property
+    def nameless(self) -> Call:
+        """The call without its node's name: nodes of the same kind share a session."""
+        return replace(self, name="")
+
 
 def package(name: str) -> Any:
     """Return the module `onnx` or `onnxruntime`, imported. Raises UnsupportedError if it is not installed."""
@@ -100,6 +105,10 @@ def session(model: Any, **settings: Any) -> Any:
     return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+#: The types of the results of calls without constants, by call and limit.
+_INFERRED: dict[tuple[Call, int], tuple[ValueType, ...]] = {}
+
+
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
     """Return the output types of a call. `constants` are its small constant inputs, by position.
 
@@ -109,6 +118,9 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     onnx = package("onnx")
     if call.domain != "":
         return _declared(call)
+    key = call.nameless, limit
+    if not constants and key in _INFERRED:
+        return _INFERRED[key]
     if _schema(call.op_type, call.domain, call.opset) is None:
         raise UnsupportedError(call.where, f"ONNX has no {call.op_type} in opset {call.opset}", "check its opset")
     if call.op_type in _POOLS:
@@ -119,7 +131,10 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
-    return tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
+    found = tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
+    if not constants and len(_INFERRED) < MAX_SESSIONS:
+        _INFERRED[key] = found
+    return found
 
 
 def _pool(call: Call) -> Call:
@@ -185,9 +200,9 @@ _HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
-    key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
+    key = (call.nameless, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
     if key not in _HELD:
-        kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays))
+        kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays)) if constants else ()
         if len(_HELD) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_HELD:
             _HELD.clear()
         _HELD[key] = _session(call, outputs, constants), tuple(constants.values())
