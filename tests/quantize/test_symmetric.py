@@ -42,6 +42,8 @@ def test_gemmini_computes_what_onnxruntime_does(made: Path) -> None:
     result = program.run({"x": np.random.default_rng(1).standard_normal((3, 1, 3, 16, 16)).astype(np.float32)})
     assert result.matches_reference and not result.findings
     assert result.macs_on_target == result.macs
+    on_host = {layer.op for layer in result.layers if layer.where == "host"}
+    assert "add" not in on_host and "conv2d" not in on_host, on_host
     assert all("codes" in str(launch.meta["plan"]) for launch in program.launches)
 
 

@@ -110,10 +110,7 @@ def takes_firmware(where: str, target: str) -> TakesFirmware:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback that draws a progress bar on stderr, or None if stderr is no terminal that can redraw a line.
-
-    The callback takes the steps that are done, all steps (0: not known) and what is done now.
-    """
+    """Yield a callback (steps done, steps in all or 0, text) that draws a bar on stderr, or None if it is no terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return

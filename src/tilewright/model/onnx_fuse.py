@@ -43,7 +43,7 @@ COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} 
 #: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
 #: Operators that take over a Relu or Clip behind their codes, if this one only cuts codes off.
-CUT = ("Conv", "Gemm")
+CUT = ("Conv", "Gemm", "Add")
 #: How far the bound of a Clip may lie within the range of codes, in real numbers.
 SLACK = float(np.finfo(np.float32).eps)
 #: Operators whose sums a residual may join in the rounding mode `pow2`, and the number of axes of their results.

@@ -1,21 +1,24 @@
 """Scheme `symmetric`: onnxruntime's quantiser without zero points, and with one scale for all weights of a layer.
 
 Results of a layer that a ReLU reads alone get the scale of the ReLU's results. The ReLU then only cuts codes off, so a
-machine can do it where it scales the sums. To that end, the quantiser runs twice, and is given these scales the second
-time.
+machine can do it where it scales the sums. Both sides of an Add get one scale too, the largest of them: the sum of
+codes is then the code of the sum. To that end, the quantiser runs twice, and is given these scales the second time.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from onnx import ModelProto
 
 from tilewright.model.inputs import Samples
 from tilewright.quantize import affine
+from tilewright.quantize.micro import MOVES
 from tilewright.quantize.model import Network
 from tilewright.quantize.samples import Progress
 
 #: Operators whose results may have the scale of a ReLU behind them.
-SCALED = ("Conv", "Gemm")
+SCALED = ("Conv", "Gemm", "Add")
 CUTS = ("Relu", "Clip")
 
 
@@ -39,17 +42,37 @@ def quantize(
 
 
 def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
-    """Return the scale and zero point of each result that only a ReLU reads; `made` is the model without them."""
+    """Return the scale and zero point of each tensor that must share a scale; `made` is the model without them."""
     net, chosen = Network(model), affine.chosen(made)
     writers = {name: node for node in net.nodes for name in node.output}
-    readers: dict[str, int] = {}
+    readers = Counter(name for node in net.nodes for name in node.input)
+    group = {name: name for name in chosen}
+
+    def root(name: str) -> str:
+        while group[name] != name:
+            name = group[name]
+        return name
+
+    def join(*names: str) -> None:
+        """Let tensors have one scale, that of the first one; of an Add, the largest."""
+        roots = [root(name) for name in names if name in group]
+        for each in roots[1:]:
+            group[each] = roots[0]
+
+    shared, cut = set[str](), set[str]()
     for node in net.nodes:
-        for name in node.input:
-            readers[name] = readers.get(name, 0) + 1
-    fixed = {}
-    for node in net.nodes:
-        before = writers.get(node.input[0]) if node.op_type in CUTS else None
-        alone = before is not None and before.op_type in SCALED and readers[node.input[0]] == 1
-        if alone and node.output[0] in chosen:
-            fixed[node.input[0]] = chosen[node.output[0]]
-    return fixed
+        before = writers.get(node.input[0]) if node.op_type in CUTS and node.input else None
+        if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
+            join(node.output[0], node.input[0])
+            cut.add(node.input[0])
+        if node.op_type == "Add" and all(name in chosen for name in (*node.input, *node.output)):
+            join(*node.output, *node.input)
+            shared.update((*node.output, *node.input))
+        elif node.op_type in MOVES:
+            join(node.output[0], node.input[0])
+    scales = {name: chosen[root(name)] for name in chosen}
+    for name in {root(name) for name in shared}:
+        members = [each for each in chosen if root(each) == name]
+        largest = max(chosen[each] for each in members if each not in cut)  # what a ReLU cuts off needs no codes
+        scales |= dict.fromkeys(members, largest)
+    return {name: found for name, found in scales.items() if found != chosen[name]}

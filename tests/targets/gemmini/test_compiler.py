@@ -10,7 +10,8 @@ import pytest
 
 from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.graph.ir import Graph, Quant, Tensor
-from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.graph.rounding import Activation
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import Result
 from tilewright.targets.gemmini.compiler import compile_graph
@@ -40,6 +41,12 @@ class Symmetric(Builder):
         weights = Tensor("w", shape, "int8", Quant((scale,), (0,)), self.rng.integers(-128, 128, shape).astype(np.int8))
         bias = Tensor("b", (channels,), "int32", None, self.rng.integers(-4096, 4096, channels).astype(np.int32))
         return self.layer(op, x, constants=(weights, bias)[: 1 + (self.rng.random() < 0.8)], quant=quant)
+
+    def add(self, x: str, activation: Activation) -> None:
+        """With a new input of the same scale, which the machine adds."""
+        other = self.given(self.tensors[x].shape)
+        self.tensors[other] = replace(self.tensors[other], quant=self.tensors[x].quant)
+        self.layer(Add("relu" if activation == "relu" else "none"), x, other, quant=self.tensors[x].quant)
 
 
 def network(seed: int, layers: int = 3) -> Graph:
@@ -107,6 +114,17 @@ def test_a_layer_stays_on_the_machine(graph: Graph, words: str) -> None:
     assert isinstance(launch, Launch) and codes(launch) and words in str(launch.meta["plan"])
     assert len(launch.nodes) == len(graph.nodes)
     ran(program, 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7, 24), (1, 8, 8, 64), (2, 1, 1, 3)])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_an_addition_saturates_on_the_machine(shape: tuple[int, ...], machine: str) -> None:
+    builder = Symmetric(np.random.default_rng(4))
+    for activation in ("none", "relu"):
+        builder.add(builder.given(shape), activation)
+    program = compile_graph(builder.graph(), MACHINES[machine], "ort")
+    assert len(program.launches) == 2
+    ran(program, 2)
 
 
 def test_a_pool_of_negative_codes_with_a_border_is_the_hosts() -> None:

@@ -89,7 +89,7 @@ class Gemmini(given.Machine[Config]):
         left: dict[str, Array] = {}
         if options.values:
             with given.untrusted(launch):
-                inputs = pack(launch, sites[0], values) if sites else {}
+                inputs = pack(launch, image, sites[0], values) if sites else {}
                 samples = next((array.shape[0] for array in inputs.values()), 1)
                 dram = image.dram(inputs, samples)
             passes.values(dram, samples)
@@ -105,7 +105,7 @@ class Gemmini(given.Machine[Config]):
 
         image, sites = image_of(launch), ends(program, launch)
         with given.named(launch), given.untrusted(launch):
-            dram = image.dram(pack(launch, sites[0], values) if sites else {}, 1)
+            dram = image.dram(pack(launch, image, sites[0], values) if sites else {}, 1)
             passes = Passes(commands(image.insns), self.config_of(program))
             return GemminiWalk(launch.name, image, passes, dram, sites, program.rounding)
 

@@ -1,4 +1,4 @@
-"""The compiler of networks: a launch for each matrix product and convolution, tiled by the exact clock.
+"""The compiler of networks: a launch for each matrix product, convolution and addition, tiled by the exact clock.
 
 Symmetric codes with one scale for all weights stay on the machine: its stores scale, clip and pool. For others it
 stores sums (matrix products only), and the host requantises them. The host computes all other operators.
@@ -12,11 +12,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import DepthwiseConv2D, Linear
+from tilewright.graph.ops import Add, DepthwiseConv2D, Linear
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.launch_image import Contents, DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.gemmini.compiler import layers
+from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.layers import Form, Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
@@ -29,7 +30,7 @@ BASE, ALIGN = 0x1000, 64
 #: The widest border of an input in DRAM that a saved program may ask for.
 MOST_FRAME = 255
 #: The segments of a launch, in the order in which they lie in DRAM: inputs, weights, offsets, results.
-KINDS = {"x": "input", "w": "const", "d": "const", "y": "output"}
+KINDS = {"x": "input", "x2": "input", "w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -39,6 +40,10 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     mode = rounding_mode(rounding)
     for site in graph.sites():
         if site.node.name in pooled:
+            continue
+        if isinstance(site.node.op, Add):
+            found = addition(site, mode, config)
+            steps.append(HostStep(site.node.name, found) if isinstance(found, str) else _added(site, found, config))
             continue
         able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
         pool = layers.pooling(graph, site, leaving(site, mode)) if able else None
@@ -72,15 +77,30 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
     data = {"w": form.weights(codes, config), "d": offset.astype("<i4")}
     sizes = {"x": form.inputs, "y": (pool or site).output.size * leaves.nbytes}
     sizes |= {name: array.nbytes for name, array in data.items()}
-    segments, address = [], BASE
-    for name, kind in KINDS.items():
-        segments.append(DramSegment(name, address, sizes[name], kind))
-        address += -(-sizes[name] // ALIGN) * ALIGN
+    segments = _placed({name: sizes[name] for name in KINDS if name in sizes})
     places = [segment.address for segment in segments]
     if (found := fastest(form, config, places)) is None:
         return None
     held = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in data.items()}
-    return found[1], found[0], LaunchImage(raw(found[0].emit(config, *places).array), tuple(segments), held)
+    return found[1], found[0], LaunchImage(raw(found[0].emit(config, *places).array), segments, held)
+
+
+def _added(site: Site, form: Addition, config: Config) -> Launch:
+    sizes = {"x": site.output.size, "x2": form.read(config), "y": site.output.size}
+    segments = _placed(sizes)
+    places = [segment.address for segment in segments]
+    tiled = next(form.tilings(config))
+    image = LaunchImage(raw(tiled.emit(config, *places).array), segments, {})
+    return image.launch(site.node.name, (site.node.name,), plan=str(tiled))
+
+
+def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
+    """Return segments of these sizes in bytes, one behind the other."""
+    segments, address = [], BASE
+    for name, size in sizes.items():
+        segments.append(DramSegment(name, address, size, KINDS[name]))
+        address += -(-size // ALIGN) * ALIGN
+    return tuple(segments)
 
 
 def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
@@ -91,7 +111,7 @@ def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
     return first, last
 
 
-def pack(launch: Launch, site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
+def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
     """Return the inputs of a launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples.
 
     Raises ProgramError if the border that the launch states is none.
@@ -103,7 +123,11 @@ def pack(launch: Launch, site: Site, values: Mapping[str, Array]) -> dict[str, A
         if min(frame) < 0 or max(frame) > MOST_FRAME:
             found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
         codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
-    return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
+    packed = {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
+    if isinstance(site.node.op, Add):
+        other = values[site.input(1).name].reshape(codes.shape[0], -1).view(np.uint8)
+        packed["x2"] = np.pad(other, ((0, 0), (0, image.segments[1].size - other.shape[1])))  # whole blocks are read
+    return packed
 
 
 def unpack(first: Site, last: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:

@@ -62,9 +62,9 @@ class Product:
         for state, stride in enumerate((self.depth * INPUT_BYTES, self.outputs * INPUT_BYTES, 0)):
             out.gemmini_extended3_config_ld(stride, 1.0, False, state)
         self.leaves.configure(out, self.outputs)
-        for row, i, pad_i in _cuts(self.rows, self.i, dim):
-            for col, j, pad_j in _cuts(self.outputs, self.j, dim):
-                for k0, k, pad_k in _cuts(self.depth, self.k, dim):
+        for row, i, pad_i in cuts(self.rows, self.i, dim):
+            for col, j, pad_j in cuts(self.outputs, self.j, dim):
+                for k0, k, pad_k in cuts(self.depth, self.k, dim):
                     a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
                     c = y + (row * self.outputs + col) * size if k0 + k * dim >= self.depth else 0
@@ -81,7 +81,7 @@ def _even(blocks: int, most: int) -> int:
     return -(-blocks // -(-blocks // most))
 
 
-def _cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
+def cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
     """Yield the tiles of a side: where each begins, its blocks, and how far its last block reaches beyond the side."""
     for first in range(0, size, blocks * dim):
         count = min(blocks, -(-(size - first) // dim))
