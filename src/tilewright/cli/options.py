@@ -110,7 +110,7 @@ def takes_firmware(where: str, target: str) -> TakesFirmware:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback (steps done, steps in all or 0, text) that draws a bar on stderr, or None if it is no terminal."""
+    """Yield a callback (steps done, all steps or 0, text) that draws a bar on stderr; None if it is no terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return
