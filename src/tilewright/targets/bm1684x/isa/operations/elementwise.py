@@ -297,7 +297,7 @@ for name in ("max", "min"):
     define(TIU, f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
 for name, two in e.BITWISE.items():
     define(TIU, f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
-for name in RELATIONS:
+for name in ("greater", "less", "equal"):
     define(
         TIU,
         f"vc_{name}",
