@@ -234,7 +234,7 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
     A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale. Where
     numbers are rounded `twice`, the first rounding of sums is off by at most that scale. That of codes with a new scale
-    is off by at most half of 2**-n, if n bits are shifted out after it (TFLite's QUANTIZE).
+    (or of products of codes) is off by at most half of 2**-n, if n bits are shifted out after it (QUANTIZE, MUL).
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
@@ -244,16 +244,17 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
-    if twice and isinstance(site.node.op, ops.Quantize):
+    if twice and isinstance(site.node.op, ops.Quantize | ops.Mul):
         return NEAR + _first_rounding(site)
     return NEAR
 
 
 def _first_rounding(site: Site) -> float:
-    """Return how far, in codes of the result, the first rounding of TFLite's QUANTIZE of codes may be off."""
-    if site.input(0).quant is None:
+    """Return how far, in codes of the result, the first rounding of TFLite's QUANTIZE of codes, or MUL, may be off."""
+    inputs = [x for x in site.inputs if x]
+    if any(x.quant is None for x in inputs):
         return 0.0
-    exponent = int(np.frexp(site.input(0).scale / site.output.scale)[1])
+    exponent = int(np.frexp(np.prod([x.scale for x in inputs]) / site.output.scale)[1])
     return 2.0 ** (exponent - 1) if exponent < 0 else 0.0
 
 

@@ -101,12 +101,13 @@ def one(shape: tuple[int, ...], op: Conv2D | DepthwiseConv2D, weights: tuple[int
         (one((1, 20, 20, 3), Conv2D("relu", SAME), (16, 3, 3, 3), None), "3 kernel columns at once"),
         (one((1, 9, 9, 8), Conv2D("none", SAME), (24, 3, 3, 8), Window((2, 2), (2, 2))), "max pool 2x2"),
         (one((1, 9, 9, 8), Conv2D("relu", SAME), (24, 3, 3, 8), Window((3, 3), (2, 2), (1, 1, 1, 1))), "max pool 3x3"),
+        (one((1, 4, 140, 8), Conv2D("relu", SAME), (16, 3, 3, 8), Window((2, 2), (2, 2))), "max pool 2x2"),
         (one((1, 9, 9, 40), DepthwiseConv2D("relu", SAME), (1, 3, 3, 40), None), "from 16 channels"),
         (one((1, 9, 9, 12), Conv2D("none", SAME), (6, 3, 3, 4), None), "LOOP_CONV_WS"),
         (one((1, 8, 8, 24), Conv2D("none", Window((1, 1), (2, 2))), (16, 1, 1, 24), None), "LOOP_CONV_WS"),
         (one((1, 14, 14, 32), Conv2D("relu"), (48, 1, 1, 32), None), "codes"),
     ],
-    ids=["packed", "pooled", "padded pool", "depthwise", "groups", "downsampled", "pointwise"],
+    ids=["packed", "pooled", "padded pool", "wide pool", "depthwise", "groups", "downsampled", "pointwise"],
 )
 def test_a_layer_stays_on_the_machine(graph: Graph, words: str) -> None:
     program = compile_graph(graph, Config(), "ort")

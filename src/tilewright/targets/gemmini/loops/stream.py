@@ -45,12 +45,17 @@ class Place(NamedTuple):
     c: int
 
 
+#: The bits of a register.
+WORD = (1 << 64) - 1
+
+
 def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> Stream:
-    """Return a stream with one command for each element of `rs2`; other arguments may be single numbers."""
+    """Return a stream with one command for each element of `rs2`; other arguments may be single numbers of 64 bits."""
     n = len(rs2)
 
     def columns(values: Sequence[Array | int]) -> Array:
-        return np.stack([np.broadcast_to(np.asarray(value, np.int64), n) for value in values], axis=1)
+        words = (np.uint64(value & WORD) if isinstance(value, int) else np.asarray(value) for value in values)
+        return np.stack([np.broadcast_to(word.astype(np.int64), n) for word in words], axis=1)
 
     return Stream(columns((funct, rs1, rs2)).view(np.uint64), columns(at), np.zeros(n, np.int64))
 
