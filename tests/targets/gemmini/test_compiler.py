@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.networks import MACHINE_KINDS, Builder
+from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.graph.rounding import Activation
@@ -148,3 +149,13 @@ def test_what_the_host_keeps_has_a_reason(rounding: str, op: Conv2D, reason: str
     program = compile_graph(one((1, 9, 9, 8), op, (24, 3, 3, 8), None), Config(), rounding)
     assert not program.launches and reason in program.steps[0].reason  # type: ignore[union-attr]
     ran(program, 1)
+
+
+@pytest.mark.parametrize("frame", [[1, 1, 1], "x", [-1, 1, 1, 1], [300, 1, 1, 1], [2, 2, 2, 2]])
+def test_a_damaged_border_is_one_error(frame: object) -> None:
+    program = compile_graph(one((1, 20, 20, 3), Conv2D("relu", SAME), (16, 3, 3, 3), None), Config(), "ort")
+    (launch,) = program.launches
+    assert launch.meta["frame"] == [1, 1, 1, 1]
+    damaged = replace(program, steps=(replace(launch, meta={**launch.meta, "frame": frame}),))
+    with pytest.raises(ProgramError, match="launch 'n0'"):
+        damaged.run(np.zeros((1, 1, 20, 20, 3), np.int8))
