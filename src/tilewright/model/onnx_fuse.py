@@ -105,8 +105,9 @@ class _Patterns:
             found.append(node)
             name = node.outputs[0]
         before, after = self._coded(found[0], found[0].inputs[0]), self._codes_of(found[2])
-        same = before and after and before.quant == after.quant and one_scale(self.known, after)
-        if not same or after is None or after.quant is None:
+        if before is None or after is None or after.quant is None:
+            return None
+        if before.quant != after.quant or not one_scale(self.known, after):
             return None
         high = (np.iinfo(self.known.types[after.tensor].dtype).max - after.quant.zero_point[0]) * after.quant.scale[0]
         clip = found[1].op_type == "Clip"

@@ -1,7 +1,7 @@
 """Quantises float ONNX and .tflite models to int8: docs/quantize.md.
 
-`affine` is onnxruntime's quantiser, `symmetric` the same without zero points and with one scale for all weights, `tflm`
-the same with the integers of TensorFlow Lite Micro; `pow2` has shifts only.
+`affine` is onnxruntime's quantiser. `symmetric` is the same without zero points, and with one scale for the weights of
+a layer; `tflm` the same with the integers of TensorFlow Lite Micro. `pow2` has shifts only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,23 @@ def quantize(
         except Exception as error:  # the quantiser raises exceptions of many types
             raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
         return onnx.load(target)
+
+
+def again(
+    model: ModelProto,
+    samples: Samples,
+    method: str,
+    progress: Progress | None,
+    unbounded: frozenset[str],
+    fixed: Callable[[ModelProto, ModelProto], dict[str, tuple[float, int]]],
+    symmetric: bool = False,
+) -> ModelProto:
+    """Return the int8 QDQ model of a float model, quantised a second time with scales and zero points that follow from
+    the first time: those of `fixed(model, first)`, by tensor. The rest is as in `quantize`."""
+    given = model, samples, method, "int8", progress
+    made = quantize(*given, None, unbounded, symmetric)
+    scales = fixed(model, made)
+    return quantize(*given, scales, unbounded, symmetric) if scales else made
 
 
 def chosen(made: ModelProto) -> dict[str, tuple[float, int]]:

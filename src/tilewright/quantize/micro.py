@@ -35,9 +35,7 @@ def quantize(
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
-    made = affine.quantize(model, samples, method, "int8", progress, None, unbounded)
-    if fixed := _fixed(model, made):
-        made = affine.quantize(model, samples, method, "int8", progress, fixed, unbounded)
+    made = affine.again(model, samples, method, progress, unbounded, _fixed)
     made.metadata_props.add(key=ROUNDING, value="tflm")
     return made
 

@@ -1,4 +1,4 @@
-"""Scheme `symmetric`: onnxruntime's quantiser without zero points, and with one scale for all weights of a layer.
+"""Scheme `symmetric`: onnxruntime's quantiser without zero points, and with one scale for the weights of a layer.
 
 Results of a layer that a ReLU reads alone get the scale of the ReLU's results. The ReLU then only cuts codes off, so a
 machine can do it where it scales the sums. Both sides of an Add get one scale too, the largest of them: the sum of
@@ -17,7 +17,7 @@ from tilewright.quantize.micro import MOVES
 from tilewright.quantize.model import Network
 from tilewright.quantize.samples import Progress
 
-#: Operators whose results may have the scale of a ReLU behind them.
+#: Operators whose results take the scale of the ReLU that reads them.
 SCALED = ("Conv", "Gemm", "Add")
 CUTS = ("Relu", "Clip")
 
@@ -34,11 +34,7 @@ def quantize(
     Nodes that read or write a tensor in `unbounded` stay in float32. Raises UnsupportedError if onnxruntime's quantiser
     fails.
     """
-    given = model, samples, method, "int8", progress
-    made = affine.quantize(*given, None, unbounded, symmetric=True)
-    if fixed := _fixed(model, made):
-        made = affine.quantize(*given, fixed, unbounded, symmetric=True)
-    return made
+    return affine.again(model, samples, method, progress, unbounded, _fixed, symmetric=True)
 
 
 def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
@@ -70,9 +66,13 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
             shared.update((*node.output, *node.input))
         elif node.op_type in MOVES:
             join(node.output[0], node.input[0])
-    scales = {name: chosen[root(name)] for name in chosen}
-    for name in {root(name) for name in shared}:
-        members = [each for each in chosen if root(each) == name]
-        largest = max(chosen[each] for each in members if each not in cut)  # what a ReLU cuts off needs no codes
-        scales |= dict.fromkeys(members, largest)
+    members: dict[str, list[str]] = {}
+    for name in chosen:
+        members.setdefault(root(name), []).append(name)
+    adds = {root(name) for name in shared}
+    scales: dict[str, tuple[float, int]] = {}
+    for first, names in members.items():
+        # What a ReLU cuts off needs no codes.
+        scale = max(chosen[name] for name in names if name not in cut) if first in adds else chosen[first]
+        scales |= dict.fromkeys(names, scale)
     return {name: found for name, found in scales.items() if found != chosen[name]}

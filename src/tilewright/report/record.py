@@ -257,13 +257,16 @@ def _layers(summary: Mapping[str, Any]) -> int:
     for index, cause in enumerate(_objects(summary.get("hazard_causes", []), "summary.hazard_causes")):
         where = f"summary.hazard_causes[{index}]"
         _has(_CAUSE, cause, where)
-        for place, item in enumerate(_objects(cause.get("shown"), f"{where}.shown")):
+        shown = _objects(cause.get("shown"), f"{where}.shown")
+        if not shown:
+            raise ProgramError(f"{where}.shown", "is empty")
+        for place, item in enumerate(shown):
             _has(_FINDING, item, f"{where}.shown[{place}]")
     return len(summary["layers"])
 
 
 def _objects(items: Any, where: str) -> list[dict[str, Any]]:
-    """Return a list of objects. Raises ProgramError if it is none."""
+    """Return `items`. Raises ProgramError unless it is a list of objects."""
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ProgramError(where, "is not a list of objects")
     return items

@@ -159,3 +159,37 @@ def test_a_damaged_border_is_one_error(frame: object) -> None:
     damaged = replace(program, steps=(replace(launch, meta={**launch.meta, "frame": frame}),))
     with pytest.raises(ProgramError, match="launch 'n0'"):
         damaged.run(np.zeros((1, 1, 20, 20, 3), np.int8))
+
+
+def added() -> Graph:
+    builder = Symmetric(np.random.default_rng(4))
+    builder.add(builder.given((1, 4, 4, 16)), "none")
+    return builder.graph()
+
+
+def multiplied() -> Graph:
+    builder = Symmetric(np.random.default_rng(4))
+    builder.linear(FullyConnected(), builder.given((1, 64)), (16, 64), 0)
+    return builder.graph()
+
+
+def wide(window: Window, columns: int = 4000) -> Graph:
+    return one((1, 1, columns, 4), Conv2D("none", window), (4, *window.kernel, 4), None)
+
+
+@pytest.mark.parametrize(
+    ("graph", "config", "reason"),
+    [
+        (added(), Config(acc_banks=1, acc_rows=16), "does not fit half of the accumulator"),
+        (multiplied(), Config(acc_banks=1, acc_rows=16), "no tile fits"),
+        (added(), Config(dataflow="os"), "dataflow=os"),
+        (multiplied(), Config(dataflow="os"), "dataflow=os"),
+        (wide(Window((1, 3)), 70_000), Config(), "do not fit the registers"),
+        (wide(Window((1, 1), (300, 300))), Config(), "do not fit the registers"),
+        (wide(Window((1, 3), dilation=(1100, 1100))), Config(), "do not fit the registers"),
+    ],
+)
+def test_what_no_loop_can_hold_is_the_hosts(graph: Graph, config: Config, reason: str) -> None:
+    program = compile_graph(graph, config, "ort")
+    assert not program.launches and reason in program.steps[0].reason  # type: ignore[union-attr]
+    ran(program, 1)

@@ -162,7 +162,7 @@ def _whatifs(summary: Json) -> str:
 
 
 def _findings(summary: Json) -> str:
-    """Return the hazards by cause, the root first; "" if there are none."""
+    """Return the section of hazards, by cause and the root first; "" for a run without hazards."""
     causes = summary.get("hazard_causes") or [{"shown": [one], "others": ""} for one in summary["findings"]]
     if not causes:
         return ""

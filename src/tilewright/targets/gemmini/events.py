@@ -14,7 +14,7 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import Computes, Local, Moves
 from tilewright.targets.gemmini.passes import Passes
-from tilewright.targets.gemmini.values.machine import moved_bytes
+from tilewright.targets.gemmini.values.machine import moved_bytes, moved_rows
 
 #: Bits of an operand of the array, and of a number in the accumulator.
 NARROW, WIDE = 8, 32
@@ -113,15 +113,10 @@ def _bursts(passes: Passes, trace: Trace | None) -> Array:
 def _transfers(moves: Moves, start: Array, config: Config, out: bool) -> tuple[Array, ...]:
     """Return when each transfer starts, its first byte, its rows, the bytes of one and those from row to row.
 
-    A pooled mvout is a transfer for each row of its pixels. An mvin with stride 0 reads its row once.
+    A pooled mvout is a transfer for each row of its pixels.
     """
-    own, rows, size = moves.own, moves.local.rows, moved_bytes(moves, config, out)
-    outer = np.ones_like(rows)
-    if out:
-        pooled = own["pool_stride"] > 0
-        outer, rows = np.where(pooled, own["porows"], 1), np.where(pooled, own["pocols"], rows)
-    else:
-        rows = np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
+    own, size = moves.own, moved_bytes(moves, config, out)
+    outer, rows = moved_rows(moves, out)
     outer = outer * (size > 0)
     nth = np.arange(int(outer.sum())) - np.repeat(np.cumsum(outer) - outer, outer)
     apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)

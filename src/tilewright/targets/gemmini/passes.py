@@ -138,14 +138,21 @@ class Passes:
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
     wait, cause = np.zeros(len(unit), np.int64), np.zeros(len(unit), np.int64)
+    released = [_follows(start, end[unit == other]) for other in range(len(UNITS))]
     for own in range(len(UNITS)):
         mine = np.flatnonzero(unit == own)
         before = np.maximum.accumulate(np.append(0, end[mine][:-1]))[: len(mine)]
         wait[mine] = np.maximum(start[mine] - before, 0)
         late = mine[start[mine] > taken[mine] + 1]
-        for other in range(len(UNITS)):
-            ends = np.zeros(int(max(start.max(), end.max())) + 2, np.bool_)
-            ends[end[unit == other] + 1] = True
-            released = ends[start[late]]
-            cause[late[released & (cause[late] == 0)]] = other + 1
+        for other, follows in enumerate(released):
+            cause[late[follows[late] & (cause[late] == 0)]] = other + 1
     return wait, np.where(wait > 0, cause + CAUSE_TOKEN, 0)
+
+
+def _follows(start: Array, end: Array) -> Array:
+    """Return whether each start is the cycle behind an end, bool [m]."""
+    ends = np.sort(end) + 1
+    if not len(ends):
+        return np.zeros(len(start), np.bool_)
+    found: Array = ends[np.minimum(np.searchsorted(ends, start), len(ends) - 1)] == start
+    return found

@@ -6,7 +6,7 @@ from tilewright.targets.bm1684x.capi.elementwise import BITS_OF, NEGATED
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import F32
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
@@ -46,8 +46,7 @@ def _negated(relation: str, types: str, before: str) -> Function:
     def run(api: Issuer, given: Given) -> None:
         other.run(api, given)
         width, dtype = given["src1_len_per_channel"], BITS_OF[given["dst_dtype"].bytes]
-        shape = Shape(given["src0_len"], -(-given["src1_len"] // width), 1, width)
-        y = api.local(given["dst"], shape, None, dtype)
+        y = api.matrix(given["dst"], given["src0_len"], given["src1_len"], width, dtype).storage
         value = Constant(constant(given["true_val"], given["dst_dtype"]).bits, dtype)
         api.issue("xor", {"a": y, "b": value}, {"y": y})
 

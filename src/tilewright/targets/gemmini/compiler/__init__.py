@@ -13,13 +13,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, DepthwiseConv2D, Linear
-from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.launch_image import Contents, DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.gemmini.compiler import layers
 from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
-from tilewright.targets.gemmini.compiler.layers import Form, Layer
+from tilewright.targets.gemmini.compiler.layers import Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
 from tilewright.targets.gemmini.compiler.search import fastest
 from tilewright.targets.gemmini.config import Config
@@ -47,17 +47,20 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
             continue
         able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
         pool = layers.pooling(graph, site, leaving(site, mode)) if able else None
-        forms = layers.layers(site, config, mode, pool)
-        if isinstance(forms, str) and pool:
-            pool, forms = None, layers.layers(site, config, mode, None)
-        made = forms if isinstance(forms, str) else _launch(site, pool, forms, config)
+        made = _launch(site, pool, config, mode)
+        if pool and isinstance(made, str):  # the layer alone may fit
+            made = _launch(site, None, config, mode)
         steps.append(HostStep(site.node.name, made) if isinstance(made, str) else made)
-        if pool and not isinstance(made, str):
-            pooled.add(pool.node.name)
+        if isinstance(made, Launch):
+            pooled.update(made.nodes[1:])
     return Program("gemmini", config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launch(site: Site, pool: Site | None, forms: tuple[Form, ...], config: Config) -> Launch | str:
+def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -> Launch | str:
+    """Return the fastest form of a node, or the reason why the host computes it."""
+    forms = layers.layers(site, config, rounding, pool)
+    if isinstance(forms, str):
+        return forms
     made = [(*one, frame) for form, frame in forms if (one := _compiled(site, pool, form, config))]
     if not made:
         return "no tile fits half of the scratchpad and half of the accumulator"
@@ -89,13 +92,12 @@ def _added(site: Site, form: Addition, config: Config) -> Launch:
     sizes = {"x": site.output.size, "x2": form.read(config), "y": site.output.size}
     segments = _placed(sizes)
     places = [segment.address for segment in segments]
-    tiled = next(form.tilings(config))
-    image = LaunchImage(raw(tiled.emit(config, *places).array), segments, {})
-    return image.launch(site.node.name, (site.node.name,), plan=str(tiled))
+    image = LaunchImage(raw(form.emit(config, *places).array), segments, {})
+    return image.launch(site.node.name, (site.node.name,), plan=str(form))
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
-    """Return segments of these sizes in bytes, one behind the other."""
+    """Return DRAM segments in this order; `sizes` are in bytes, by name."""
     segments, address = [], BASE
     for name, size in sizes.items():
         segments.append(DramSegment(name, address, size, KINDS[name]))
@@ -114,7 +116,7 @@ def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
 def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
     """Return the inputs of a launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples.
 
-    Raises ProgramError if the border that the launch states is none.
+    Raises ProgramError if the launch states a border that is not four widths of 0..MOST_FRAME.
     """
     codes = values[site.input(0).name]
     if "frame" in launch.meta:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, Leaving
 from tilewright.targets.gemmini.compiler.products import cuts
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
@@ -31,11 +30,10 @@ class Addition:
         """Return the bytes of the second input that the hardware reads: it loads whole blocks of rows."""
         return -(-self.rows // config.dim) * config.dim * self.columns
 
-    def tilings(self, config: Config) -> Iterator[Addition]:
-        """Yield one tile: as many blocks as half of the accumulator holds."""
-        most = config.acc_rows // 2 // config.dim
-        j = min(-(-self.columns // config.dim), most)
-        yield Addition(self.rows, self.columns, self.leaves, min(most // j, -(-self.rows // config.dim)), j)
+    def tiled(self, most: int, dim: int) -> Addition:
+        """Return the addition in tiles of at most `most` blocks."""
+        j = min(-(-self.columns // dim), most)
+        return replace(self, i=min(most // j, -(-self.rows // dim)), j=j)
 
     def emit(self, config: Config, x: int, x2: int, y: int) -> Commands:
         """Return the commands. `x`, `x2`, `y`: DRAM addresses of the inputs and of the sum."""
@@ -54,9 +52,9 @@ class Addition:
 
 
 def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
-    """Return an Add as an addition of the machine, or the reason why it is none.
+    """Return an Add as an addition of the machine, or the reason why the host computes it.
 
-    onnxruntime adds real numbers and rounds. If all codes have one scale, it is the sum of the codes, saturated.
+    onnxruntime adds real numbers and rounds. If all codes have one scale, that gives the sum of the codes, saturated.
     """
     op, out = site.node.op, site.output
     assert isinstance(op, Add)
@@ -69,5 +67,10 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         )
     if rounding.elementwise != "ort" or op.activation not in ("none", "relu"):
         return f"add by the rounding '{rounding.name}', with activation {op.activation}, is not compiled for gemmini"
+    most = config.acc_rows // 2 // config.dim
+    if config.dataflow == "os":
+        return NO_LOOPS
+    if not most:
+        return "a block of results does not fit half of the accumulator"
     width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.shape[-1]
-    return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu"))
+    return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu")).tiled(most, config.dim)

@@ -24,8 +24,8 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
-#: Numbers of input pixels of an axis are 16 bits, of results of a pooled tile 8 bits.
-MOST_POOLED = 255
+#: The largest numbers of the registers: sizes and channels, strides, dilations; results of a pooled tile along an axis.
+MOST, MOST_STRIDE, MOST_DILATION, MOST_POOLED = (1 << 16) - 1, (1 << 8) - 1, (1 << 10) - 1, (1 << 8) - 1
 
 
 class Span(NamedTuple):
@@ -74,11 +74,11 @@ class Convolution:
     @property
     def covered(self) -> tuple[int, int]:
         """Rows and columns of the input that the hardware loads, with the border around it."""
-        rows, columns = (
-            count * stride + reach - 1
-            for count, stride, reach in zip(self.out, self.window.stride, self.window.extent, strict=True)
-        )
-        return rows, columns
+        return self._read(0, self.out[0]), self._read(1, self.out[1])
+
+    def _read(self, axis: int, count: int) -> int:
+        """Return the positions of the input that the hardware loads along an axis for `count` results."""
+        return count * self.window.stride[axis] + self.window.extent[axis] - 1
 
     def framed(self) -> tuple[Convolution, Frame]:
         """Return the convolution of an input that lies in DRAM with its border, and this border.
@@ -99,6 +99,12 @@ class Convolution:
         return self.images * prod(self.size) * self.channels[0]
 
     @property
+    def fits_registers(self) -> bool:
+        """Whether the hardware's registers hold the sizes."""
+        small = self.window.stride[0] <= MOST_STRIDE and self.window.dilation[0] <= MOST_DILATION
+        return small and max(*self.size, *self.out, *self.channels) <= MOST
+
+    @property
     def groups(self) -> int:
         return -(-self.channels[0] // self.group[0])
 
@@ -113,9 +119,8 @@ class Convolution:
             groups = codes.reshape(self.groups, outputs, *codes.shape[1:])
             return np.ascontiguousarray(groups.transpose(0, 2, 3, 4, 1))
         held = np.zeros((self.groups, *self.window.kernel, inputs, outputs), np.int8)
-        for channel in range(self.channels[0]):
-            place = channel % inputs
-            held[channel // inputs, :, :, place, place] = codes[0, :, :, channel]
+        group, place = np.divmod(np.arange(self.channels[0]), inputs)
+        held[group, :, :, place, place] = np.moveaxis(codes[0], -1, 0)
         return held
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
@@ -160,12 +165,8 @@ class Convolution:
         ]
         if self.pool != NO_POOL and max(*out, rows, columns, self.pooled[1]) > MOST_POOLED:
             return False
-        covered = [
-            count * stride + reach - 1
-            for count, stride, reach in zip(out, self.window.stride, self.window.extent, strict=True)
-        ]
-        covered = [count >> self.downsampled for count in covered]
-        taken = channels[1] * covered[0] * covered[1] + channels[0] * kernel[0] * kernel[1] * inputs
+        rows, columns = (self._read(axis, count) >> self.downsampled for axis, count in enumerate(out))
+        taken = channels[1] * rows * columns + channels[0] * kernel[0] * kernel[1] * inputs
         return taken <= config.all_spad_rows // 2 and channels[0] * out[0] * out[1] <= config.acc_rows // 2
 
     @property
@@ -237,8 +238,8 @@ class Convolution:
         """Return what `count` pooled results from `first` on need along an axis: of the results, and of the input."""
         size, step, padding = self.pool.kernel[axis], self.pool.stride[axis], self.pool.padding[2 * axis]
         out = _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
-        stride, reach, padding = self.window.stride[axis], self.window.extent[axis], self.window.padding[2 * axis]
-        return out, _inside(out.first * stride - padding, out.size * stride + reach - 1, self.size[axis])
+        begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
+        return out, _inside(begin, self._read(axis, out.size), self.size[axis])
 
 
 def _inside(first: int, count: int, extent: int) -> Span:

@@ -8,7 +8,7 @@ from tilewright.graph.ops.base import Window
 from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution, Frame
-from tilewright.targets.gemmini.compiler.leaving import SUMS, Leaving, leaving
+from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, SUMS, Leaving, leaving
 from tilewright.targets.gemmini.compiler.products import Product
 from tilewright.targets.gemmini.config import Config
 
@@ -40,6 +40,8 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
         found.append((product, NO_FRAME))
     if not isinstance(op, FullyConnected):
         convolution = _convolution(site, op, leaves, pool, config.dim)
+        if isinstance(convolution, Convolution) and not convolution.fits_registers:
+            convolution = "its sizes, stride or dilation do not fit the registers of LOOP_CONV_WS"
         if isinstance(convolution, str):
             return tuple(found) or convolution
         found.append((convolution, NO_FRAME))
@@ -54,7 +56,7 @@ def _unfit(site: Site, config: Config) -> str | None:
     op, x, w, bias = site.node.op, site.input(0), site.input(1), site.optional(2)
     assert isinstance(op, LINEAR)
     if config.dataflow == "os":
-        return "dataflow=os: the hardware loops need a machine with dataflow ws or both"
+        return NO_LOOPS
     if op.residual(site):
         return NO_RESIDUAL
     if w.data is None or x.data is not None or (bias and bias.data is None):
@@ -67,7 +69,7 @@ def _unfit(site: Site, config: Config) -> str | None:
 def _convolution(
     site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving | str, pool: Site | None, dim: int
 ) -> Convolution | str:
-    """Return a node as a convolution of LOOP_CONV_WS, or the reason why it is none."""
+    """Return a node as a convolution of LOOP_CONV_WS, or the reason why the loop cannot compute it."""
     x, w, out = site.input(0), site.input(1), site.output
     window, channels = op.window, (x.shape[-1], out.shape[-1])
     if isinstance(op, Conv2D):

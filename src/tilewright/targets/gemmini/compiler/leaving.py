@@ -41,6 +41,8 @@ class Leaving:
         return "sums" if self.scale is None else f"codes, scale {self.scale:.6g}{', ReLU' if self.relu else ''}"
 
 
+#: The reason why a machine runs no hardware loop.
+NO_LOOPS = "dataflow=os: the hardware loops need a machine with dataflow ws or both"
 #: The host requantises.
 SUMS = Leaving()
 

@@ -55,7 +55,7 @@ def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array 
 
     def columns(values: Sequence[Array | int]) -> Array:
         words = (np.uint64(value & WORD) if isinstance(value, int) else np.asarray(value) for value in values)
-        return np.stack([np.broadcast_to(word.astype(np.int64), n) for word in words], axis=1)
+        return np.stack([np.broadcast_to(word.astype(np.int64, copy=False), n) for word in words], axis=1)
 
     return Stream(columns((funct, rs1, rs2)).view(np.uint64), columns(at), np.zeros(n, np.int64))
 

@@ -37,19 +37,25 @@ def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
     return first, np.where(used, moves.dram + np.maximum(last, 0) + size, first)
 
 
-def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
-    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k].
+def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
+    """Return the rows in DRAM of each mvin (with `out`: mvout), int64 [k]: groups of rows, and the rows of a group.
 
-    An mvin with stride 0 reads its row once.
+    A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
     """
+    own, rows = moves.own, moves.local.rows
+    one = np.ones_like(rows)
+    if not out:
+        return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
+    pooled = own["pool_stride"] > 0
+    return np.where(pooled, own["porows"], one), np.where(pooled, own["pocols"], rows)
+
+
+def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
+    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
     place, own = moves.local, moves.own
     wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
-    rows = place.rows
-    if out:
-        rows = np.where(own["pool_stride"] > 0, own["porows"] * own["pocols"], rows)
-    else:
-        rows = np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
-    moved: Array = rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
+    outer, rows = moved_rows(moves, out)
+    moved: Array = outer * rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
     return moved
 
 

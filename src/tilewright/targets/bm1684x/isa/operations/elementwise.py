@@ -151,7 +151,7 @@ for name in ("arithmetic", "logical"):
 for name in RELATIONS:
     define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
 choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
-for name in ("greater", "less", "equal"):
+for name in ("greater", "less", "equal"):  # the device API makes the others of these (capi/vectors.py)
     define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
 for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
     both = partial(extreme_select, key, relation)
@@ -297,7 +297,7 @@ for name in ("max", "min"):
     define(TIU, f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
 for name, two in e.BITWISE.items():
     define(TIU, f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
-for name in ("greater", "less", "equal"):
+for name in ("greater", "less", "equal"):  # the device API makes the others of these (capi/vectors.py)
     define(
         TIU,
         f"vc_{name}",
