@@ -82,7 +82,9 @@ class Plain:
                     target = self.acc[row]
                     target[: len(part)] = wrapped(part + (target[: len(part)] if local >> 30 & 1 else 0), 32)
                 else:
-                    for copy in range(min(own["pixels"], row + 1)):
+                    half = self.spad_rows // 2
+                    floor = half if self.rtl and row >= half else 0
+                    for copy in range(min(own["pixels"], row - floor + 1)):
                         self.spad[row - copy, copy * f["cols"] : copy * f["cols"] + len(part)] = part
 
     def mvin2(self, f: Fields) -> None:
@@ -118,7 +120,8 @@ class Plain:
             self.array = self._operand(own, "bd", bool(weights and ex["transpose_b"]))
         a = self._operand(f, "a", bool(ex["transpose_a"]), ex["a_stride"])
         if weights:
-            result = wrapped(self._operand(f, "bd", False) + a @ self.array, bits)
+            held = wrapped(self.array, 8) if self.rtl else self.array  # sums of OS may be wider than weights
+            result = wrapped(self._operand(f, "bd", False) + a @ held, bits)
         else:
             self.array = wrapped(self.array + a @ self._operand(f, "bd", bool(ex["transpose_b"])), bits)
             result = self.array

@@ -50,7 +50,7 @@ def tracked(program: Program, dim: int, bank: int) -> list[Tracked]:
             rows = ((f["cols"] + dim - 1) // dim - 1) * own["block_stride"] + f["rows"]
             back = 0 if f["local"] >> 31 else min(own["pixels"] - 1, f["local"] & 0xFFFFFF)
             acc, first, end = _range(f["local"], rows)
-            found.append(Tracked("load", [], [(acc, first - back, end)], zeros=not f["dram"]))
+            found.append(Tracked("load", [], [(acc, first - back, end - back)], zeros=not f["dram"]))
         elif name == "mvout":
             rows = ((f["cols"] + dim - 1) // dim - 1) * dim + f["rows"]
             if st["pool_stride"]:

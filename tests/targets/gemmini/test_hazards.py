@@ -52,6 +52,16 @@ def test_a_program_that_the_reservation_station_orders_has_no_finding() -> None:
     assert findings(commands) == ()
 
 
+def test_the_last_rows_of_a_load_with_repeated_pixels_are_not_tracked() -> None:
+    """ReservationStation.scala begins the range earlier, and does not make it longer."""
+    repeats: Program = [("config_ld", {**LOAD[0][1], "pixels": 3})]
+    load = mvin(16, rows=8, cols=4)
+    commands = [*LOAD, *STORE, *mvin(0), *mvout(22), *repeats, *load, *FENCE]
+    (found,) = findings(commands)
+    assert "use row 22 of spad, and the reservation station does not see it" in found.message
+    assert findings([*LOAD, *STORE, *mvin(0), *mvout(6), *repeats, *load, *FENCE]) == ()
+
+
 def test_zeros_overtake_data() -> None:
     commands = [*LOAD, *mvin(0), *mvin(8, dram=0), *FENCE]
     one(commands, "race", (1, 2), "loads zeros into row 8 of spad")

@@ -142,3 +142,21 @@ def test_result_rows_that_do_not_stream_are_a_switch(rows: str, expected: int) -
     memory = np.full((1, 4096), 7, np.uint8)
     found = ran(commands, config, memory)[0, 1024:1280].reshape(dim, dim)
     assert (found[:6] == 0).all() and (found[6:] == expected).all()
+
+
+@pytest.mark.parametrize(("repeats", "expected"), [("half", 0), ("begin", 5)])
+def test_repeated_pixels_before_the_second_half_are_a_switch(repeats: str, expected: int) -> None:
+    """PixelRepeater.scala drops them; libgemmini writes them, over what a loop keeps at the end of the first half."""
+    config = Config(repeats=repeats)
+    half = config.half
+    commands: Program = [
+        ("config_ld", {"state": 0, "pixels": 3, "block_stride": 16, "stride": 4, "scale": bits(1.0)}),
+        ("mvin", {"dram": BASE, "local": half, "cols": 4, "rows": 2}),
+        ("config_st", {"stride": 16, "scale": bits(1.0)}),
+        ("mvout", {"dram": BASE + 1024, "local": half - 2, "cols": 16, "rows": 4}),
+    ]
+    memory = np.full((1, 4096), 5, np.uint8)
+    found = ran(commands, config, memory)[0, 1024:1088].reshape(4, 16)
+    assert found[:, 4:8].tolist() == [[0] * 4, [expected] * 4, [5] * 4, [0] * 4]
+    assert found[:, 8:12].tolist() == [[expected] * 4, [expected] * 4, [0] * 4, [0] * 4]
+    assert (found[2:, :4] == 5).all() and (found[:2, :4] == 0).all()

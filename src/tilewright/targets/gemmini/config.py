@@ -27,12 +27,13 @@ class Semantics(NamedTuple):
     extra_rows: str  # result rows beyond those that the compute streams: `kept` or `zeros`
     conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS: `passed` on, or replaced by `relu`
     conv_batches: str  # images of an input in layout 3120 are apart by `batches` or by `batch_size` elements
+    repeats: str  # repeated pixels are not written before their `half` of the scratchpad, or before its `begin`
 
 
 #: Each row was found on both implementations; docs/gemmini.md has the vectors that show it.
 SEMANTICS = {
-    "rtl": Semantics("before_scale", "always", "pe_bits", "kept", "passed", "batches"),
-    "functional": Semantics("after_scale", "spad", "exact", "zeros", "relu", "batch_size"),
+    "rtl": Semantics("before_scale", "always", "pe_bits", "kept", "passed", "batches", "half"),
+    "functional": Semantics("after_scale", "spad", "exact", "zeros", "relu", "batch_size", "begin"),
 }
 
 
@@ -56,13 +57,14 @@ class Config(MachineConfig):
     pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
     dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
     normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
-    semantics: str = word("rtl", *SEMANTICS)  # which implementation; the six switches change single differences
+    semantics: str = word("rtl", *SEMANTICS)  # which implementation; the seven switches change single differences
     relu: str = _switch("relu")
     os_shift: str = _switch("os_shift")
     sums: str = _switch("sums")
     extra_rows: str = _switch("extra_rows")
     conv_activation: str = _switch("conv_activation")
     conv_batches: str = _switch("conv_batches")
+    repeats: str = _switch("repeats")
     bus_bytes: int = number(16, 1, 64, power=True, only_time=True)  # bytes of a beat [C: dma_buswidth]
     reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
     writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
@@ -99,6 +101,11 @@ class Config(MachineConfig):
     def all_spad_rows(self) -> int:
         """The rows of all banks of the scratchpad."""
         return self.spad_banks * self.spad_rows
+
+    @property
+    def half(self) -> int:
+        """The rows of half of the scratchpad."""
+        return self.all_spad_rows // 2
 
     @property
     def row_bits(self) -> int:

@@ -77,6 +77,12 @@ class Hazards:
         segment: Array = fences[self.source]
         return segment
 
+    @property
+    def _looped(self) -> Array:
+        """Whether each primitive command comes from a hardware loop, bool [m]."""
+        looped: Array = self.prims[:, 0] != self.expansion.commands[self.source, 0]
+        return looped
+
     @cached_property
     def _order(self) -> tuple[Array, Array, Array, Array]:
         """The queue and mark of each command, what waits for it, and what cannot start before it (order.successors)."""
@@ -84,7 +90,7 @@ class Hazards:
         queue = touch.QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
         mark[work.loads.step[work.loads.dram == 0]] = order.ZERO
-        ranges = touch.by_step(touch.tracked(work, config), len(queue))
+        ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         rows = config.all_spad_rows + config.acc_rows
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
         after = np.full((2, order.QUEUES, rows), order.NEVER)
@@ -114,7 +120,7 @@ class Hazards:
     def _name(self, step: int) -> str:
         """Return a primitive command as text."""
         own = int(self.source[step])
-        inside = "" if self.prims[step, 0] == self.expansion.commands[own, 0] else " (of a loop)"
+        inside = " (of a loop)" if self._looped[step] else ""
         return f"#{own}{inside} `{line(self.prims, step)}`"
 
     def _defect(self, defect: legal.Defect) -> Finding:

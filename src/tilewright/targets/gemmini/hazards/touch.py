@@ -103,23 +103,26 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.own["orows"] * stores.own["ocols"] * pooled
     return _joined(
-        *(moved, _repeated(loads), plain, _operand(stores.step, stores.local, READ, image, 1, config)),
+        *(moved, _repeated(loads, config), plain, _operand(stores.step, stores.local, READ, image, 1, config)),
         *_executed(computes, config, preloads),
     )
 
 
-def _repeated(loads: Moves) -> Touches:
-    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further."""
+def _repeated(loads: Moves, config: Config) -> Touches:
+    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further.
+
+    Copies that would lie before a half of the scratchpad (PixelRepeater.scala), or before its begin, are not written.
+    """
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
-    cut, mode = np.maximum(copy - place.row[of], 0), np.full(len(of), WRITE)
-    first = place.row[of] - copy + cut
+    row, mode = place.row[of], np.full(len(of), WRITE)
+    floor = np.where(row >= config.half, config.half, 0) * (config.rules.repeats == "half")
+    cut = np.maximum(copy + floor - row, 0)
+    first = row - copy + cut
     columns = copy * place.cols[of]
     size = np.maximum(place.rows[of] - cut, 0)
-    return Touches(
-        loads.step[of], mode, place.row[of], first, size, np.ones_like(of), columns, columns + place.cols[of]
-    )
+    return Touches(loads.step[of], mode, row, first, size, np.ones_like(of), columns, columns + place.cols[of])
 
 
 def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
@@ -139,14 +142,20 @@ def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touch
     )
 
 
-def tracked(work: Work, config: Config) -> Touches:
-    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand."""
+def tracked(work: Work, config: Config, looped: Array) -> Touches:
+    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand.
+
+    With repeated pixels, the range of a load begins earlier and is not longer, so it lacks the last rows of the load
+    (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
+    the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
+    """
     loads, stores, computes, own = work.loads, work.stores, work.computes, work.computes.own
     blocks = -(-loads.local.cols // config.dim)
     taken = (blocks - 1) * loads.own["block_stride"] + loads.local.rows
     behind = np.where(loads.local.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
-    behind = np.minimum(behind, loads.local.row)
-    moved = _operand(loads.step, loads.local, WRITE, taken + behind, 1, config)
+    behind = np.minimum(behind, loads.local.row - np.where(loads.local.row > config.half, config.half, 0))
+    seen = taken + np.where(looped[loads.step], behind, 0)
+    moved = _operand(loads.step, loads.local, WRITE, seen, 1, config)
     moved = moved._replace(first=moved.first - behind)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks

@@ -54,4 +54,4 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
             f"(funct {funct}) never ends, so the machine stalls; the array reads no operands from the accumulator, and "
             "each operand needs rows and columns",
         )
-    return Times(accept, taken, issued, done, program.order, cycles)
+    return Times(accept, taken, issued, done, program.order, int(cycles))

@@ -21,9 +21,10 @@ L_PLACE, L_PITCH = range(10, 12)
 S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
 S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
 #: Columns of the table of computes: operands A, D (of OS: B), W and C, and what config_ex says. WEIGHTS: 1 for WS.
+#: SUMS: 1 for WS whose weights are sums of OS; the array then takes their low 8 bits (PE.scala).
 A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
 FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
-C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU = range(14, 23)
+C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
 
 #: Smallest and largest int8, and the constant whose addition to a small float32 rounds it half to even.
 LOW, HIGH, ROUNDER = -128, 127, np.float32(12582912.0)
@@ -61,13 +62,15 @@ class Chips(NamedTuple):
 class Rules(NamedTuple):
     """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
 
-    `overflows`: one product of a row and a column, with D, may need more bits.
+    `overflows`: one product of a row and a column, with D, may need more bits. Rows of the scratchpad from `floor` on
+    keep repeated pixels out of those before it.
     """
 
     relu_first: int
     shift_acc: int
     bits: int
     overflows: int
+    floor: int
 
 
 @compiled
@@ -79,7 +82,7 @@ def run(sequence: Array, tables: Tables, chips: Chips, rules: Rules) -> None:
         for sample in range(chips.spad.shape[0]):
             spad, acc = chips.spad[sample], chips.acc[sample]
             if action == LOAD:
-                load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample)
+                load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample, rules.floor)
             elif action == STORE:
                 scale = tables.store_scales[entry]
                 store(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
@@ -123,7 +126,7 @@ def word(memory: Array, at: int) -> int:
 
 
 @called
-def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int) -> None:
+def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
     """Execute an mvin, `own` being its row of the table."""
     dim, cols = spad.shape[1], own[L_COLS]
     for line in range(own[L_ROWS]):
@@ -139,7 +142,7 @@ def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sampl
             else:
                 for col in range(width):
                     value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
-                    for pixel in range(min(own[L_PIXELS], row + 1)):
+                    for pixel in range(min(own[L_PIXELS], row - (floor if row >= floor else 0) + 1)):
                         spad[row - pixel, col + pixel * cols] = value
 
 
@@ -215,7 +218,7 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
         accumulate(own, spad, array, factors, rules.bits)
     for line in range(own[C_ROWS]):
         if own[WEIGHTS]:
-            row_times(own, spad, array, sums[line], factors, line)
+            row_times(own, spad, array, sums[line], factors, line, own[SUMS] and rules.bits < 32)
         else:
             for col in range(sums.shape[1]):
                 sums[line, col] = array[col, line]
@@ -257,13 +260,17 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
 
 
 @called
-def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int) -> None:
-    """Write row `line` of D + A * W to `sums` [dim]."""
+def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int, narrow: bool) -> None:
+    """Write row `line` of D + A * W to `sums` [dim]; `narrow`: with the low 8 bits of W."""
     read_a(own, spad, factors, line)
     for col in range(sums.shape[0]):
         weights, total = array[col], np.int32(0)
-        for depth in range(factors.shape[0]):
-            total += factors[depth] * weights[depth]
+        if narrow:
+            for depth in range(factors.shape[0]):
+                total += factors[depth] * np.int32(wrapped(int(weights[depth]), 8))
+        else:
+            for depth in range(factors.shape[0]):
+                total += factors[depth] * weights[depth]
         sums[col] = total
     if line < own[D_ROWS]:
         source = spad[own[D_ROW] + line]

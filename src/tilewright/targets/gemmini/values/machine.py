@@ -153,7 +153,14 @@ def _computes(work: Computes, config: Config) -> Array:
         weights,
         np.where(weights, 0, own["shift"]),
         (own["activation"] == RELU).astype(np.int64),
+        weights & (_last(weights == 0) >= np.maximum(_last(work.fresh == 1), 0)),
     )
+
+
+def _last(marked: Array) -> Array:
+    """Return the index of the last marked element up to each one, -1 if there is none, int64 [k]."""
+    found: Array = np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
+    return found
 
 
 class Machine:
@@ -168,7 +175,8 @@ class Machine:
         self.normaliser = Normaliser(samples)
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
         first, shifts = rules.relu == "before_scale", rules.os_shift == "always"
-        self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows))
+        floor = config.half if rules.repeats == "half" else 0
+        self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
 
     def copy(self) -> Machine:
         """Return a copy; both share DRAM until one of them writes there."""
