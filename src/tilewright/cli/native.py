@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,22 @@ from tilewright.errors import InputError
 
 if TYPE_CHECKING:
     from tilewright.targets.base import TakesC
+
+
+def compiler_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a C compiler: `include` and `define`."""
+    define = click.option(
+        "-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro; may be repeated."
+    )
+    include = click.option(
+        "-I", "include", multiple=True, metavar="DIR", help="Look for headers in a folder; may be repeated."
+    )
+    return include(define(command))
+
+
+def flags_of(include: tuple[str, ...], define: tuple[str, ...]) -> list[str]:
+    """Return the compiler's arguments for these options."""
+    return [*(f"-I{folder}" for folder in include), *(f"-D{macro}" for macro in define)]
 
 
 def _target(name: str | None) -> tuple[str, TakesC]:
@@ -34,8 +51,7 @@ def _target(name: str | None) -> tuple[str, TakesC]:
 @click.argument("sources", nargs=-1, required=True, metavar="KERNEL.c...", type=click.Path(path_type=Path))
 @options.new_file("-o", "--output", metavar="FILE.bin", required=True, about="The firmware to write.")
 @options.of_target("The machine [bm1684x].")
-@click.option("-I", "include", multiple=True, metavar="DIR", help="Look for headers in a folder; may be repeated.")
-@click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro; may be repeated.")
+@compiler_flags
 @options.as_json
 def firmware(
     sources: tuple[Path, ...],
@@ -51,8 +67,7 @@ def firmware(
     It is native code: load only firmware that you trust.
     """
     name, machine = _target(target)
-    flags = [*(f"-I{folder}" for folder in include), *(f"-D{macro}" for macro in define)]
-    warnings = machine.firmware(sources, output, flags)
+    warnings = machine.firmware(sources, output, flags_of(include, define))
     if warnings:
         click.echo(warnings, err=True)
     told = {"target": name, "file": str(output), "sources": [str(source) for source in sources], "warnings": warnings}

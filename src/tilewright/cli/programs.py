@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.native import compiler_flags, flags_of
 from tilewright.cli.options import OwnCfu, Simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.targets.base import CosimCase
+    from tilewright.targets.base import CosimCase, Execution
 
 
 @click.command(name="exec")
-@click.argument("path", metavar="FILE.twp|FILE.elf|FOLDER")
-@options.of_target("The target that runs FILE.elf or FOLDER.")
+@click.argument("path", metavar="FILE.twp|FILE.elf|FILE.c|FOLDER")
+@options.of_target("The target that runs FILE.elf, FILE.c or FOLDER.")
 @options.machine
+@compiler_flags
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
 @options.gdb
@@ -35,6 +37,8 @@ def exec_(
     target: str | None,
     config: str | None,
     overrides: dict[str, str],
+    include: tuple[str, ...],
+    define: tuple[str, ...],
     limit: int | None,
     own: OwnCfu,
     gdb: int | None,
@@ -45,7 +49,8 @@ def exec_(
 
     With a program, --set changes keys of its machine that only change time; for any other key, compile it again. -c
     gives the machine's file, for code that the file names (ALU operations of your own, in `vta`). FOLDER holds a
-    program that another compiler wrote, for `vta` that of onera/standalone-vta.
+    program that another compiler wrote, for `vta` that of onera/standalone-vta. FILE.c is a host in C, which is
+    compiled and run: for `gemmini`, a program with the commands of gemmini.h.
 
     \f
     Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
@@ -53,9 +58,11 @@ def exec_(
     from tilewright.whatif import on_machine
 
     code = {"--limit": limit, "--profile": profile, "--gdb": gdb is not None}
+    for_c = {"-I": include, "-D": define}
     if Path(path).is_dir():
         own_cfu = {"--cfu": own.files, "--initial-states": own.states}
         _refuse(code | own_cfu, "is for ELF files only, not for folders")
+        _refuse(for_c, "is for C files only, not for folders")
         return _exec_folder(path, target, config, overrides, simulation)
     for_elf = {"--target": target, **code}
     run = simulation
@@ -63,6 +70,11 @@ def exec_(
         **{"--input": run.source, "--output": run.output},
         **{"--what-if": run.what_if, "--energy": run.energy},
     }
+    if path.endswith(".c"):
+        _refuse(code | {"--cfu": own.files, "--initial-states": own.states}, "is for ELF files only, not for C files")
+        _refuse(for_program, "is for program files only, not for C files")
+        return _exec_c(path, target, config, overrides, flags_of(include, define), simulation)
+    _refuse(for_c, "is for C files only")
     if not is_elf(path):
         _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         program = load(path, config)
@@ -72,7 +84,6 @@ def exec_(
 
     from tilewright import targets
     from tilewright.files import replacing
-    from tilewright.report.summary import Summary
     from tilewright.run import timing_model
     from tilewright.targets.base import Executes
 
@@ -87,12 +98,43 @@ def exec_(
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())
+    return _report(done, run, path)
+
+
+def _report(done: Execution, run: Simulation, path: str) -> int:
+    """Write the requested files of an execution, print its report and return the exit status."""
+    from tilewright.report.summary import Summary
+
     if run.html or run.save or run.trace:
         if done.result is None:
-            raise InputError("--html, --save and --trace", f"{target} shows no runs of ELF files", "leave them out")
+            raise InputError("--html, --save and --trace", "this run made no result to show", "leave them out")
         run.write(Summary(made := done.result(), "the program's own data", made.clock_mhz), path)
     options.answer(run.as_json, done.data, done.text)
     return 0 if done.passed else 1
+
+
+def _exec_c(
+    path: str,
+    target: str | None,
+    config: str | None,
+    overrides: dict[str, str],
+    flags: Sequence[str],
+    simulation: Simulation,
+) -> int:
+    """Compile and run a host in C."""
+    from tilewright import targets
+    from tilewright.files import regular
+    from tilewright.run import timing_model
+    from tilewright.targets.base import RunsC
+
+    if target is None:
+        raise InputError("--target", "is missing: a C file does not name its target", "give one, such as -t gemmini")
+    machine = targets.get(target)
+    if not isinstance(machine, RunsC):
+        raise InputError("--target", f"{target} runs no C files", "give -t gemmini, or compile it for this target")
+    timing_model(machine, simulation.timing)
+    done = machine.run_c(regular(path), machine.config(config, overrides), flags)
+    return _report(done, simulation, path)
 
 
 def _exec_folder(

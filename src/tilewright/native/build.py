@@ -1,4 +1,4 @@
-"""Compile C files into a shared library with the user's compiler."""
+"""Compile C files into a shared library, or a program, with the user's compiler."""
 
 from __future__ import annotations
 
@@ -55,13 +55,41 @@ def library(
     `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; it says
     `what` is compiled.
     """
+    return _compiled(what, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
+
+
+def program(what: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
+    """Compile a C file into a program. Return the compiler's warnings.
+
+    Raises InputError with the compiler's messages; it says `what` is compiled.
+    """
+    warnings = _compiled(
+        what,
+        output,
+        [source],
+        ["-O2", "-Werror=implicit-function-declaration", f"-I{source.parent}", *flags],
+        libraries,
+        {},
+    )
+    output.chmod(0o700)
+    return warnings
+
+
+def _compiled(
+    what: str,
+    output: Path,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    libraries: Sequence[str],
+    generated: Mapping[str, str],
+) -> str:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        for name, text in (generated or {}).items():
+        for name, text in generated.items():
             Path(folder, name).write_text(text, encoding="utf-8")
-        made = Path(folder, "library")
-        extra = [str(Path(folder, name)) for name in generated or {} if name.endswith(".c")]
-        command = [*compiler(what), "-std=gnu11", "-fPIC", "-Wall", "-shared", *COMPLETE, f"-I{folder}", *flags]
-        command += [*map(str, sources), *extra, "-o", str(made), "-lm", "-pthread"]
+        made = Path(folder, "made")
+        extra = [str(Path(folder, name)) for name in generated if name.endswith(".c")]
+        command = [*compiler(what), "-std=gnu11", f"-I{folder}", *flags]
+        command += [*map(str, sources), *extra, "-o", str(made), *libraries, "-lm", "-pthread"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False

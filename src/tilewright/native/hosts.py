@@ -23,13 +23,15 @@ class HostLibrary:
     """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
 
     `generated` are files by name: headers for the hosts, and what the device's process reads. They lie in the folder
-    `include` beside the library; the library's own sources find its path in the macro TW_FILES.
+    `include` beside the library; the library's own sources find its path in the macro TW_FILES. `links` are further
+    arguments of the linker for hosts.
     """
 
     name: str
     sources: Sequence[Path]
     include: Path
     generated: Mapping[str, str] = field(default_factory=dict)
+    links: Sequence[str] = ()
 
     def flags(self) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
@@ -41,7 +43,7 @@ class HostLibrary:
         own = [f"-I{folder / 'include'}"] if self.generated else []
         return {
             "cflags": [*own, f"-I{self.include}"],
-            "libs": [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{self.name}"],
+            "libs": [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{self.name}", *self.links],
         }
 
     def made(self) -> Path:

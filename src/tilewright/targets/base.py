@@ -332,6 +332,14 @@ class TakesHosts(Protocol):
 
 
 @runtime_checkable
+class RunsC(Protocol):
+    """A target that compiles a host in C, and runs it."""
+
+    def run_c(self, source: Path, config: Config, flags: Sequence[str]) -> Execution:
+        """Run a C file, compiled with further arguments of the compiler. Raises InputError if it does not compile."""
+
+
+@runtime_checkable
 class TakesCfu(Protocol):
     """A target whose custom function unit can be replaced."""
 

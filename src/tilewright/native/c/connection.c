@@ -117,8 +117,10 @@ int tw_start(struct tw_connection *made, const char *module, const char *argumen
     return 1;
 }
 
-void tw_leave(struct tw_connection *it) {
+int tw_leave(struct tw_connection *it) {
+    int status = 0;
     close(it->socket);
-    while (waitpid(it->process, NULL, 0) < 0 && errno == EINTR) {}
+    while (waitpid(it->process, &status, 0) < 0 && errno == EINTR) {}
     pthread_mutex_destroy(&it->lock);
+    return status;
 }

@@ -36,8 +36,8 @@ int tw_ask(
     struct tw_connection *to, uint32_t kind, const void *first, size_t size, const void *second, size_t more,
     void *answer, size_t room);
 
-/* Close the connection, upon which the process ends, and wait for its end. */
-void tw_leave(struct tw_connection *it);
+/* Close the connection, upon which the process ends, and wait for its end. Returns 0 if it ended without an error. */
+int tw_leave(struct tw_connection *it);
 
 #pragma GCC visibility pop
 

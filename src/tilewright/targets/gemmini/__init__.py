@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,16 @@ class Gemmini(given.Machine[Config]):
             count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
             lines.append(f"  {count}, {passes.times.cycles} cycles (timing model {model})")
         return "\n".join(lines) + "\n"
+
+    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+        from tilewright.targets.gemmini.native.hostlib import library
+
+        return library(self.own(config)).flags()
+
+    def run_c(self, source: Path, config: base.Config, flags: Sequence[str]) -> base.Execution:
+        from tilewright.targets.gemmini.native.execute import execute
+
+        return execute(source, self.own(config), flags)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.gemmini.conformance import conform

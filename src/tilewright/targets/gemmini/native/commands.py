@@ -1,0 +1,169 @@
+"""The commands of a host in C so far, and what the machine makes of them.
+
+The machine keeps its memories between runs. A run takes the commands since the run before it, at a fence or at the end
+of a function of gemmini.h; hazards and time are those of all commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import HazardError, MachineError
+from tilewright.program.launch_image import Dram, Segment
+from tilewright.sim.findings import RACE, Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.isa.text import line
+from tilewright.targets.gemmini.native.addresses import Addresses
+from tilewright.targets.gemmini.passes import Passes
+from tilewright.targets.gemmini.values.machine import Machine
+
+#: A recorded command (native/c/recorder.c).
+RECORD = np.dtype([("rs1", "<u8"), ("rs2", "<u8"), ("funct", "<u4"), ("source", "<u4"), ("line", "<u4"), ("", "<u4")])
+
+
+class Range(NamedTuple):
+    """Bytes at an address of the machine."""
+
+    address: int
+    size: int
+
+
+def united(first: Array, end: Array) -> list[Range]:
+    """Return the union of ranges first..end (int64 [n] each) as ranges that neither meet nor overlap, in order."""
+    used = end > first
+    order = np.argsort(first[used], kind="stable")
+    low, reach = first[used][order], np.maximum.accumulate(end[used][order]) if used.any() else end[:0]
+    begins = np.append(True, low[1:] > reach[:-1])[: len(low)]
+    ends = np.append(begins[1:], True)[: len(low)]
+    return [Range(a, b - a) for a, b in zip(low[begins].tolist(), reach[ends].tolist(), strict=True)]
+
+
+class Commands:
+    """The commands of one host on the machine `config`; `sources` are the names of its files."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.sources, self.addresses = config, list[str](), Addresses()
+        self.records = np.zeros(0, RECORD)
+        self._machine = Machine(config, Dram([]), 1)
+        self._ran = 0  # commands whose values are computed
+
+    def add(self, records: Array) -> None:
+        """Append recorded commands. Raises ProgramError if their pointers lie in too many places."""
+        records = records.copy()
+        self.addresses.move(records)
+        self.records = np.concatenate([self.records, records])
+        self.__dict__.pop("passes", None)
+
+    @cached_property
+    def passes(self) -> Passes:
+        cmds = np.stack([self.records[name].astype(np.uint64) for name in ("funct", "rs1", "rs2")], axis=1)
+        return Passes(cmds, self.config)
+
+    def place(self, command: int) -> str:
+        """Return the place in the source of a command."""
+        found = self.records[command]
+        return f"{self.sources[found['source']]}:{found['line']}"
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the hazards of all commands."""
+        return (*self.passes.findings(RunOptions(None, True)), *self._unfenced())
+
+    @property
+    def _source(self) -> Array:
+        """The command that each primitive command comes from, int64 [m]."""
+        return self.passes.hazards.source
+
+    def _unfenced(self) -> Iterator[Finding]:
+        """Yield the first store that no fence follows."""
+        fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
+        stores = self.passes.work.stores.step
+        for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
+            own, name = int(self._source[step]), line(self.passes.prims, step)
+            yield Finding(RACE, f"#{own} `{name}` has no fence behind it: the CPU does not wait for its bytes", (own,))
+
+    def places(self, steps: Sequence[int]) -> str:
+        """Return the places in the source of commands."""
+        return ", ".join(dict.fromkeys(map(self.place, steps)))
+
+    @property
+    def cycles(self) -> int:
+        """The machine's cycles until it had accepted the last command; until it was idle, if that is a fence."""
+        if not len(self.records):
+            return 0
+        last = int(self.passes.times.accept[-1])
+        return last if self.records["funct"][-1] == Funct.FENCE else last + 1
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines of the source, in order of their first command: commands, and the cycles they were at work.
+
+        `first` is the cycle in which the machine accepts the line's first command, `last` the one in which its last
+        command is done.
+        """
+        times, source = self.passes.times, self.passes.expansion.source
+        done = np.maximum.reduce([times.taken, times.issued, times.done])
+        end = times.accept.copy()
+        np.maximum.at(end, source, done)
+        key = self.records["source"].astype(np.int64) << 32 | self.records["line"]
+        _, first, own, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        begins, ends = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
+        np.minimum.at(begins, own, times.accept)
+        np.maximum.at(ends, own, end)
+        return [
+            {"place": self.place(int(first[at])), "commands": int(count[at])}
+            | {"first": int(begins[at]), "last": int(ends[at])}
+            for at in np.argsort(first).tolist()
+        ]
+
+    def needed(self) -> list[Range]:
+        """Return the ranges of memory that the commands since the last run read or write.
+
+        Raises HazardError, with places in the source, if the machine would stop or leave its memories.
+        """
+        try:
+            self.passes.refuse(RunOptions(None, False))
+        except HazardError as error:
+            places = [f" ({self.places(one.steps)})" for one in error.findings[:1]]
+            raise HazardError(error.where, "".join([error.reason, *places]), error.remedy, error.findings) from None
+        loads, stores = self._moves
+        return united(*(np.concatenate(pair) for pair in zip(loads, stores, strict=True)))
+
+    @property
+    def _moves(self) -> list[tuple[Array, Array]]:
+        """The ranges of the loads and stores since the last run, int64 [n] each."""
+        plan, found = self.passes.plan, list[tuple[Array, Array]]()
+        for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
+            new = self._source[moves.step] >= self._ran
+            found.append((first[new], end[new]))
+        return found
+
+    def unknown(self, asked: Range) -> MachineError:
+        """Return the error of commands that use memory which the host does not have."""
+        pointer = self.addresses.host(*asked)
+        plan, reason = self.passes.plan, f"{asked.size} bytes at {pointer:#x} are not memory of the program"
+        for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
+            met = (self._source[moves.step] >= self._ran) & (first < asked.address + asked.size)
+            for step in moves.step[met & (end > asked.address)][:1].tolist():
+                where = f"{self.place(int(self._source[step]))}, `{line(self.passes.prims, step)}`"
+                return MachineError(where, reason, "give a pointer to an array")
+        return MachineError("program", reason)
+
+    def run(self, content: Sequence[tuple[Range, Array]]) -> tuple[Dram, list[Range]]:
+        """Compute the values of the commands since the last run on the host's memory.
+
+        `content` is that of `needed`, uint8 [size] each. Returns the memory, and the ranges that were written.
+        """
+        segments = [
+            Segment(f"memory {part.address:#x}", part.address, np.array(data).reshape(1, -1)) for part, data in content
+        ]
+        self._machine.dram = memory = Dram(segments)
+        _, stores = self._moves
+        self._machine.run(self.passes.plan, np.flatnonzero(self._source >= self._ran))
+        self._ran = len(self.records)
+        return memory, united(*stores)

@@ -1,0 +1,159 @@
+"""The process behind a host in C that uses the headers of Gemmini: it holds the machine, and reports at the end.
+
+The requests are those of native/c/recorder.c. $TILEWRIGHT_GEMMINI_SAVE is a program file, to which all commands are
+written. $TILEWRIGHT_GEMMINI_REPORT is a file for the report, in JSON, which is then not printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import TilewrightError
+from tilewright.files import replacing
+from tilewright.native.serve import Answer, serve
+from tilewright.program.file import save
+from tilewright.program.launch_image import Dram
+from tilewright.targets.gemmini import TARGET
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.native.commands import RECORD, Commands, Range
+from tilewright.targets.gemmini.native.saved import program
+
+#: Status of an answer that is not a success. 1 stands for a process that has ended.
+FAILED = 2
+#: Groups of findings that are printed.
+SHOWN = 8
+RANGE = struct.Struct("<2Q")
+COUNT = struct.Struct("<Q")
+
+
+class Server:
+    """Runs the commands of one host."""
+
+    def __init__(self, config: Config) -> None:
+        self.commands = Commands(config)
+        self.failed = False
+        self._saved = os.environ.get("TILEWRIGHT_GEMMINI_SAVE", "")
+        self._report = os.environ.get("TILEWRIGHT_GEMMINI_REPORT", "")
+        self._kept: list[tuple[Range, Array]] = []
+        self._asked, self._stored, self._memory = list[Range](), list[Range](), Dram([])
+        self._content: list[tuple[Range, Array]] = []
+
+    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes]:
+        """Return the answer to a request: its status, and its payload."""
+        methods = (
+            *(self.source, self.record, self.needed, self.needed_ranges, self.content, self.run, self.stored_ranges),
+            *(self.take, self.cycles),
+        )
+        try:
+            return 0, methods[kind](payload)
+        except TilewrightError as error:
+            self.failed = True
+            return FAILED, str(error).encode()
+
+    def source(self, payload: bytes) -> bytes:
+        self.commands.sources.append(payload.decode(errors="replace"))
+        return b""
+
+    def record(self, payload: bytes) -> bytes:
+        self.commands.add(np.frombuffer(payload, RECORD))
+        return b""
+
+    def needed(self, _: bytes) -> bytes:
+        self._asked, self._content = self.commands.needed(), []
+        return COUNT.pack(len(self._asked))
+
+    def needed_ranges(self, _: bytes) -> bytes:
+        return self._of_host(self._asked)
+
+    def content(self, payload: bytes) -> bytes:
+        """Take the bytes of the next range. Raises MachineError if the host has no memory there."""
+        part, data = self._asked[len(self._content)], np.frombuffer(payload, np.uint8)
+        if len(data) < part.size:
+            raise self.commands.unknown(part)
+        self._content.append((part, data))
+        return b""
+
+    def run(self, _: bytes) -> bytes:
+        self._memory, self._stored = self.commands.run(self._content)
+        if self._saved:
+            self._kept += self._content
+        return COUNT.pack(len(self._stored))
+
+    def stored_ranges(self, _: bytes) -> bytes:
+        return self._of_host(self._stored)
+
+    def take(self, payload: bytes) -> bytes:
+        """Return the bytes of a range, by its number."""
+        address, size = self._stored[COUNT.unpack(payload)[0]]
+        return self._memory.window(address, 1, size, 0, "take").tobytes()
+
+    def _of_host(self, ranges: list[Range]) -> bytes:
+        host = self.commands.addresses.host
+        return b"".join(RANGE.pack(host(*each), each.size) for each in ranges)
+
+    def cycles(self, _: bytes) -> bytes:
+        return COUNT.pack(self.commands.cycles)
+
+    def report(self) -> dict[str, Any]:
+        """Return the report of all commands. Raises HazardError if they do not come to their end."""
+        commands, passes = self.commands, self.commands.passes
+        return {
+            "commands": len(commands.records),
+            "cycles": passes.times.cycles,
+            "macs": passes.macs,
+            "findings": [one.to_json() | {"places": commands.places(one.steps)} for one in commands.findings()],
+            "lines": commands.lines(),
+        }
+
+    def close(self) -> None:
+        """Print or write the report, and write the program, if there are commands and none was refused."""
+        if self.failed or not len(self.commands.records):
+            return
+        try:
+            found = self.report()
+            if self._report:
+                with replacing(Path(self._report)) as file:
+                    file.write(json.dumps(found).encode())
+            else:
+                print("".join(f"tilewright: {text}\n" for text in shown(found)), end="", file=sys.stderr)
+            if self._saved:
+                save(program(self.commands, self._kept), Path(self._saved))
+        except TilewrightError as error:
+            print(f"tilewright: {error}", file=sys.stderr)
+
+
+def shown(report: dict[str, Any]) -> list[str]:
+    """Return a report as lines: for each kind of finding and place, the first one; then the counts."""
+    found = report["findings"]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        groups.setdefault((one["kind"], one["places"]), []).append(one["message"])
+    lines = [
+        f"{kind} at {places}: {messages[0]}{f' (and {len(messages) - 1} more there)' if len(messages) > 1 else ''}"
+        for (kind, places), messages in groups.items()
+    ]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"... and findings at {len(lines) - SHOWN} more places"]
+    counts = f"{report['cycles']:,} cycles, {report['commands']:,} commands, {report['macs']:,} multiply-accumulates"
+    return [*lines, f"{counts}, {len(found) or 'no'} hazard{'s' * (len(found) != 1)}"]
+
+
+def main(connection: int, machine: str) -> None:
+    """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
+    servers: list[Server] = []
+
+    def start() -> Answer:
+        servers.append(Server(TARGET.own(TARGET.config(machine, {}))))
+        return servers[0].answer
+
+    serve(connection, start, FAILED)
+    for server in servers:
+        server.close()
