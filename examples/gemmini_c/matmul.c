@@ -5,7 +5,7 @@
 #include "include/gemmini_testutils.h"
 
 enum { N = 256, BLOCKS = N / DIM };
-static elem_t A[N][N] row_align(1), B[N][N] row_align(1), C[N][N] row_align(1), wanted[N][N];
+static elem_t A[N][N] row_align(4), B[N][N] row_align(4), C[N][N] row_align(4), wanted[N][N];
 
 static void fill(void) {
     for (size_t i = 0; i < N; i++)

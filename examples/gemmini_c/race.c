@@ -5,7 +5,7 @@
 #include "include/gemmini_testutils.h"
 
 int main(void) {
-    static elem_t in[DIM][DIM] row_align(1), between[DIM][DIM] row_align(1), out[DIM][DIM] row_align(1);
+    static elem_t in[DIM][DIM] row_align(4), between[DIM][DIM] row_align(4), out[DIM][DIM] row_align(4);
     for (size_t i = 0; i < DIM; i++)
         for (size_t j = 0; j < DIM; j++) in[i][j] = i + j;
     gemmini_config_ld(DIM);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.report.result import RunResult
     from tilewright.targets.base import CosimCase, Execution
 
 
@@ -106,11 +107,20 @@ def _report(done: Execution, run: Simulation, path: str) -> int:
     from tilewright.report.summary import Summary
 
     if run.html or run.save or run.trace:
-        if done.result is None:
-            raise InputError("--html, --save and --trace", "this run made no result to show", "leave them out")
-        run.write(Summary(made := done.result(), "the program's own data", made.clock_mhz), path)
+        run.write(Summary(made := _result(done), "the program's own data", made.clock_mhz), path)
     options.answer(run.as_json, done.data, done.text)
     return 0 if done.passed else 1
+
+
+def _result(done: Execution) -> RunResult:
+    """Return the result of an execution. Raises InputError if it has none."""
+    from tilewright.run import run_bare
+
+    if done.result:
+        return done.result()
+    if done.program is None:
+        raise InputError("--html, --save and --trace", "this run made no result to show", "leave them out")
+    return replace(run_bare(done.program, check=False), findings=done.findings, checked=True)
 
 
 def _exec_c(

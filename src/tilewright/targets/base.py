@@ -291,7 +291,8 @@ class Folders(Protocol):
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
 
-    `result` makes the result that a page and a timeline show; None if the target has none.
+    `result` makes the result that a page and a timeline show. Without it, they show the run of `program`, with
+    `findings`; None: the target shows nothing.
     """
 
     text: str
@@ -299,6 +300,8 @@ class Execution:
     passed: bool
     speedscope: Mapping[str, Any]
     result: Callable[[], RunResult] | None = None
+    program: Program | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @runtime_checkable

@@ -152,7 +152,7 @@ class Gemmini(given.Machine[Config]):
     def run_c(self, source: Path, config: base.Config, flags: Sequence[str]) -> base.Execution:
         from tilewright.targets.gemmini.native.execute import execute
 
-        return execute(source, self.own(config), flags)
+        return execute(source, self.own(config), flags, RTL)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.gemmini.conformance import conform

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.array import Array
 from tilewright.native.build import program
 from tilewright.program.file import load
 from tilewright.targets.gemmini import TARGET
@@ -73,18 +74,19 @@ def test_their_own_header_issues_the_same_commands(source: Path, tmp_path: Path,
         text, count = re.subn(pattern, replacement, file.read_text(encoding="utf-8"))
         assert count == 1
         file.write_text(text, encoding="utf-8")
-    streams = []
+    streams: list[Array | None] = []
     for name, more in (("ours", []), ("theirs", [f"-I{theirs}", "-DACC_READ_FULL_WIDTH"])):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         ran(built(source, folder, flags, *more), saved := folder / "program.twp")
         streams.append(_masked(saved) if saved.exists() else None)
-    assert (streams[0] is None) == (streams[1] is None)
-    if streams[0] is not None and streams[1] is not None:
-        np.testing.assert_array_equal(*streams)
+    ours, upstreams = streams
+    assert (ours is None) == (upstreams is None)
+    if ours is not None and upstreams is not None:
+        np.testing.assert_array_equal(ours, upstreams)
 
 
-def _masked(saved: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+def _masked(saved: Path) -> Array:
     """Return the commands of a program, uint64 [n, 3], each address of DRAM replaced by 1."""
     cmds = commands(image_of(load(saved).launches[0]).insns).copy()
     for funct, registers in ADDRESSES.items():

@@ -12,8 +12,10 @@ from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.native.commands import Commands, Range, united
 
 
-def program(commands: Commands, memory: list[tuple[Range, Array]]) -> Program:
-    """Return all commands as a program of one launch. `memory` is what each fence found, uint8 [size] for each range.
+def program(name: str, commands: Commands, memory: list[tuple[Range, Array]]) -> Program:
+    """Return all commands as a program of one launch, called `name`.
+
+    `memory` is what each fence found, uint8 [size] for each range.
 
     What the host changes between fences is not in it: cycles and hazards are the same, values may differ. Raises
     ProgramError if the memory is too large for a program.
@@ -29,5 +31,5 @@ def program(commands: Commands, memory: list[tuple[Range, Array]]) -> Program:
         data[index][at : at + part.size] = content
     names = [f"memory{index}" for index in range(len(parts))]
     segments = tuple(DramSegment(name, *part, "inout") for name, part in zip(names, parts, strict=True))
-    launch = LaunchImage(raw(commands.passes.cmds), segments, dict(zip(names, data, strict=True))).launch("program")
+    launch = LaunchImage(raw(commands.passes.cmds), segments, dict(zip(names, data, strict=True))).launch(name)
     return Program.bare("gemmini", commands.config, [launch])

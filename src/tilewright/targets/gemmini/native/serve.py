@@ -24,12 +24,11 @@ from tilewright.program.launch_image import Dram
 from tilewright.targets.gemmini import TARGET
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.commands import RECORD, Commands, Range
+from tilewright.targets.gemmini.native.report import shown
 from tilewright.targets.gemmini.native.saved import program
 
 #: Status of an answer that is not a success. 1 stands for a process that has ended.
 FAILED = 2
-#: Groups of findings that are printed.
-SHOWN = 8
 RANGE = struct.Struct("<2Q")
 COUNT = struct.Struct("<Q")
 
@@ -125,25 +124,10 @@ class Server:
             else:
                 print("".join(f"tilewright: {text}\n" for text in shown(found)), end="", file=sys.stderr)
             if self._saved:
-                save(program(self.commands, self._kept), Path(self._saved))
+                name = Path(self.commands.sources[0]).name if self.commands.sources else "program"
+                save(program(name, self.commands, self._kept), Path(self._saved))
         except TilewrightError as error:
             print(f"tilewright: {error}", file=sys.stderr)
-
-
-def shown(report: dict[str, Any]) -> list[str]:
-    """Return a report as lines: for each kind of finding and place, the first one; then the counts."""
-    found = report["findings"]
-    groups: dict[tuple[str, str], list[str]] = {}
-    for one in found:
-        groups.setdefault((one["kind"], one["places"]), []).append(one["message"])
-    lines = [
-        f"{kind} at {places}: {messages[0]}{f' (and {len(messages) - 1} more there)' if len(messages) > 1 else ''}"
-        for (kind, places), messages in groups.items()
-    ]
-    if len(lines) > SHOWN:
-        lines[SHOWN:] = [f"... and findings at {len(lines) - SHOWN} more places"]
-    counts = f"{report['cycles']:,} cycles, {report['commands']:,} commands, {report['macs']:,} multiply-accumulates"
-    return [*lines, f"{counts}, {len(found) or 'no'} hazard{'s' * (len(found) != 1)}"]
 
 
 def main(connection: int, machine: str) -> None:
