@@ -29,7 +29,7 @@ INSIDE = {
     "bm1684x": {"debug", "capi", "host", "native", "runtime", "conformance"},
     "zynq": {"debug", "runtime", "gateware"},
     "cfu": {"gateware"},
-    "gemmini": {"debug", "runtime", "conformance"},
+    "gemmini": {"debug", "native", "runtime", "conformance"},
 }
 RUN = """
 import json, sys

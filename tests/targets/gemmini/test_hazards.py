@@ -41,9 +41,10 @@ def findings(commands: Program, **keys: str) -> tuple[Finding, ...]:
 
 
 def one(commands: Program, kind: str, steps: tuple[int, ...], text: str, **keys: str) -> None:
-    """Check that a program has exactly one finding."""
-    (found,) = findings(commands, **keys)
-    assert (found.kind, found.steps) == (kind, steps), found
+    """Check that a program has exactly one finding; `steps` are commands, fences counted."""
+    hazards = Passes(encoded(commands), Config.read(None, keys)).hazards
+    (found,) = hazards.findings
+    assert (found.kind, tuple(hazards.source[list(found.steps)])) == (kind, steps), found
     assert text in found.message
 
 

@@ -121,7 +121,7 @@ class Gemmini(given.Machine[Config]):
         yield Change("scratchpad twice as large", {"spad_rows": 2 * machine.spad_rows}, recompile=True)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        return Passes(commands(image_of(launch).insns), config).hazards.findings
+        return Passes(commands(image_of(launch).insns), config).every
 
     def disassemble(self, program: Program) -> str:
         return "".join(GRAMMAR.write(text_of(launch)) for launch in program.launches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -77,10 +78,32 @@ class Passes:
 
         return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
 
-    def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return hazards. Differences between implementations are left out: the config says which one to follow."""
+    def findings(self, options: RunOptions, placed: bool = True) -> tuple[Finding, ...]:
+        """Return hazards. Differences between implementations are left out: the config says which one to follow.
+
+        With `placed`, they have the numbers of traces and of the debugger: primitive commands in the hardware's order.
+        """
         found = self.hazards.findings if options.check else self.hazards.fatal
+        if found and placed:
+            hazards = self.hazards.placed(self.places)
+            found = hazards.findings if options.check else hazards.fatal
         return tuple(one for one in found if one.kind != PORTABILITY)
+
+    @property
+    def every(self) -> tuple[Finding, ...]:
+        """All findings, with differences between implementations."""
+        found = self.hazards.findings
+        return self.hazards.placed(self.places).findings if found else found
+
+    @cached_property
+    def places(self) -> Array:
+        """The number of each step in traces, int64 [m]; for a program that does not end, that of the step."""
+        place = np.arange(len(self.prims))
+        with suppress(HazardError):
+            rank = np.empty(len(self.prims), np.int64)
+            rank[self.times.order] = place
+            place = rank[self.sequence]
+        return place
 
     def refuse(self, options: RunOptions) -> tuple[Finding, ...]:
         """Return the findings. Raises HazardError if the program cannot run to its end."""

@@ -79,6 +79,25 @@ def test_a_race_is_found_with_its_lines(capsys: pytest.CaptureFixture[str], tmp_
     assert f"{source}:14" in page.read_text(encoding="utf-8")
 
 
+def test_findings_in_hardware_loops_have_the_numbers_of_the_debugger(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The zeros of a border overtake data: both commands are primitive ones, of one loop."""
+    saved = tmp_path / "first.twp"
+    monkeypatch.setenv("TILEWRIGHT_GEMMINI_SAVE", str(saved))
+    _, found = execute(capsys, HERE / "shapes.c", "-D", "SEED=1u", "-D", "ROUNDS=1")
+    finding = found["findings"][0]
+    assert "(of a loop)" in finding["message"]
+    assert main(["debug", str(saved), "--at", str(finding["steps"][1]), "--script", str(_script(tmp_path))]) == 0
+    assert finding["message"].split("`")[1] in capsys.readouterr().out
+
+
+def _script(folder: Path) -> Path:
+    script = folder / "where.txt"
+    script.write_text("where\n", encoding="utf-8")
+    return script
+
+
 def test_a_store_without_a_fence_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     body = "gemmini_config_ld(DIM); gemmini_config_st(DIM); gemmini_mvin(a, 0); gemmini_mvout(a, 0);"
     status, found = execute(capsys, written(tmp_path, body))

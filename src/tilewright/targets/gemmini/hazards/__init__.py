@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,13 +32,24 @@ SAFE_ROWS = 6
 class Hazards:
     """The hazards of a program, whose primitive commands are in the order `sequence` (indices into the expansion's).
 
-    Findings name commands by their index in the program; those of a hardware loop have the index of the loop.
+    Findings name commands by their index in the program; those of a hardware loop have the index of the loop. With
+    `place`, int64 [m], they name primitive commands by that number instead. The `steps` of findings are indices in
+    `sequence`, or that number.
     """
 
     expansion: Expansion
     sequence: Array
     work: Work
     config: Config
+    place: Array | None = None
+
+    def placed(self, place: Array) -> Hazards:
+        """Return these hazards with other numbers for the primitive commands."""
+        other = copy(self)
+        other.__dict__["place"] = place
+        for name in ("findings", "fatal"):
+            other.__dict__.pop(name, None)
+        return other
 
     @cached_property
     def defects(self) -> tuple[legal.Defect, ...]:
@@ -52,7 +64,7 @@ class Hazards:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         found = [self._defect(defect) for defect in self.defects]
-        races = (*self.expansion.findings, *(self._conflict(*row) for row in self.conflicts))
+        races = (*map(self._flight, self.expansion.findings), *(self._conflict(*row) for row in self.conflicts))
         return (*found, *races, *self._results(), *self._distances())
 
     @cached_property
@@ -119,19 +131,29 @@ class Hazards:
 
     def _name(self, step: int) -> str:
         """Return a primitive command as text."""
-        own = int(self.source[step])
-        inside = " (of a loop)" if self._looped[step] else ""
-        return f"#{own}{inside} `{line(self.prims, step)}`"
+        own, text = int(self.source[step]), line(self.prims, step)
+        if self.place is not None:
+            loop = f" (of loop #{own})" if self._looped[step] else ""
+            return f"#{self.place[step]}{loop} `{text}`"
+        return f"#{own}{' (of a loop)' if self._looped[step] else ''} `{text}`"
+
+    def _steps(self, *steps: int) -> tuple[int, ...]:
+        return steps if self.place is None else tuple(int(self.place[step]) for step in steps)
 
     def _defect(self, defect: legal.Defect) -> Finding:
-        return Finding(defect.kind, f"{self._name(defect.step)}: {defect.reason}", (int(self.source[defect.step]),))
+        return Finding(defect.kind, f"{self._name(defect.step)}: {defect.reason}", self._steps(defect.step))
+
+    def _flight(self, finding: Finding) -> Finding:
+        """Return a finding about loops, whose steps are commands, with the first primitive command of each."""
+        first = (int(np.argmax(self.source == command)) for command in finding.steps)
+        return replace(finding, steps=self._steps(*first))
 
     def _place(self, row: int) -> tuple[str, int]:
         spad = self.config.all_spad_rows
         return ("spad", row) if row < spad else ("acc", row - spad)
 
     def _conflict(self, kind: int, early: int, late: int, place: int) -> Finding:
-        steps = (int(self.source[early]), int(self.source[late]))
+        steps = self._steps(early, late)
         first, second = self._name(early), self._name(late)
         if kind in (order.DRAM_READ, order.DRAM_WRITE):
             text = "reads DRAM that {0} writes" if kind == order.DRAM_READ else "writes DRAM that {0} reads"
@@ -174,8 +196,7 @@ class Hazards:
             f"{self._name(consumer)} reads the result of {self._name(producer)} too early, because the compute before"
             f" streams only {rows} rows: put a fence between them"
         )
-        steps = (int(self.source[producer]), int(self.source[consumer]))
-        return Finding(RACE, message, steps, "spad", row, row + 1)
+        return Finding(RACE, message, self._steps(producer, consumer), "spad", row, row + 1)
 
     def _distances(self) -> Iterator[Finding]:
         """Yield accumulations into rows that the compute before wrote less than DISTANCE cycles earlier."""
@@ -192,12 +213,12 @@ class Hazards:
                 yield self._close(late - 1, late, int(rows[at]), int(distance[at]))
 
     def _close(self, early: int, late: int, row: int, distance: int) -> Finding:
-        steps = [int(self.work.computes.preload[index]) for index in (early, late)]
+        steps = int(self.work.computes.preload[early]), int(self.work.computes.preload[late])
         message = (
             f"{self._name(steps[1])} accumulates into row {row} of acc {distance} cycles after {self._name(steps[0])}"
             f" wrote it; {DISTANCE} are needed, and the RTL stops at an assertion: put another compute between them"
         )
-        return Finding(WRITE_DISTANCE, message, tuple(int(self.source[s]) for s in steps), "acc", row, row + 1)
+        return Finding(WRITE_DISTANCE, message, self._steps(*steps), "acc", row, row + 1)
 
 
 def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

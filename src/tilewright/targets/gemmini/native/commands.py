@@ -72,8 +72,8 @@ class Commands:
         return f"{self.sources[found['source']]}:{found['line']}"
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the hazards of all commands."""
-        return (*self.passes.findings(RunOptions(None, True)), *self._unfenced())
+        """Return the hazards of all commands; their steps are primitive commands."""
+        return (*self.passes.findings(RunOptions(None, True), placed=False), *self._unfenced())
 
     @property
     def _source(self) -> Array:
@@ -86,11 +86,16 @@ class Commands:
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
             own, name = int(self._source[step]), line(self.passes.prims, step)
-            yield Finding(RACE, f"#{own} `{name}` has no fence behind it: the CPU does not wait for its bytes", (own,))
+            yield Finding(RACE, f"#{own} `{name}` has no fence behind it: the CPU does not wait for its bytes", (step,))
+
+    def placed(self, steps: Sequence[int]) -> list[int]:
+        """Return the numbers of primitive commands in traces and in the debugger."""
+        found: list[int] = self.passes.places[list(steps)].tolist()
+        return found
 
     def places(self, steps: Sequence[int]) -> str:
-        """Return the places in the source of commands."""
-        return ", ".join(dict.fromkeys(map(self.place, steps)))
+        """Return the places in the source of primitive commands."""
+        return ", ".join(dict.fromkeys(self.place(int(self._source[step])) for step in steps))
 
     @property
     def cycles(self) -> int:
@@ -126,11 +131,8 @@ class Commands:
 
         Raises HazardError, with places in the source, if the machine would stop or leave its memories.
         """
-        try:
-            self.passes.refuse(RunOptions(None, False))
-        except HazardError as error:
-            places = [f" ({self.places(one.steps)})" for one in error.findings[:1]]
-            raise HazardError(error.where, "".join([error.reason, *places]), error.remedy, error.findings) from None
+        for one in self.passes.findings(RunOptions(None, False), placed=False):
+            raise HazardError("program", f"{one} ({self.places(one.steps)})")
         loads, stores = self._moves
         return united(*(np.concatenate(pair) for pair in zip(loads, stores, strict=True)))
 

@@ -108,7 +108,10 @@ class Server:
             "commands": len(commands.records),
             "cycles": passes.times.cycles,
             "macs": passes.macs,
-            "findings": [one.to_json() | {"places": commands.places(one.steps)} for one in commands.findings()],
+            "findings": [
+                one.to_json() | {"steps": commands.placed(one.steps), "places": commands.places(one.steps)}
+                for one in commands.findings()
+            ],
             "lines": commands.lines(),
         }
 
