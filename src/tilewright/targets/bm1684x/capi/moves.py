@@ -96,7 +96,7 @@ SET, MASKED = "dst C shape dst_stride dtype", f"{ADDRESSES} mask mask_is_local s
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: dict[str, Function] = {
-    **{f"cpy_{way}": _move(way, local="D") for way in WAYS},
+    **{f"cpy_{way}": _move(way, local="L" if way == "L2L" else "D") for way in WAYS},
     **{f"cpy_nc_trans_{way}": _exchange(way) for way in WAYS},
     **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", of="/cw") for way in WAYS},
     **{f"channel_bcast_{way}": _move(way, "dma_broadcast", of="/c1") for way in ("S2L", "L2L")},
@@ -105,7 +105,7 @@ MOVES: dict[str, Function] = {
     **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, "/nc", "C") for way in BETWEEN},
     "system_cpy": function("dst src count dtype", "dma_linear", "y=dst/count@S x=src/count@S"),
     "system_bcast": Function("dst src count lanes dtype", _to_lanes),
-    "set_C_local": function(SET, "dma_broadcast", "y=dst x=C"),
+    "set_C_local": function(SET, "dma_broadcast", "y=dst@D x=C"),
     "set_C_system": function(SET, "dma_broadcast", "y=dst@S x=C"),
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},
     **{f"matrix_trans_{way}": _matrix(way, True) for way in BETWEEN},

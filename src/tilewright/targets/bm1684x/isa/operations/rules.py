@@ -218,7 +218,7 @@ def within_lanes(places: Mapping[str, Any]) -> str:
 def packed_rows(places: Mapping[str, Any]) -> str:
     """Return the reason to refuse a broadcast of a tensor whose rows have gaps, or whose result has, or ""."""
     x, y = places["x"], places["y"]
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and y.shape.w > 1:
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
         for name, place in (("x", x), ("y", y)):
             if place.stride.w != 1:
                 return f"{name} has a stride of {place.stride.w} along w; a broadcast takes 1 only"
