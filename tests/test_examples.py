@@ -123,3 +123,11 @@ def test_a_cfu_in_python_is_faster_and_right() -> None:
     plain, custom, ratio = run("examples/own_cfu.py").splitlines()
     assert plain.split()[-1] == custom.split()[-1]
     assert 2.0 < float(ratio.split()[-1]) < 4.0
+
+
+def test_each_idea_makes_the_product_on_gemmini_faster() -> None:
+    lines = run("examples/gemmini_schedule.py").splitlines()
+    assert all(line.endswith("cycles, equal, 0 hazards") for line in lines)
+    cycles = [int(line.partition(" cycles")[0].split()[-1].replace(",", "")) for line in lines]
+    assert cycles == [74_433, 70_531, 67_086, cycles[-1]]
+    assert 65_536 < cycles[-1] < 66_300
