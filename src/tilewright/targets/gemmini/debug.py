@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import HazardError
+from tilewright.errors import MachineError
 from tilewright.graph.ir import Site
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
@@ -71,7 +71,9 @@ class GemminiWalk(Walk):
         self.image, self._dram = image, dram
         try:
             passes = Passes(passes.cmds, passes.config, passes.times.order)
-        except HazardError:  # it does not come to its end: the commands can be walked up to the one that stops
+        except (
+            MachineError
+        ):  # it has no time, or does not come to its end: the commands can be walked up to the one that stops
             passes = Passes(passes.cmds, passes.config)
         self.passes = passes
         self.table = self._table()

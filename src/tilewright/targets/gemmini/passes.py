@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import HazardError
+from tilewright.errors import HazardError, MachineError
 from tilewright.program.launch_image import Dram
 from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, Finding
@@ -73,9 +73,15 @@ class Passes:
 
     @cached_property
     def times(self) -> Times:
-        """The times of all commands. Raises HazardError if the program does not come to its end."""
+        """The times of all commands.
+
+        Raises HazardError if the program does not come to its end, MachineError if it uses a normaliser.
+        """
         from tilewright.targets.gemmini import timing
 
+        if len(self.work.config_norm[0]) or self.work.stores.local.norm.any():
+            reason = "the time of a normaliser is not modelled: the RTL that was measured has none"
+            raise MachineError("program", reason, "ask for its values alone, such as Gemmini(...).run(timing=False)")
         return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
 
     def findings(self, options: RunOptions, placed: bool = True) -> tuple[Finding, ...]:
@@ -99,7 +105,7 @@ class Passes:
     def places(self) -> Array:
         """The number of each step in traces, int64 [m]; for a program that does not end, that of the step."""
         place = np.arange(len(self.prims))
-        with suppress(HazardError):
+        with suppress(MachineError):
             rank = np.empty(len(self.prims), np.int64)
             rank[self.times.order] = place
             place = rank[self.sequence]

@@ -117,6 +117,12 @@ def test_a_mistake_ends_the_program_with_one_message(
     assert "Traceback" not in told.err
 
 
+def test_the_time_of_a_normaliser_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = written(tmp_path, "gemmini_config_norm(1, 0, 0, 1, 0, 2, 3); gemmini_fence(); return read_cycles() & 1;")
+    assert main(["exec", str(source), "-t", "gemmini", "--set", "normaliser=1"]) == 1
+    assert "the time of a normaliser is not modelled" in capfd.readouterr().err
+
+
 def test_a_status_and_a_signal_are_told(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["exec", str(written(tmp_path, "return 3;")), "-t", "gemmini"]) == 1
     assert main(["exec", str(written(tmp_path, "gemmini_flush(0); abort();")), "-t", "gemmini"]) == 1
