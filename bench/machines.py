@@ -3,9 +3,9 @@
     python bench/machines.py [--network NAME ..] [--machine NAME ..] [--json]
 
 vta takes shifts only (pow2), cfu the integers of TFLite Micro (tflm), bm1684x one float32 scale a channel (affine), and
-gemmini one a layer (symmetric). One sample of each network runs with values, cycles and hazards; outputs are compared with
-the integer reference. `share`: multiply-accumulates on the machine; `busy`: of its multipliers, while it works on them;
-`cpu_seconds`: of the run, the comparison included.
+gemmini one a layer (symmetric). One sample of each network runs with values, cycles and hazards; outputs are compared
+with the integer reference. `share`: multiply-accumulates on the machine; `busy`: of its multipliers, while it works on
+them; `cpu_seconds`: of the run, the comparison included.
 """
 
 from __future__ import annotations
