@@ -86,7 +86,7 @@ static TW_UNUSED void matmul_cpu(
     if (!row) tw_exit("matmul_cpu: there is no memory for a row");
     for (size_t i = 0; i < DIM_I; i++) {
         for (size_t j = 0; j < DIM_J; j++) {
-            row[j] = D ? D[(repeating_bias ? 0 : i) * stride_D + j] : 0;
+            row[j] = D ? MVIN_SCALE_ACC(D[(repeating_bias ? 0 : i) * stride_D + j], D_scale_factor) : 0;
             for (size_t k = 0; k < DIM_K; k++) {
                 const elem_t a = transA ? A[k * stride_A + i] : A[i * stride_A + k];
                 const elem_t b = transB ? B[j * stride_B + k] : B[k * stride_B + j];

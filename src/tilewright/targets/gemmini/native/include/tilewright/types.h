@@ -30,7 +30,7 @@ static const elem_t elem_t_min __attribute__((unused)) = -128;
 static inline int tw_to_int8(float x) { return x > INT8_MAX ? INT8_MAX : x < INT8_MIN ? INT8_MIN : (int)x; }
 #define ACC_SCALE(x, scale) ((acc_t)tw_to_int8(rintf((float)(x) * (acc_scale_t)(scale))))
 #define MVIN_SCALE(x, scale) ((elem_t)tw_to_int8(rintf((float)(x) * (scale_t)(scale))))
-#define MVIN_SCALE_ACC(x, scale) (x)
+#define MVIN_SCALE_ACC(x, scale) ((void)(scale), (x)) /* an int32 is never scaled */
 
 /* A shift to the right that rounds half to even; a negative one shifts to the left. */
 static inline int64_t tw_shifted(int64_t x, int shift) {
