@@ -117,8 +117,9 @@ def test_a_mistake_ends_the_program_with_one_message(
     assert "Traceback" not in told.err
 
 
-def test_the_time_of_a_normaliser_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    source = written(tmp_path, "gemmini_config_norm(1, 0, 0, 1, 0, 2, 3); gemmini_fence(); return read_cycles() & 1;")
+@pytest.mark.parametrize("end", ["0", "read_cycles() & 1"])
+def test_the_time_of_a_normaliser_is_refused(end: str, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = written(tmp_path, f"gemmini_config_norm(1, 0, 0, 1, 0, 2, 3); gemmini_fence(); return {end};")
     assert main(["exec", str(source), "-t", "gemmini", "--set", "normaliser=1"]) == 1
     assert "the time of a normaliser is not modelled" in capfd.readouterr().err
 

@@ -89,7 +89,7 @@ class Hazards:
         segment: Array = fences[self.source]
         return segment
 
-    @property
+    @cached_property
     def _looped(self) -> Array:
         """Whether each primitive command comes from a hardware loop, bool [m]."""
         looped: Array = self.prims[:, 0] != self.expansion.commands[self.source, 0]

@@ -116,11 +116,18 @@ class Server:
         }
 
     def close(self) -> None:
-        """Print or write the report, and write the program, if there are commands and none was refused."""
+        """Print or write the report, and write the program, if there are commands and none was refused.
+
+        Raises SystemExit if there is no report, which makes the host fail.
+        """
         if self.failed or not len(self.commands.records):
             return
         try:
             found = self.report()
+        except TilewrightError as error:
+            print(f"tilewright: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        try:
             if self._report:
                 with replacing(Path(self._report)) as file:
                     file.write(json.dumps(found).encode())
