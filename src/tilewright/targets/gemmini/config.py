@@ -69,10 +69,10 @@ class Config(MachineConfig):
     reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
     writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
     rs_load: int = number(
-        8, 1, 64, only_time=True
+        8, 1, 63, only_time=True
     )  # entries of the reservation station [C: reservation_station_entries]
-    rs_execute: int = number(16, 1, 64, only_time=True)
-    rs_store: int = number(4, 1, 64, only_time=True)
+    rs_execute: int = number(16, 1, 63, only_time=True)
+    rs_store: int = number(4, 1, 63, only_time=True)
     queue_load: int = number(8, 1, 64, only_time=True)  # commands that wait at a controller [C: ld_queue_length]
     queue_execute: int = number(8, 1, 64, only_time=True)  # [C: ex_queue_length]
     queue_store: int = number(2, 1, 64, only_time=True)  # [C: st_queue_length]

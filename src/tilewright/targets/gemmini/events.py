@@ -11,10 +11,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
-from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.isa.work import Computes, Local, Moves
+from tilewright.targets.gemmini.isa.work import Computes, Local
 from tilewright.targets.gemmini.passes import Passes
-from tilewright.targets.gemmini.values.machine import moved_bytes, moved_rows
+from tilewright.targets.gemmini.traffic import rows_in_dram
+from tilewright.targets.gemmini.values.machine import moved_bytes
 
 #: Bits of an operand of the array, and of a number in the accumulator.
 NARROW, WIDE = 8, 32
@@ -104,25 +104,10 @@ def _bursts(passes: Passes, trace: Trace | None) -> Array:
     if trace is not None:
         start[passes.times.order] = trace.start
         start = start[passes.sequence]
-    found = [_transfers(moves, start, config, out) for moves, out in ((work.loads, False), (work.stores, True))]
+    found = []
+    for moves, out in ((work.loads, False), (work.stores, True)):
+        move, *columns = rows_in_dram(moves, config, out)
+        found.append((start[moves.step[move]], *columns))
     when, *columns = (np.concatenate(pair) for pair in zip(*found, strict=True))
     order = np.argsort(when, kind="stable")
     return rows_of(*(column[order] for column in columns))
-
-
-def _transfers(moves: Moves, start: Array, config: Config, out: bool) -> tuple[Array, ...]:
-    """Return when each transfer starts, its first byte, its rows, the bytes of one and those from row to row.
-
-    A pooled mvout is a transfer for each row of its pixels.
-    """
-    own, size = moves.own, moved_bytes(moves, config, out)
-    outer, rows = moved_rows(moves, out)
-    outer = outer * (size > 0)
-    nth = np.arange(int(outer.sum())) - np.repeat(np.cumsum(outer) - outer, outer)
-    apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)
-    width = size // np.maximum(rows * outer, 1)
-    return (
-        np.repeat(start[moves.step], outer),
-        np.repeat(moves.dram, outer) + nth * np.repeat(apart, outer),
-        *(np.repeat(column, outer) for column in (rows, width, own["stride"])),
-    )

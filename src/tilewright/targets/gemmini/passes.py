@@ -22,6 +22,7 @@ from tilewright.targets.gemmini.hazards.touch import QUEUES
 from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.isa.work import Moves, Work, work
 from tilewright.targets.gemmini.loops import Expansion, expand
+from tilewright.targets.gemmini.traffic import traffic
 from tilewright.targets.gemmini.values.machine import Machine, Plan, moved_bytes, plan
 
 if TYPE_CHECKING:
@@ -133,10 +134,16 @@ class Passes:
 
     @cached_property
     def bound(self) -> int:
-        """Cycles that no order of the commands undercuts: the array takes one row a cycle, the bus one beat."""
-        rows = int(self.work.computes.a.rows.sum())
-        moved = [int(moved_bytes(moves, self.config, out).sum()) for moves, out in self._moves]
-        return max(rows, *(total // self.config.bus_bytes for total in moved))
+        """Cycles that no order of the commands undercuts.
+
+        The array takes a row a cycle. The bus takes and gives a beat a cycle; a read is a beat on its way out, and a
+        write one on its way back. Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
+        """
+        work, config = self.work, self.config
+        rows, leaving = int(work.computes.a.rows.sum()), work.stores.local
+        scaled = int((leaving.rows * -(-leaving.cols // config.dim) * leaving.acc).sum())
+        (reads, read), (writes, written) = (traffic(moves, config, out) for moves, out in self._moves)
+        return max(rows, reads + written, read + writes, scaled * 8 // 5)
 
     @property
     def _moves(self) -> tuple[tuple[Moves, bool], ...]:

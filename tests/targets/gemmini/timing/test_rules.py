@@ -225,3 +225,27 @@ def test_a_product_of_256_takes_the_cycles_of_the_rtl(preset: str, latency: int,
             *(4, 4, 8, 0, 0, 0, *places, side, side, 0, side), False, False, False, False, k > 0, 0, 0, 0, False
         )
     assert timed(program, latency).cycles == cycles
+
+
+@pytest.mark.parametrize("entries", [None, 63])
+def test_a_load_of_offsets_waits_for_the_array_as_long_as_it_takes(entries: int | None) -> None:
+    """The array's sums come first in a bank of the accumulator, and any number of rows passes on to the scratchpad."""
+    config = Config() if entries is None else Config(rs_load=entries, rs_execute=entries, rs_store=entries)
+    program = Commands(config)
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    program.gemmini_config_ld(16)
+    program.gemmini_extended3_config_ld(0, 1.0, False, 2)
+    program.gemmini_mvin(DRAM, spad(0))
+    program.gemmini_mvin(DRAM, spad(4096))
+    for turn in range(60):
+        program.gemmini_preload(GARBAGE_ADDR if turn else spad(4096), acc(turn % 4 * 16))
+        (program.gemmini_compute_accumulated if turn else program.gemmini_compute_preloaded)(spad(0), GARBAGE_ADDR)
+        if turn == 12:
+            program.gemmini_extended_mvin3(DRAM, acc(400), 16, 16)
+        elif turn > 12:
+            program.gemmini_mvin(DRAM, spad(8192 + turn * 16))
+    times = timed(program)
+    waiting = int((program.array[:, 0] == 14).argmax())
+    if entries is None:
+        assert times.done[waiting] > times.issued[waiting] + 400
+    assert (times.done > 0).all()

@@ -7,6 +7,7 @@ stores sums (matrix products only), and the host requantises them. The host comp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.layers import Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
-from tilewright.targets.gemmini.compiler.search import fastest
+from tilewright.targets.gemmini.compiler.search import Tiled, fastest
+from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import raw
 
@@ -70,13 +72,15 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
     return image.launch(site.node.name, nodes, plan=str(layer), **border)
 
 
-def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[int, Layer, LaunchImage] | None:
+def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[int, Tiled, LaunchImage] | None:
     """Return the cycles of one form of a layer in its fastest tiles, these, and its launch; None if no tile fits."""
     codes, leaves = site.constant(1), form.leaves
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
     offset = -site.input(0).zero_point * codes.sum(axis=others, dtype=np.int64)
     if leaves.scale is not None and site.optional(2) is not None:
         offset = offset + site.constant(2)
+    if isinstance(form, Stream):
+        form = replace(form, biased=bool(offset.any()))
     data = {"w": form.weights(codes, config), "d": offset.astype("<i4")}
     sizes = {"x": form.inputs, "y": (pool or site).output.size * leaves.nbytes}
     sizes |= {name: array.nbytes for name, array in data.items()}
@@ -92,8 +96,10 @@ def _added(site: Site, form: Addition, config: Config) -> Launch:
     sizes = {"x": site.output.size, "x2": form.read(config), "y": site.output.size}
     segments = _placed(sizes)
     places = [segment.address for segment in segments]
-    image = LaunchImage(raw(form.emit(config, *places).array), segments, {})
-    return image.launch(site.node.name, (site.node.name,), plan=str(form))
+    found = fastest(form, config, places)
+    assert found is not None, "a block fits half of the accumulator"
+    image = LaunchImage(raw(found[0].emit(config, *places).array), segments, {})
+    return image.launch(site.node.name, (site.node.name,), plan=str(found[0]))
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:

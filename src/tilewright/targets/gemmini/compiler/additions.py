@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.graph.ir import Site
@@ -30,10 +31,15 @@ class Addition:
         """Return the bytes of the second input that the hardware reads: it loads whole blocks of rows."""
         return -(-self.rows // config.dim) * config.dim * self.columns
 
-    def tiled(self, most: int, dim: int) -> Addition:
-        """Return the addition in tiles of at most `most` blocks."""
-        j = min(-(-self.columns // dim), most)
-        return replace(self, i=min(most // j, -(-self.rows // dim)), j=j)
+    #: Whether the hardware makes zeros.
+    has_borders = False
+
+    def tilings(self, config: Config) -> Iterator[Addition]:
+        """Yield several tiles; the largest ones take half of the accumulator."""
+        blocks, most = (-(-self.rows // config.dim), -(-self.columns // config.dim)), config.acc_rows // 2 // config.dim
+        for size in sorted({max(most // share, 1) for share in (1, 2, 4, 8)}):
+            j = min(blocks[1], size)
+            yield replace(self, i=min(size // j, blocks[0]), j=j)
 
     def emit(self, config: Config, x: int, x2: int, y: int) -> Commands:
         """Return the commands. `x`, `x2`, `y`: DRAM addresses of the inputs and of the sum."""
@@ -67,10 +73,9 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         )
     if rounding.elementwise != "ort" or op.activation not in ("none", "relu"):
         return f"add by the rounding '{rounding.name}', with activation {op.activation}, is not compiled for gemmini"
-    most = config.acc_rows // 2 // config.dim
     if config.dataflow == "os":
         return NO_LOOPS
-    if not most:
+    if config.acc_rows < 2 * config.dim:
         return "a block of results does not fit half of the accumulator"
     width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.shape[-1]
-    return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu")).tiled(most, config.dim)
+    return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu"))

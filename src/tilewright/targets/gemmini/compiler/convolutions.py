@@ -234,10 +234,14 @@ class Convolution:
             **{"output": y + place * outputs + first_out + output if last else 0},
         }
 
+    def results(self, axis: int, first: int, count: int) -> Span:
+        """Return the results that `count` pooled ones from `first` on need along an axis."""
+        size, step, padding = self.pool.kernel[axis], self.pool.stride[axis], self.pool.padding[2 * axis]
+        return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
+
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
         """Return what `count` pooled results from `first` on need along an axis: of the results, and of the input."""
-        size, step, padding = self.pool.kernel[axis], self.pool.stride[axis], self.pool.padding[2 * axis]
-        out = _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
+        out = self.results(axis, first, count)
         begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
         return out, _inside(begin, self._read(axis, out.size), self.size[axis])
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, OnnxOp
 from tilewright.graph.ops.base import Window
@@ -10,9 +13,10 @@ from tilewright.graph.rounding import Rounding
 from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution, Frame
 from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, SUMS, Leaving, leaving
 from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 
-Layer = Product | Convolution
+Layer = Product | Convolution | Stream
 #: A layer, and the border of its input in DRAM.
 Form = tuple[Layer, Frame]
 NO_FRAME = 0, 0, 0, 0
@@ -32,23 +36,41 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     if unfit := _unfit(site, config):
         return unfit
     leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
+    leaving_as = SUMS if isinstance(leaves, str) else leaves
     found: list[Form] = []
     pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
-        product = Product(x.size // depth, depth, w.shape[0], SUMS if isinstance(leaves, str) else leaves)
-        found.append((product, NO_FRAME))
+        rows, channels = (1, x.size // depth), (depth, w.shape[0])
+        found.append((Product(rows[1], *channels, leaving_as), NO_FRAME))
+        flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, leaving_as)
+        found.append((Stream(flat, config), NO_FRAME))
     if not isinstance(op, FullyConnected):
-        convolution = _convolution(site, op, leaves, pool, config.dim)
-        if isinstance(convolution, Convolution) and not convolution.fits_registers:
-            convolution = "its sizes, stride or dilation do not fit the registers of LOOP_CONV_WS"
+        convolution = _convolution(site, op, leaving_as, pool, config.dim)
         if isinstance(convolution, str):
             return tuple(found) or convolution
+        if not pointwise:
+            found += _streams(convolution, config)
+        if unlooped := _unlooped(convolution, leaves):
+            return tuple(found) or unlooped
         found.append((convolution, NO_FRAME))
         strided = max(convolution.window.stride) > 1
         if convolution.has_borders and (strided or convolution.group[0] <= config.dim // 2):
             found.append(convolution.framed())
     return tuple(found)
+
+
+def _streams(convolution: Convolution, config: Config) -> Iterator[Form]:
+    """Yield a convolution by explicit commands, if each group has whole blocks of inputs.
+
+    Kernel columns of few channels share a row of A; the input then needs its border.
+    """
+    inputs, window = convolution.group[0], convolution.window
+    if convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1:
+        framed, frame = convolution.framed()
+        yield Stream(replace(framed, pixels=min(window.kernel[1], config.dim // inputs)), config), frame
+    elif convolution.groups == 1 or inputs % config.dim == 0:
+        yield Stream(convolution, config), NO_FRAME
 
 
 def _unfit(site: Site, config: Config) -> str | None:
@@ -67,9 +89,9 @@ def _unfit(site: Site, config: Config) -> str | None:
 
 
 def _convolution(
-    site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving | str, pool: Site | None, dim: int
+    site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving, pool: Site | None, dim: int
 ) -> Convolution | str:
-    """Return a node as a convolution of LOOP_CONV_WS, or the reason why the loop cannot compute it."""
+    """Return a node as a convolution, or the reason why the machine cannot compute it."""
     x, w, out = site.input(0), site.input(1), site.output
     window, channels = op.window, (x.shape[-1], out.shape[-1])
     if isinstance(op, Conv2D):
@@ -80,10 +102,6 @@ def _convolution(
         return (
             f"a depthwise convolution with {channels[1] // channels[0]} results a channel is not compiled for gemmini"
         )
-    if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
-        return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"
-    if isinstance(leaves, str):
-        return f"LOOP_CONV_WS stores int8 codes only: {leaves}"
     if any(window.padding) and x.zero_point:
         return f"the zero point of the input is {x.zero_point}, but the hardware pads with the code 0"
     assert len(out.shape) == 4
@@ -91,6 +109,18 @@ def _convolution(
     sizes = [(tensor.shape[1], tensor.shape[2]) for tensor in (x, out, last)]
     pooling = pool.node.op.window if pool and isinstance(pool.node.op, MaxPool2D) else NO_POOL
     return Convolution(out.shape[0], sizes[0], channels, group, window, sizes[1], pooling, sizes[2], leaves)
+
+
+def _unlooped(convolution: Convolution, leaves: Leaving | str) -> str | None:
+    """Return why LOOP_CONV_WS cannot compute a convolution; None if it can."""
+    window = convolution.window
+    if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
+        return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"
+    if isinstance(leaves, str):
+        return f"LOOP_CONV_WS stores int8 codes only: {leaves}"
+    if not convolution.fits_registers:
+        return "its sizes, stride or dilation do not fit the registers of LOOP_CONV_WS"
+    return None
 
 
 def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:

@@ -254,3 +254,14 @@ def encode(name: str, **values: int) -> tuple[int, int, int]:
     row = {"funct": own.funct, **({} if own.kind is None else {"kind": own.kind}), **values}
     funct, rs1, rs2 = commands(layout.encode_rows([row]))[0].tolist()
     return funct, rs1, rs2
+
+
+def rows_of(name: str, **columns: Array) -> Array:
+    """Return many commands of one mnemonic, uint64 [n, 3], from columns of fields, int64 [n]. Fields left out are 0.
+
+    Raises ProgramError if a value does not fit its field.
+    """
+    own, layout = FORMATS[CODES[name]], LAYOUTS[CODES[name]]
+    none = np.zeros(len(next(iter(columns.values()))), np.int64)
+    given = {"funct": none + own.funct, **({} if own.kind is None else {"kind": none + own.kind}), **columns}
+    return commands(layout.encode({field: given.get(field, none) for field in layout.by_name}))

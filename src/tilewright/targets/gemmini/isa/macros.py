@@ -49,15 +49,21 @@ class Commands:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._rows: list[tuple[int, int, int]] = []
+        self._parts: list[Array] = []
 
     @property
     def array(self) -> Array:
         """The commands so far, uint64 [n, 3]: funct, rs1, rs2."""
-        return np.array(self._rows, np.uint64).reshape(-1, 3)
+        return np.concatenate([*self._parts, np.array(self._rows, np.uint64).reshape(-1, 3)])
 
     def add(self, mnemonic: str, **values: int) -> None:
         """Append a command by its mnemonic and fields (isa/fields.py). Raises ProgramError if a value does not fit."""
         self._rows.append(fields.encode(mnemonic, **{name: int(value) for name, value in values.items()}))
+
+    def extend(self, commands: Array) -> None:
+        """Append commands, uint64 [n, 3]."""
+        self._parts += [self.array[sum(map(len, self._parts)) :], commands]
+        self._rows = []
 
     def gemmini_config_ex(self, dataflow: int, sys_act: int, sys_shift: int) -> None:
         self.gemmini_extended_config_ex(dataflow, sys_act, sys_shift, 1, False, False)

@@ -24,6 +24,8 @@ LEFT, COLUMNS, REPEATS, BLOCK, SCALED, WIDE, IN_ACC, ADDS, PIXELS = 2, 6, 8, 9, 
 #: Columns of TRANSACTIONS, and registers of the reader.
 TAKEN, X_SLOT, X_BYTES, X_SIZE, X_SHIFT, X_OFFSET, X_ADDR = range(7)
 FREED_AT, XACTS = c.READER, c.READER + 2
+#: The place in MOVED of the one row in the scale unit of int32. It may wait while thousands of int8 rows pass.
+OF_WIDE_UNIT = c.RING - 1
 #: Lanes of the scale unit, and cycles from the start of a row's last element to the end of the row.
 LG_LANES, SCALE_CYCLES = 2, 6
 #: Who offers the last row of a request: scaled for the scratchpad or the accumulator, int32. The tracker takes one.
@@ -193,9 +195,9 @@ def elements(m: Array) -> int:
 
 @part
 def new_row(m: Array) -> int:
-    """Return a new place in `Chip.rows`."""
+    """Return a new place in MOVED; rows for the scale unit of int8 leave it in order."""
     item = m[NEXT]
-    m[NEXT] = (item + 1) & (c.RING - 1)
+    m[NEXT] = item + 1 if item + 1 < OF_WIDE_UNIT else 0
     return item
 
 
@@ -242,7 +244,7 @@ def step_merger(m: Array, t: int) -> None:
         if all_read and done:
             gone = True
         elif useful > sent and (useful - sent >= row_bytes or useful == m[M_BYTES]) and not m[unit]:
-            item = new_row(m)
+            item = OF_WIDE_UNIT if m[load + WIDE] else new_row(m)
             row = at(c.MOVED, item)
             m[M_SENT] = min(sent + row_bytes - (m[M_OFFSET] if sent == 0 else 0), m[M_BYTES])
             m[row + SLOT], m[row + LAST], m[row + BYTES] = m[M_SLOT], m[M_SENT] == m[M_BYTES], m[M_BYTES]

@@ -1,0 +1,147 @@
+"""List scheduling of commands: a command has a time, from which the order of the program follows.
+
+The DMA, the array and the writer each take one command after the other. How long is a simple model, of steady rates of
+the RTL (specs of the golden data; the rule of each number is named). The exact clock measures the program afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import rows_of
+from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR
+from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, LEAST_ROWS
+
+#: Cycles from the last beat of a load to its completion (rule 2), and of a read's slot beside latency and beats (6).
+ARRIVES, SLOT = 13, 6
+#: Cycles that loads of zeros (rule 4) and of repeated rows (measured, one after the other) take beside one a row.
+ZEROS, REPEATED = 3, 7
+#: Cycles from the start of the last products to when their sums may leave, and a row of them at the scale unit.
+LEAVES, SCALED = 50, 1.6
+#: The load states: inputs, weights, offsets, whose rows are repeated.
+INPUTS, WEIGHTS, OFFSETS = range(3)
+
+
+class Load(NamedTuple):
+    """An mvin of one of the states."""
+
+    time: float
+    state: int
+    dram: int
+    local: int
+    columns: int
+    rows: int
+
+
+class Store(NamedTuple):
+    """An mvout."""
+
+    time: float
+    dram: int
+    local: int
+    columns: int
+    rows: int
+
+
+class Group(NamedTuple):
+    """Products of one block of weights with blocks of A, from these rows of the scratchpad on, for rows of the
+    accumulator. `adds`: to what is there. A row of A has `inner` numbers, one of the result `columns`."""
+
+    time: float
+    weights: int
+    a: int
+    c: int
+    inner: int
+    columns: int
+    adds: int
+
+
+class Issue:
+    """The commands of a program, and until when its DMA (`loaded`), array (`computed`) and writer (`stored`) are busy.
+
+    `began` is when the array began its last group.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.loaded = self.began = self.computed = self.stored = 0.0
+        self._loads: list[Load] = []
+        self._stores: list[Store] = []
+        self._others: list[tuple[float, Array]] = []
+        self._groups: dict[tuple[int, ...], list[Group]] = {}
+
+    def load(self, free: float, state: int, dram: int, local: int, columns: int, rows: int, beats: int = 1) -> float:
+        """Load rows of so many beats into places that are free from a time on; return when they have arrived.
+
+        Address 0 stands for zeros.
+        """
+        start, config = max(self.loaded, free), self.config
+        self._loads.append(Load(start, state, dram, local, columns, rows))
+        if dram == 0:
+            self.loaded = start + ZEROS + rows * -(-columns // config.dim)
+            return self.loaded
+        if state == OFFSETS:
+            self.loaded = start + rows + REPEATED
+        else:
+            held = config.memory_latency + SLOT + beats
+            self.loaded = start + rows * max(beats, held / config.reads_in_flight)
+        return self.loaded + config.memory_latency + ARRIVES
+
+    def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
+        """Compute products with blocks of so many rows, not before `ready`. During the last block, the array takes
+        the next weights; it then streams all of its rows."""
+        self.began = start = max(self.computed, ready)
+        self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))
+        self.computed = start + sum(max(rows, LEAST_ROWS) for rows in blocks[:-1]) + self.config.dim
+
+    def store(self, dram: int, local: int, columns: int, rows: int, cost: float) -> None:
+        """Store rows of the sums that were computed last; it takes `cost` cycles."""
+        start = max(self.stored, self.computed + LEAVES)
+        self._stores.append(Store(start, dram, local, columns, rows))
+        self.stored = start + cost
+
+    def configure(self, commands: Array) -> None:
+        """Add commands, uint64 [n, 3], before the next store."""
+        self._others.append((max(self.stored, self.computed + LEAVES) - 0.5, commands))
+
+    def array(self) -> Array:
+        """Return the commands in the order of their times, uint64 [n, 3]."""
+        parts = [(np.full(len(commands), time), commands) for time, commands in self._others]
+        parts += [self._pairs(blocks, groups) for blocks, groups in self._groups.items()]
+        loads, stores = np.array(self._loads).reshape(-1, 6), np.array(self._stores).reshape(-1, 5)
+        for state, name in enumerate(("mvin", "mvin2", "mvin3")):
+            parts.append(_moves(name, np.delete(loads[loads[:, 1] == state], 1, axis=1)))
+        parts.append(_moves("mvout", stores))
+        times, commands = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        found: Array = commands[np.argsort(times, kind="stable")]
+        return found
+
+    def _pairs(self, blocks: tuple[int, ...], groups: list[Group]) -> tuple[Array, Array]:
+        """Return the times and commands of groups with the same blocks, each preload before its compute."""
+        sizes, count = np.array(blocks), len(groups)
+        taken = np.maximum(sizes, LEAST_ROWS)
+        time = np.array([group.time for group in groups])[:, None] + np.cumsum(taken) - taken
+        given = np.array([group[1:] for group in groups], np.int64)
+        weights, a, c, inner, columns, adds = np.repeat(given, len(blocks), axis=0).T
+        rows, first, fresh = (
+            np.tile(one, count) for one in (sizes, np.cumsum(sizes) - sizes, np.arange(len(blocks)) == 0)
+        )
+        result = {"c": 1 << ACC | adds << ACCUMULATE | c + first, "c_cols": columns, "c_rows": rows}
+        own = {"bd": np.where(fresh, weights, GARBAGE_ADDR), "bd_cols": columns, "bd_rows": inner}
+        preloads = rows_of("preload", **own, **result)
+        full = np.full(len(rows), self.config.dim)
+        operands = {"a": a + first, "a_cols": inner, "a_rows": rows}
+        operands |= {"bd": np.full(len(rows), GARBAGE_ADDR), "bd_cols": full, "bd_rows": rows}
+        computes = rows_of("compute_accumulated", **operands)
+        computes[fresh] = rows_of("compute_preloaded", **{name: column[fresh] for name, column in operands.items()})
+        return np.repeat(time.reshape(-1), 2), np.stack([preloads, computes], axis=1).reshape(-1, 3)
+
+
+def _moves(name: str, rows: Array) -> tuple[Array, Array]:
+    """Return the times and commands of moves, float64 [n, 5] of time, address, local address, columns and rows."""
+    dram, local, columns, count = rows[:, 1:].astype(np.int64).T
+    return rows[:, 0], rows_of(name, dram=dram, local=local, cols=columns, rows=count)

@@ -1,0 +1,95 @@
+"""Places in the scratchpad. What is written lies in other banks than what is read, as far as possible: a bank has one
+port, and a write comes before a read."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+#: An entry that is held: what it holds, its first row, its rows.
+Entry = tuple[int, int, int]
+#: Cycles by which the array reads later than the model says: its commands wait in a queue.
+BEHIND = 100
+#: Stands for nothing, in a place that is empty.
+NOTHING = -1
+
+
+class Lane(NamedTuple):
+    """Rows of the scratchpad."""
+
+    first: int
+    rows: int
+
+
+class Ring:
+    """Blocks of weights take turns in lanes, each in the rows behind its last one; old blocks give way.
+
+    `place` has the first row of each block, and `used` the end of its last use.
+    """
+
+    def __init__(self, lanes: tuple[Lane, ...]) -> None:
+        self._lanes, self._next, self._turn = lanes, [0] * len(lanes), 0
+        self._held: list[deque[Entry]] = [deque() for _ in lanes]
+        self.place: dict[int, int] = {}
+        self.used: dict[int, float] = {}
+
+    def take(self, block: int, rows: int) -> float:
+        """Give rows to a block; return the time from which they are free."""
+        turn, free = self._turn, 0.0
+        self._turn = (turn + 1) % len(self._lanes)
+        base, most = self._lanes[turn]
+        held, after = self._held[turn], self._next[turn]
+        first = after if after + rows <= most else 0
+        while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
+            old = held.popleft()[0]
+            free = max(free, self.used.pop(old))
+            del self.place[old]
+        held.append((block, first, rows))
+        self.place[block], self.used[block], self._next[turn] = base + first, 0.0, first + rows
+        return free
+
+
+class Shelf:
+    """Chunks of inputs take equal places in lanes. They are numbered in the order of their use; those from `keep` on
+    are still needed.
+
+    `place` has the first row of each chunk, and `free` the time from which the row is free.
+    """
+
+    def __init__(self, lanes: tuple[Lane, ...], rows: int) -> None:
+        self._slots = [
+            deque((NOTHING, first) for first in range(lane.first, lane.first + lane.rows - rows + 1, rows))
+            for lane in lanes
+        ]
+        self._lane: dict[int, int] = {}
+        self._read = [0.0] * len(lanes)
+        self._reading = len(lanes) - 1
+        self._used: dict[int, float] = {}
+        self.place: dict[int, int] = {}
+        self.free: dict[int, float] = {}
+        self.keep = 0
+
+    def use(self, chunk: int, until: float) -> None:
+        """The array reads a chunk until a time."""
+        self._reading = self._lane[chunk]
+        self._used[chunk] = self._read[self._reading] = until
+
+    def take(self, chunk: int, now: float | None = None) -> bool:
+        """Give a chunk a place, if it has none; return whether it has one. With `now`, it must be free then, and in a
+        lane that is not read. Otherwise it is the first one to be free."""
+        if chunk in self.place:
+            return True
+        found: list[tuple[float, int]] = []
+        for turn in range(len(self._slots)):
+            lane = (self._reading + 1 + turn) % len(self._slots)
+            old = self._slots[lane][0][0]
+            free = self._used.get(old, 0.0)
+            if old < self.keep and (now is None or (free <= now and self._read[lane] + BEHIND <= now)):
+                found.append((free, lane))
+        if not found:
+            return False
+        free, lane = found[0] if now is not None else min(found, key=lambda one: one[0])
+        _, place = self._slots[lane].popleft()
+        self._slots[lane].append((chunk, place))
+        self.place[chunk], self._lane[chunk], self.free[chunk] = place, lane, free
+        return True

@@ -1,0 +1,294 @@
+"""What a tiled convolution is made of: tiles and jobs, the steps of a sum, copies of the input, loads of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.schedule import Range, ranges
+from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution
+from tilewright.targets.gemmini.compiler.streams.places import Lane
+from tilewright.targets.gemmini.config import Config
+
+
+class Area(NamedTuple):
+    """A copy of a tile's input: the rows of a phase of the stride, as a column of the kernel sees them.
+
+    It has a row for each row of the result, and `extra` ones for the kernel.
+    """
+
+    phase: int
+    column: int
+    extra: int
+
+
+class Step(NamedTuple):
+    """A product of a sum. A comes from a block of channels and an area, `below` rows of results below its first row;
+    weights from this channel, kernel row and kernel column on. A row of A has `inner` numbers."""
+
+    block: int
+    area: int
+    below: int
+    channel: int
+    row: int
+    column: int
+    inner: int
+
+
+class Unit(NamedTuple):
+    """How the weights of some blocks of outputs are loaded: the first block, blocks and steps beside each other in a
+    row of DRAM, the first row there, and the number of its first load."""
+
+    first: int
+    blocks: int
+    steps: int
+    row: int
+    load: int
+
+
+class Tile(NamedTuple):
+    """A rectangle of the result, before pooling (`out`) and after it: first row and column, rows and columns. `pads`
+    are the rows and columns of pooling windows outside, above and left."""
+
+    image: int
+    out: tuple[int, int, int, int]
+    pooled: tuple[int, int, int, int]
+    pads: tuple[int, int]
+
+
+class Job(NamedTuple):
+    """Sums that are computed together: blocks of outputs of a group, and pixels of a tile."""
+
+    group: int
+    first: int
+    blocks: int
+    pixel: int
+    pixels: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution in tiles of `rows` x `columns` (pooled) results; jobs of `blocks` blocks of outputs.
+
+    `ends`: the first and the last jobs are smaller, so that little waits for them. `eager`: inputs are loaded as early
+    as possible. `biased`: there are offsets.
+    """
+
+    layer: Convolution
+    config: Config
+    rows: int = 1
+    columns: int = 1
+    blocks: int = 1
+    ends: bool = True
+    eager: bool = True
+    biased: bool = True
+
+    def width(self, group: int, block: int) -> int:
+        """Return the results of a block of outputs."""
+        outputs, dim = self.layer.group[1], self.config.dim
+        return min(dim, outputs - block * dim, self.layer.channels[1] - group * outputs)
+
+    @property
+    def all_blocks(self) -> int:
+        """Blocks of outputs of a group."""
+        return -(-self.layer.group[1] // self.config.dim)
+
+    @cached_property
+    def parts(self) -> list[Range]:
+        """Groups whose inputs lie in the scratchpad together: those that one load spans."""
+        many = self.layer.groups > 1 and self.layer.group[0] == self.config.dim
+        return ranges(self.layer.groups, self.config.spad_blocks if many else 1)
+
+    @cached_property
+    def _phases(self) -> list[tuple[int, int]]:
+        """Of each row of the kernel: how many rows of results it lies below the first row, and the phase of the rest.
+
+        With a stride of 2, row 3 of the kernel needs rows of phase 1, one row of results further below.
+        """
+        window = self.layer.window
+        return [divmod(row * window.dilation[0], window.stride[0]) for row in range(window.kernel[0])]
+
+    @cached_property
+    def areas(self) -> tuple[Area, ...]:
+        extra = {phase: max(below for below, own in self._phases if own == phase) for _, phase in self._phases}
+        columns = range(0, self.layer.window.kernel[1], self.layer.pixels)
+        return tuple(Area(phase, column, extra[phase]) for phase in sorted(extra) for column in columns)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The products of a group's sums, in order; channels and their blocks count from those of the group."""
+        own, dim, found = self.layer, self.config.dim, list[Step]()
+        for wide, (index, area) in product(
+            ranges(-(-own.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
+        ):
+            rows = [(row, below) for row, (below, phase) in enumerate(self._phases) if phase == area.phase]
+            for (row, below), block in product(rows, range(wide.first, wide.first + wide.size)):
+                inner = min(dim, own.group[0] - block * dim)
+                if own.pixels > 1:
+                    inner = min(own.pixels, own.window.kernel[1] - area.column) * own.group[0]
+                found.append(Step(block, index, below, block * dim, row, area.column, inner))
+        return tuple(found)
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """How the weights of each block of outputs are loaded."""
+        found, row, load = list[Unit](), 0, 0
+        for one in ranges(self.all_blocks, self.config.spad_blocks):
+            steps = self.config.spad_blocks // one.size
+            found += one.size * [Unit(*one, steps, row, load)]
+            count = -(-len(self.steps) // steps)
+            row, load = row + count * self.config.dim, load + count
+        return tuple(found)
+
+    @property
+    def loads(self) -> int:
+        """Loads of all weights of a group."""
+        last = self.units[-1]
+        return last.load - (-len(self.steps) // last.steps)
+
+    def load_of(self, group: int, block: int, step: int) -> int:
+        """Return the number of the load that brings the weights of a block of outputs for a step."""
+        unit = self.units[block]
+        return group * self.loads + unit.load + step // unit.steps
+
+    def weights(self, codes: Array, config: Config) -> Array:
+        """Return weights as they lie in DRAM: int8 [groups, rows, dim * blocks of a load], load behind load.
+
+        `codes` are those of `Convolution.weights`, or (outputs, inputs) of a matrix product.
+        """
+        own, dim, outputs = self.layer, self.config.dim, self.layer.group[1]
+        held = codes.T[None, None, None] if codes.ndim == 2 else own.weights(codes, config)
+        whole = np.zeros((own.groups, len(self.steps), dim, self.all_blocks * dim), np.int8)
+        for index, step in enumerate(self.steps):
+            columns = slice(step.column, step.column + own.pixels)
+            taken = held[:, step.row, columns, step.channel : step.channel + dim]
+            whole[:, index, : step.inner, :outputs] = taken.reshape(own.groups, -1, outputs)
+        made = np.zeros((own.groups, self.loads * dim, dim * self.config.spad_blocks), np.int8)
+        for (first, blocks, beside, row, _), index in product(dict.fromkeys(self.units), range(len(self.steps))):
+            rows = slice(row + index // beside * dim, row + index // beside * dim + dim)
+            columns = slice(index % beside * blocks * dim, (index % beside + 1) * blocks * dim)
+            made[:, rows, columns] = whole[:, index, :, first * dim : (first + blocks) * dim]
+        return made
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The most rows and columns of a tile's result before pooling."""
+        pool, sizes = self.layer.pool, (self.rows, self.columns)
+        rows, columns = (
+            min(extent, (count - 1) * stride + size)
+            for extent, count, stride, size in zip(self.layer.out, sizes, pool.stride, pool.kernel, strict=True)
+        )
+        return rows, columns
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """The first row of each area in a block of channels, and the rows of all areas."""
+        rows, columns = self.most
+        return (0, *np.cumsum([(rows + area.extra) * columns for area in self.areas]).tolist())
+
+    @property
+    def channels(self) -> int:
+        """Blocks of channels of a part."""
+        depth = min(self.parts[0].size * self.layer.group[0], self.layer.channels[0])
+        return -(-depth // self.config.dim)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a tile's input: blocks of channels that are loaded together."""
+        return -(-self.channels // self.config.spad_blocks)
+
+    @property
+    def chunk(self) -> int:
+        """Rows of a chunk in the scratchpad."""
+        return min(self.channels, self.config.spad_blocks) * self.places[-1]
+
+    @cached_property
+    def lanes(self) -> tuple[tuple[Lane, ...], tuple[Lane, ...]]:
+        """The rows of the scratchpad for inputs, and for weights, in banks of their own if possible; () if none fit.
+
+        Inputs of less than half a bank leave the other banks to the weights.
+        """
+        bank, banks, rows = self.config.spad_rows, self.config.spad_banks, self.config.all_spad_rows
+        load, lanes = self.config.spad_blocks * self.config.dim, tuple(Lane(row, bank) for row in range(0, rows, bank))
+        if banks >= 4 and bank >= 4 * load:
+            if self.chunks * self.chunk * len(self.parts) * len(self.tiles) <= bank // 2:
+                return lanes[:1], lanes[1:4]
+            if self.chunks <= bank // self.chunk * 2:
+                return lanes[:2], lanes[2:4]
+        needed = -(-self.chunks // 2) * self.chunk
+        for share in (rows // 4, rows * 3 // 8):
+            rest = rows // 2 - share
+            if needed <= share and rest >= 4 * load:
+                return (Lane(0, share), Lane(share, share)), (Lane(2 * share, rest), Lane(2 * share + rest, rest))
+        return (), ()
+
+    @cached_property
+    def tiles(self) -> list[Tile]:
+        own, found = self.layer, list[Tile]()
+        for image, rows, columns in product(
+            range(own.images), ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)
+        ):
+            y, x = own.results(0, *rows), own.results(1, *columns)
+            pooled = rows.first, columns.first, rows.size, columns.size
+            found.append(Tile(image, (y.first, x.first, y.size, x.size), pooled, (y.before, x.before)))
+        return found
+
+    def jobs(self, part: Range, tile: Tile, begins: bool, last: bool) -> Iterator[Job]:
+        """Yield the jobs of a part of a tile. With `begins` it is the first part of all, with `last` the last one."""
+        pixels = prod(tile.out[2:])
+        for group in range(part.first, part.first + part.size):
+            for first, size in ranges(self.all_blocks, self.blocks):
+                sides = begins and group == part.first and first == 0, last and first + size == self.all_blocks
+                if self.ends and sides[1] and group == part.first + part.size - 1:
+                    yield from self._falling(Job(group, first, size, 0, pixels))
+                elif self.ends and sides[0]:
+                    yield from self._rising(Job(group, first, size, 0, pixels))
+                else:
+                    yield Job(group, first, size, 0, pixels)
+
+    def _keeps(self, block: int) -> bool:
+        """Return whether the scratchpad holds the weights of a block for all steps: jobs may share them."""
+        rows = len(self.steps) * self.units[block].blocks * self.config.dim
+        return rows <= sum(lane.rows for lane in self.lanes[1])
+
+    def _rising(self, job: Job) -> Iterator[Job]:
+        """Cut the first job: the first sums need few offsets and inputs."""
+        few = 2 * self.config.dim
+        if not self._keeps(0):
+            yield job
+            return
+        if self.layer.pool == NO_POOL and job.pixels > 2 * few:
+            yield job._replace(blocks=1, pixels=few)
+            yield job._replace(blocks=1, pixel=few, pixels=job.pixels - few)
+        else:
+            yield job._replace(blocks=1)
+        if job.blocks > 1:
+            yield job._replace(first=1, blocks=job.blocks - 1)
+
+    def _falling(self, job: Job) -> Iterator[Job]:
+        """Cut the last job into halves, and the last half again: few sums are left to store at the end."""
+        while job.blocks > 1:
+            taken = -(-job.blocks // 2)
+            yield job._replace(blocks=taken)
+            job = job._replace(first=job.first + taken, blocks=job.blocks - taken)
+        dim = self.config.dim
+        while self.layer.pool == NO_POOL and job.pixels > dim and self._keeps(job.first):
+            taken = max(dim, job.pixels // 2 // dim * dim)
+            yield job._replace(pixels=taken)
+            job = job._replace(pixel=job.pixel + taken, pixels=job.pixels - taken)
+        yield job
+
+
+def split(pixels: int, dim: int) -> tuple[int, ...]:
+    """Return the rows of the blocks of A: about equal ones, and a full one at the end, whose rows bring new weights."""
+    rest = max(pixels - dim, 0)
+    count = -(-rest // dim)
+    each = [rest // count + (nth < rest % count) for nth in range(count)]
+    return (*each, min(pixels, dim))

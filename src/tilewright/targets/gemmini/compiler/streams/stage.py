@@ -1,0 +1,164 @@
+"""What a job needs before its products: the input of its tile, and offsets in the accumulator."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from tilewright.array import Array
+from tilewright.schedule import Range, ranges
+from tilewright.targets.gemmini.compiler.streams.issue import INPUTS, OFFSETS, Issue
+from tilewright.targets.gemmini.compiler.streams.places import Shelf
+from tilewright.targets.gemmini.compiler.streams.shape import Job, Shape, Step, Tile, split
+from tilewright.targets.gemmini.config import ACC_BYTES
+from tilewright.targets.gemmini.isa.macros import acc
+
+
+class Addresses(NamedTuple):
+    """DRAM addresses of inputs, weights, offsets and results."""
+
+    x: int
+    w: int
+    d: int
+    y: int
+
+
+class Inputs:
+    """The input of a tile for a part of the groups; the first line of chunks is loaded block by block at the begin.
+
+    A line is a row of an area; `turn` counts the tiles of all parts.
+    """
+
+    def __init__(self, shape: Shape, issue: Issue, shelf: Shelf, x: int, turn: int, part: Range, tile: Tile) -> None:
+        self.shape, self.part, self.tile, self.turn = shape, part, tile, turn
+        self._issue, self._shelf, self._x = issue, shelf, x
+        inputs, every = shape.layer.group[0], shape.layer.channels[0]
+        self._depth = min(part.size * inputs, every - part.first * inputs)
+        #: Where the pixels of a line begin, and when they arrive.
+        self._arrived: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+        self._wanted = deque(
+            (block, area, line)
+            for block in range(0, -(-self._depth // shape.config.dim), shape.config.spad_blocks)
+            for area, own in enumerate(shape.areas)
+            for line in range(tile.out[2] + own.extra)
+        )
+
+    def chunk(self, block: int) -> int:
+        """Return the number of a chunk among those of all tiles."""
+        return self.turn * self.shape.chunks + block // self.shape.config.spad_blocks
+
+    def place(self, block: int, area: int) -> int:
+        """Return the first row of an area of a block of channels."""
+        shape = self.shape
+        within = block % shape.config.spad_blocks * shape.places[-1]
+        return self._shelf.place[self.chunk(block)] + within + shape.places[area]
+
+    def ready(self, job: Job, step: Step, block: int) -> float:
+        """Return when the products of a step may begin, one pixel after the other; load what is not there."""
+        found, width = 0.0, self.tile.out[3]
+        first, last = (step.below + pixel // width for pixel in (job.pixel, job.pixel + job.pixels - 1))
+        for line in range(first, last + 1):
+            if (block, step.area, line) not in self._arrived:
+                self._load(block, step.area, line)
+            for column, when in self._arrived[block, step.area, line]:
+                found = max(found, when - max(0, (line - step.below) * width + column - job.pixel))
+        return found
+
+    def prefetch(self, now: float) -> bool:
+        """Load the next line, if there is room now; return whether there was."""
+        while self._wanted and self._wanted[0] in self._arrived:
+            self._wanted.popleft()
+        if not self._wanted or not self._shelf.take(self.chunk(self._wanted[0][0]), now):
+            return False
+        self._load(*self._wanted.popleft(), now)
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """Whether all lines are loaded or on their way."""
+        return not self._wanted
+
+    def _load(self, block: int, index: int, line: int, now: float = 0.0) -> None:
+        """Load a line for a block of channels, and for those beside it."""
+        shape, own, config = self.shape, self.shape.layer, self.shape.config
+        wide, area, window = config.spad_blocks, shape.areas[index], own.window
+        if self.turn == 0 and block < wide:
+            low, high = block, block + 1
+        else:
+            low = block - block % wide
+            high = min(low + wide, -(-self._depth // config.dim))
+        self._shelf.take(self.chunk(low))
+        columns = min((high - low) * config.dim, self._depth - low * config.dim)
+        if own.pixels > 1:
+            columns = min(own.pixels, window.kernel[1] - area.column) * own.group[0]
+        y, x, _, width = self.tile.out
+        row = (y + line) * window.stride[0] + area.phase - window.padding[0]
+        begin, step = x * window.stride[1] + area.column * window.dilation[1] - window.padding[2], window.stride[1]
+        inside = range(0)  # the pixels that do not lie in the border
+        if 0 <= row < own.size[0]:
+            inside = range(max(0, -(begin // step)), min(width, (own.size[1] - 1 - begin) // step + 1))
+        edges = (0, inside.start, inside.stop, width) if inside else (0, 0, 0, width)
+        apart, place = step * own.channels[0], self.place(low, index) + line * width
+        dram = self._x + ((self.tile.image * own.size[0] + row) * own.size[1] + begin) * own.channels[0]
+        dram += self.part.first * own.group[0] + low * config.dim
+        beats = -(-columns // config.bus_bytes) + (apart % config.bus_bytes > 0)
+        free, found = max(now, self._shelf.free[self.chunk(low)]), list[tuple[int, float]]()
+        for side, (left, right) in enumerate(pairwise(edges)):
+            for piece in ranges(right - left, config.dim):
+                at = left + piece.first
+                address = dram + at * apart if side == 1 else 0
+                when = self._issue.load(free, INPUTS, address, place + at, columns, piece.size, beats)
+                found.append((at, when))
+        for one in range(low, high):
+            self._arrived[one, index, line] = found
+
+
+class Sums:
+    """The sums of a job, from row `place` of the accumulator on; `ready` when their offsets are there.
+
+    `stored` has the times of the last stores, of each row of the accumulator.
+    """
+
+    def __init__(self, shape: Shape, issue: Issue, stored: Array, d: int, job: Job, place: int) -> None:
+        self.shape, self.job, self.place, self.ready = shape, job, place, 0.0
+        self.blocks = split(job.pixels, shape.config.dim)
+        self._issue, self._stored, self._d = issue, stored, d
+        begins = list(accumulate(self.blocks, initial=0))[:-1]
+        self._pieces = deque(
+            (block, *piece)
+            for block in range(job.first, job.first + job.blocks)
+            for piece in zip(begins, self.blocks, strict=True)
+        )
+
+    def row(self, block: int) -> int:
+        """Return the first row of a block of outputs."""
+        return self.place + (block - self.job.first) * self.job.pixels
+
+    def complete(self) -> None:
+        """Load all offsets."""
+        while self._pieces:
+            self._load(0.0)
+
+    def prefetch(self, now: float) -> bool:
+        """Load the next offsets, if the rows are free now; return whether they are."""
+        if not self._pieces or not self.shape.biased or self._free() > now:
+            return False
+        self._load(now)
+        return True
+
+    def _free(self) -> float:
+        """Return when the rows of the next piece are free."""
+        block, first, rows = self._pieces[0]
+        at = self.row(block) + first
+        return float(self._stored[at : at + rows].max()) + 1
+
+    def _load(self, now: float) -> None:
+        free = max(now, self._free())
+        block, first, rows = self._pieces.popleft()
+        if self.shape.biased:
+            group = self.job.group
+            address = self._d + (group * self.shape.layer.group[1] + block * self.shape.config.dim) * ACC_BYTES
+            columns = self.shape.width(group, block)
+            free = self._issue.load(free, OFFSETS, address, acc(self.row(block) + first), columns, rows)
+        self.ready = max(self.ready, free)
