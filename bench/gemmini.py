@@ -50,7 +50,7 @@ def main(side: int) -> None:
     places = [segment.address for segment in segments]
     best = fastest(Product(side, side, side, SUMS), config, places)
     assert best is not None, "no tile of the product fits"
-    commands, cycles = best[0].emit(config, *places).array, best[1]
+    commands, cycles = best.tiled.emit(config, *places).array, best.cycles
     image = LaunchImage(
         raw(commands), tuple(segments), {name: one.reshape(-1).view(np.uint8) for name, one in data.items()}
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: The queues of the reservation station, each with its controller.
 UNITS = ("load", "execute", "store")
+#: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
+SLOT = 6
 #: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
 IDLE = ("command", *UNITS)
 
@@ -137,13 +139,16 @@ class Passes:
         """Cycles that no order of the commands undercuts.
 
         The array takes a row a cycle. The bus takes and gives a beat a cycle; a read is a beat on its way out, and a
-        write one on its way back. Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
+        write one on its way back. A request holds a slot of the DMA for the memory's latency, its beats and six cycles.
+        Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
         """
         work, config = self.work, self.config
         rows, leaving = int(work.computes.a.rows.sum()), work.stores.local
         scaled = int((leaving.rows * -(-leaving.cols // config.dim) * leaving.acc).sum())
         (reads, read), (writes, written) = (traffic(moves, config, out) for moves, out in self._moves)
-        return max(rows, reads + written, read + writes, scaled * 8 // 5)
+        held = [(config.memory_latency + SLOT) * count for count in (reads, writes)]
+        slots = (held[0] + read) // config.reads_in_flight, (held[1] + writes) // config.writes_in_flight
+        return max(rows, reads + written, read + writes, scaled * 8 // 5, *slots)
 
     @property
     def _moves(self) -> tuple[tuple[Moves, bool], ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.targets.gemmini.vectors import FOLDER, names, parted, program, runs
 from tilewright.targets.gemmini.loops import expand
+from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.timing import run
 
 
@@ -53,3 +54,17 @@ def test_hardly_any_run_is_left_out() -> None:
     compared = sum(len(totals(name)) for name in recorded)
     assert compared > 400
     assert sum(len(latencies) for builds in recorded.values() for latencies in builds.values()) - compared <= 4
+
+
+@pytest.mark.golden
+def test_no_run_of_the_rtl_beats_the_bound() -> None:
+    tight = 0.0
+    for name in names(config="default"):
+        arrays, _ = program(name)
+        recorded = totals(name)
+        for each in runs(arrays):
+            if (cycles := recorded.get((each.build, each.latency))) is not None:
+                bound = Passes(arrays["cmds"], each.config).bound
+                assert bound <= cycles, f"{name} on {each.build} at latency {each.latency}"
+                tight = max(tight, bound / cycles)
+    assert tight > 0.9

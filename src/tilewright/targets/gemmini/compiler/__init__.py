@@ -22,7 +22,7 @@ from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.layers import Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
-from tilewright.targets.gemmini.compiler.search import Tiled, fastest
+from tilewright.targets.gemmini.compiler.search import Timed, fastest
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import raw
@@ -63,17 +63,22 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
     forms = layers.layers(site, config, rounding, pool)
     if isinstance(forms, str):
         return forms
-    made = [(*one, frame) for form, frame in forms if (one := _compiled(site, pool, form, config))]
+    made = list[tuple[Timed, LaunchImage, Frame]]()
+    for form, frame in forms:
+        if one := _compiled(site, pool, form, config):
+            made.append((*one, frame))
+            if one[0].close:
+                break
     if not made:
         return "no tile fits half of the scratchpad and half of the accumulator"
-    layer, image, frame = min(made, key=lambda one: one[0])[1:]
+    best, image, frame = min(made, key=lambda one: one[0].cycles)
     nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
     border = {"frame": list(frame)} if any(frame) else {}
-    return image.launch(site.node.name, nodes, plan=str(layer), **border)
+    return image.launch(site.node.name, nodes, plan=str(best.tiled), **border)
 
 
-def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[int, Tiled, LaunchImage] | None:
-    """Return the cycles of one form of a layer in its fastest tiles, these, and its launch; None if no tile fits."""
+def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[Timed, LaunchImage] | None:
+    """Return one form of a layer in its fastest tiles, and its launch; None if no tile fits."""
     codes, leaves = site.constant(1), form.leaves
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
     offset = -site.input(0).zero_point * codes.sum(axis=others, dtype=np.int64)
@@ -89,7 +94,7 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
     if (found := fastest(form, config, places)) is None:
         return None
     held = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in data.items()}
-    return found[1], found[0], LaunchImage(raw(found[0].emit(config, *places).array), segments, held)
+    return found, LaunchImage(raw(found.tiled.emit(config, *places).array), segments, held)
 
 
 def _added(site: Site, form: Addition, config: Config) -> Launch:
@@ -98,8 +103,8 @@ def _added(site: Site, form: Addition, config: Config) -> Launch:
     places = [segment.address for segment in segments]
     found = fastest(form, config, places)
     assert found is not None, "a block fits half of the accumulator"
-    image = LaunchImage(raw(found[0].emit(config, *places).array), segments, {})
-    return image.launch(site.node.name, (site.node.name,), plan=str(found[0]))
+    image = LaunchImage(raw(found.tiled.emit(config, *places).array), segments, {})
+    return image.launch(site.node.name, (site.node.name,), plan=str(found.tiled))
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:

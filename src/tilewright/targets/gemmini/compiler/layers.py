@@ -28,7 +28,7 @@ LINEAR = FullyConnected | Conv2D | DepthwiseConv2D
 def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Form, ...] | str:
     """Return the forms in which the machine can compute a node, or the reason why the node runs on the host.
 
-    `pool` is a max pooling of its result that shall be computed with it.
+    The likely best form comes first. `pool` is a max pooling of its result that shall be computed with it.
     """
     op = site.node.op
     if not isinstance(op, LINEAR):
@@ -42,9 +42,8 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
         rows, channels = (1, x.size // depth), (depth, w.shape[0])
-        found.append((Product(rows[1], *channels, leaving_as), NO_FRAME))
         flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, leaving_as)
-        found.append((Stream(flat, config), NO_FRAME))
+        found += (Stream(flat, config), NO_FRAME), (Product(rows[1], *channels, leaving_as), NO_FRAME)
     if not isinstance(op, FullyConnected):
         convolution = _convolution(site, op, leaving_as, pool, config.dim)
         if isinstance(convolution, str):

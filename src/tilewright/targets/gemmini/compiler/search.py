@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.gemmini.compiler.streams import Stream
@@ -17,6 +17,8 @@ from tilewright.targets.gemmini.passes import Passes
 KEPT = 4096
 #: Streams whose other orders are timed.
 FINALISTS = 2
+#: The search ends with tiles that take at most this share more than their lower bound.
+WORTH = 0.015
 
 
 class Tiled(Hashable, Protocol):
@@ -28,30 +30,50 @@ class Tiled(Hashable, Protocol):
     def emit(self, *places: Any) -> Commands: ...
 
 
-def fastest(form: Tiled, config: Config, places: Sequence[int]) -> tuple[Tiled, int] | None:
-    """Return the tiles with the fewest cycles, and these; None if no tile fits the memories without a race.
+class Timed(NamedTuple):
+    """A tiled layer with its cycles, and those that no order of its commands undercuts."""
+
+    cycles: int
+    bound: int
+    tiled: Tiled
+
+    @property
+    def close(self) -> bool:
+        """Whether other tiles are not worth a try."""
+        return self.cycles <= self.bound * (1 + WORTH)
+
+
+def fastest(form: Tiled, config: Config, places: Sequence[int]) -> Timed | None:
+    """Return the tiles with the fewest cycles, or the first close ones; None if none fits the memories without a race.
 
     `places`: DRAM addresses of inputs, weights, offsets and results.
     """
-    found = _timed(form.tilings(config), config, places)
-    best = [tiled for tiled, _ in found[:FINALISTS] if isinstance(tiled, Stream)]
-    found += _timed(chain.from_iterable(tiled.variants() for tiled in best), config, places)
-    for tiled, count in sorted(found, key=lambda pair: pair[1]):
-        if not tiled.has_borders or is_clean(tiled, config, tuple(places)):
-            return tiled, count
+    found = list[Timed]()
+    if not _search(found, form.tilings(config), config, places):
+        best = [one.tiled for one in found[:FINALISTS] if isinstance(one.tiled, Stream)]
+        _search(found, chain.from_iterable(tiled.variants() for tiled in best), config, places)
+    for one in found:
+        if not one.tiled.has_borders or is_clean(one.tiled, config, tuple(places)):
+            return one
     return None
 
 
-def _timed(layers: Iterable[Tiled], config: Config, places: Sequence[int]) -> list[tuple[Tiled, int]]:
-    """Return tiled layers with their cycles, the fastest first."""
-    found = [(tiled, cycles(tiled, config, tuple(places))) for tiled in layers]
-    return sorted(found, key=lambda pair: pair[1])
+def _search(found: list[Timed], tilings: Iterator[Tiled], config: Config, places: Sequence[int]) -> bool:
+    """Add timed layers to those that were found, the fastest first; return whether one is close."""
+    close = False
+    for tiled in tilings:
+        found.append(Timed(*cycles(tiled, config, tuple(places)), tiled))
+        if close := found[-1].close:
+            break
+    found.sort(key=lambda one: one.cycles)
+    return close
 
 
 @lru_cache(KEPT)
-def cycles(tiled: Tiled, config: Config, places: tuple[int, ...]) -> int:
-    """Return the cycles of a tiled layer."""
-    return Passes(tiled.emit(config, *places).array, config).times.cycles
+def cycles(tiled: Tiled, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
+    """Return the cycles of a tiled layer, and its lower bound."""
+    passes = Passes(tiled.emit(config, *places).array, config)
+    return passes.times.cycles, passes.bound
 
 
 @lru_cache(KEPT)

@@ -38,12 +38,13 @@ class _Emission:
         self.stored = np.zeros(shape.config.acc_rows)
         self.arrives: dict[int, float] = {}  # loads of weights
         self.pooling: tuple[int, ...] = ()
-        turns = list(product(shape.parts, shape.tiles))
-        self.inputs = [Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(turns)]
+        self.inputs = [
+            Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(shape.turns)
+        ]
         half, places = shape.config.acc_rows // 2, 0
         self.work = list[tuple[Inputs, Sums]]()
         for turn, own in enumerate(self.inputs):
-            for job in shape.jobs(own.part, own.tile, turn == 0, turn == len(turns) - 1):
+            for job in shape.jobs(own.part, own.tile, turn == len(self.inputs) - 1):
                 self.work.append((own, Sums(shape, self.issue, self.stored, to.d, job, places % 2 * half)))
                 places += 1
         unit = shape.units[0]

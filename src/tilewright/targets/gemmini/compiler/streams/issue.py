@@ -15,9 +15,10 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import rows_of
 from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, LEAST_ROWS
+from tilewright.targets.gemmini.passes import SLOT
 
-#: Cycles from the last beat of a load to its completion (rule 2), and of a read's slot beside latency and beats (6).
-ARRIVES, SLOT = 13, 6
+#: Cycles from the last beat of a load to its completion (rule 2).
+ARRIVES = 13
 #: Cycles that loads of zeros (rule 4) and of repeated rows (measured, one after the other) take beside one a row.
 ZEROS, REPEATED = 3, 7
 #: Cycles from the start of the last products to when their sums may leave, and a row of them at the scale unit.

@@ -218,7 +218,7 @@ class Shape:
         bank, banks, rows = self.config.spad_rows, self.config.spad_banks, self.config.all_spad_rows
         load, lanes = self.config.spad_blocks * self.config.dim, tuple(Lane(row, bank) for row in range(0, rows, bank))
         if banks >= 4 and bank >= 4 * load:
-            if self.chunks * self.chunk * len(self.parts) * len(self.tiles) <= bank // 2:
+            if self.chunks * self.chunk * len(self.turns) <= bank // 2:
                 return lanes[:1], lanes[1:4]
             if self.chunks <= bank // self.chunk * 2:
                 return lanes[:2], lanes[2:4]
@@ -230,47 +230,53 @@ class Shape:
         return (), ()
 
     @cached_property
-    def tiles(self) -> list[Tile]:
-        own, found = self.layer, list[Tile]()
-        for image, rows, columns in product(
-            range(own.images), ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)
-        ):
-            y, x = own.results(0, *rows), own.results(1, *columns)
-            pooled = rows.first, columns.first, rows.size, columns.size
-            found.append(Tile(image, (y.first, x.first, y.size, x.size), pooled, (y.before, x.before)))
-        return found
+    def turns(self) -> list[tuple[Range, Tile]]:
+        """All tiles of all parts, in order."""
+        first, last = self.parts[0], self.parts[-1]
+        return [(part, tile) for part in self.parts for tile in self._tiles(part is first, part is last)]
 
-    def jobs(self, part: Range, tile: Tile, begins: bool, last: bool) -> Iterator[Job]:
-        """Yield the jobs of a part of a tile. With `begins` it is the first part of all, with `last` the last one."""
-        pixels = prod(tile.out[2:])
+    def _tiles(self, begins: bool, ends: bool) -> Iterator[Tile]:
+        """Yield the tiles of a part; with `begins` and `ends`, the first and the last one are small."""
+        own, images = self.layer, self.layer.images
+        for image in range(images):
+            sides = begins and image == 0, ends and image == images - 1
+            flat = own.pooled[0] == 1
+            every = [ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)]
+            every[flat] = self._cut(own.pooled[flat], (self.rows, self.columns)[flat], flat, *sides)
+            for rows, columns in product(*every):
+                y, x = own.results(0, *rows), own.results(1, *columns)
+                pooled = rows.first, columns.first, rows.size, columns.size
+                yield Tile(image, (y.first, x.first, y.size, x.size), pooled, (y.before, x.before))
+
+    def _few(self, extent: int, size: int, flat: bool) -> int:
+        """Return the size of small tiles along an axis; 0 if there are none."""
+        few = 2 * self.config.dim if flat else -(-2 * self.config.dim // self.columns)
+        return few if self.ends and 3 * few <= size and 4 * few <= extent else 0
+
+    def _cut(self, extent: int, size: int, flat: bool, begins: bool, ends: bool) -> list[Range]:
+        """Cut an axis: a few pixels at the begin and at the end, if these are far less than a tile."""
+        few = self._few(extent, size, flat)
+        head, tail = few * begins, few * ends
+        inner = extent - head - tail
+        size = -(-inner // -(-inner // size))
+        size = -(-size // self.config.dim) * self.config.dim if flat else size
+        middle = [Range(head + first, count) for first, count in ranges(inner, size)]
+        return [*ranges(head, few or 1), *middle, *(Range(extent - tail, tail) for _ in range(tail > 0))]
+
+    def jobs(self, part: Range, tile: Tile, last: bool) -> Iterator[Job]:
+        """Yield the jobs of a part of a tile; with `last`, the last one is cut into smaller ones."""
+        pixels, flat = prod(tile.out[2:]), self.layer.pooled[0] == 1
+        few = self._few(self.layer.pooled[flat], (self.rows, self.columns)[flat], flat)
         for group in range(part.first, part.first + part.size):
             for first, size in ranges(self.all_blocks, self.blocks):
-                sides = begins and group == part.first and first == 0, last and first + size == self.all_blocks
-                if self.ends and sides[1] and group == part.first + part.size - 1:
-                    yield from self._falling(Job(group, first, size, 0, pixels))
-                elif self.ends and sides[0]:
-                    yield from self._rising(Job(group, first, size, 0, pixels))
-                else:
-                    yield Job(group, first, size, 0, pixels)
+                job = Job(group, first, size, 0, pixels)
+                ends = last and group == part.first + part.size - 1 and first + size == self.all_blocks
+                yield from self._falling(job) if self.ends and ends and not few else (job,)
 
     def _keeps(self, block: int) -> bool:
         """Return whether the scratchpad holds the weights of a block for all steps: jobs may share them."""
         rows = len(self.steps) * self.units[block].blocks * self.config.dim
         return rows <= sum(lane.rows for lane in self.lanes[1])
-
-    def _rising(self, job: Job) -> Iterator[Job]:
-        """Cut the first job: the first sums need few offsets and inputs."""
-        few = 2 * self.config.dim
-        if not self._keeps(0):
-            yield job
-            return
-        if self.layer.pool == NO_POOL and job.pixels > 2 * few:
-            yield job._replace(blocks=1, pixels=few)
-            yield job._replace(blocks=1, pixel=few, pixels=job.pixels - few)
-        else:
-            yield job._replace(blocks=1)
-        if job.blocks > 1:
-            yield job._replace(first=1, blocks=job.blocks - 1)
 
     def _falling(self, job: Job) -> Iterator[Job]:
         """Cut the last job into halves, and the last half again: few sums are left to store at the end."""

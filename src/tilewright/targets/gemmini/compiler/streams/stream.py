@@ -40,9 +40,13 @@ class Stream(Shape):
         return self.layer.leaves
 
     def tilings(self, config: Config) -> Iterator[Stream]:
-        """Yield tiles of several shapes, whose sums fit half of the accumulator."""
+        """Yield tiles of several shapes, whose sums fit half of the accumulator.
+
+        Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
+        """
         half, found = config.acc_rows // 2, dict[Stream, None]()
-        for pixels in (half // 8, half // 4, half // 2, half):
+        sizes = half // 8, half // 4, half // 2, half
+        for pixels in sizes if self.layer.pool == NO_POOL else reversed(sizes):
             rows, columns = self._rectangle(pixels)
             tile = replace(self, rows=rows, columns=columns)
             taken = tile.most[0] * tile.most[1]
