@@ -101,6 +101,36 @@ def test_random_networks(seed: int, machine: str, loops: bool, monkeypatch: pyte
     ran(compile_graph(network(seed), MACHINES[machine], "ort"), seed)
 
 
+def any_machine(seed: int) -> Config:
+    """Return a machine of random sizes."""
+    rng = np.random.default_rng(seed)
+
+    def pick(*values: int) -> int:
+        return int(rng.choice(values))
+
+    dim, banks = pick(4, 8, 16), pick(1, 2, 4)
+    return Config(
+        dim=dim,
+        spad_banks=pick(1, 2, 4, 8),
+        spad_rows=dim * pick(2, 8, 32, 128),
+        acc_banks=banks,
+        acc_rows=banks * dim * pick(1, 2, 8, 32),
+        dma_bytes=pick(16, 32, 64),
+        dataflow=str(rng.choice(["both", "ws"])),
+        reads_in_flight=pick(1, 4, 16, 32),
+        rs_load=pick(1, 4, 8),
+        rs_execute=pick(2, 16),
+        rs_store=pick(1, 4),
+        memory_latency=pick(1, 16, 100),
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 200))])
+def test_random_networks_on_random_machines(seed: int) -> None:
+    print(f"seed {seed}")
+    ran(compile_graph(network(seed), any_machine(seed), "ort"), seed)
+
+
 def one(shape: tuple[int, ...], op: Conv2D | DepthwiseConv2D, weights: tuple[int, ...], pool: Window | None) -> Graph:
     builder = Symmetric(np.random.default_rng(3))
     made = builder.linear(op, builder.given(shape), weights, 3 if isinstance(op, DepthwiseConv2D) else 0)

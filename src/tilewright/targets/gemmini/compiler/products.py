@@ -47,7 +47,7 @@ class Product:
         dim = config.dim
         blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
         results, operands = config.acc_rows // 2 // dim, config.all_spad_rows // 2 // dim
-        if not results:
+        if not results or operands < 2:
             return
         for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
             j = min(blocks[1], most, operands - 1)

@@ -45,7 +45,7 @@ class Stream(Shape):
         Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
         """
         half, found = config.acc_rows // 2, dict[Stream, None]()
-        sizes = half // 8, half // 4, half // 2, half
+        sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
         for pixels in sizes if self.layer.pool == NO_POOL else reversed(sizes):
             rows, columns = self._rectangle(pixels)
             tile = replace(self, rows=rows, columns=columns)
