@@ -2,7 +2,8 @@
 
 Results of a layer that a ReLU reads alone get the scale of the ReLU's results. The ReLU then only cuts codes off, so a
 machine can do it where it scales the sums. Both sides of an Add get one scale too, the largest of them: the sum of
-codes is then the code of the sum. To that end, the quantiser runs twice, and is given these scales the second time.
+codes is then the code of the sum. So do those of a Concat, which then moves codes as they are. To that end, the
+quantiser runs twice, and is given these scales the second time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tilewright.quantize.samples import Progress
 #: Operators whose results take the scale of the ReLU that reads them.
 SCALED = ("Conv", "Gemm", "Add")
 CUTS = ("Relu", "Clip")
+#: Operators whose inputs and results have one scale.
+JOINS = ("Add", "Concat")
 
 
 def quantize(
@@ -50,7 +53,7 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
         return name
 
     def join(*names: str) -> None:
-        """Let tensors have one scale, that of the first one; of an Add, the largest."""
+        """Let tensors have one scale, that of the first one; of JOINS, the largest."""
         roots = [root(name) for name in names if name in group]
         for each in roots[1:]:
             group[each] = roots[0]
@@ -61,7 +64,7 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
         if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
             join(node.output[0], node.input[0])
             cut.add(node.input[0])
-        if node.op_type == "Add" and all(name in chosen for name in (*node.input, *node.output)):
+        if node.op_type in JOINS and all(name in chosen for name in (*node.input, *node.output)):
             join(*node.output, *node.input)
             shared.update((*node.output, *node.input))
         elif node.op_type in MOVES:
@@ -69,10 +72,10 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
     members: dict[str, list[str]] = {}
     for name in chosen:
         members.setdefault(root(name), []).append(name)
-    adds = {root(name) for name in shared}
+    joined = {root(name) for name in shared}
     scales: dict[str, tuple[float, int]] = {}
     for first, names in members.items():
         # What a ReLU cuts off needs no codes.
-        scale = max(chosen[name] for name in names if name not in cut) if first in adds else chosen[first]
+        scale = max(chosen[name] for name in names if name not in cut) if first in joined else chosen[first]
         scales |= dict.fromkeys(names, scale)
     return {name: found for name, found in scales.items() if found != chosen[name]}

@@ -12,7 +12,7 @@ import pytest
 from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Quant, Tensor
-from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.graph.ops import Add, Concat, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Quantize, Window
 from tilewright.graph.rounding import Activation
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import Result
@@ -249,3 +249,32 @@ def test_what_the_machine_cannot_hold_is_the_hosts(graph: Graph, config: Config,
     program = compile_graph(graph, config, "ort")
     assert not program.launches and reason in program.steps[0].reason  # type: ignore[union-attr]
     ran(program, 1)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_a_concatenation_moves_on_the_machine(axis: int, machine: str) -> None:
+    builder = Symmetric(np.random.default_rng(5))
+    shapes = [[1, 5, 6, 40], [1, 5, 6, 40], [1, 5, 6, 40]]
+    for shape, extent in zip(shapes, (3, 7, 90), strict=True):
+        shape[axis] = extent
+    names = [builder.given(tuple(shape)) for shape in shapes]
+    for name in names[1:]:
+        builder.tensors[name] = replace(builder.tensors[name], quant=builder.tensors[names[0]].quant)
+    builder.layer(Concat(axis), *names, quant=builder.tensors[names[0]].quant)
+    program = compile_graph(builder.graph(), MACHINES[machine], "ort")
+    (launch,) = program.launches
+    assert "copies" in str(launch.meta["plan"])
+    ran(program, 3)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.7, 40.0])
+def test_a_conversion_of_codes_is_the_machines(factor: float) -> None:
+    builder = Symmetric(np.random.default_rng(6))
+    name = builder.given((1, 4, 5, 48))
+    quant = builder.tensors[name].quant
+    assert quant is not None
+    builder.layer(Quantize(), name, quant=replace(quant, scale=(quant.scale[0] * factor,)))
+    program = compile_graph(builder.graph(), Config(), "ort")
+    assert len(program.launches) == 1 and "converts" in str(program.launches[0].meta["plan"])
+    ran(program, 4)

@@ -13,13 +13,14 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Add, DepthwiseConv2D, Linear
+from tilewright.graph.ops import Add, Concat, DepthwiseConv2D, Linear, OnnxOp, Quantize
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.launch_image import Contents, DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.gemmini.compiler import layers
 from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
+from tilewright.targets.gemmini.compiler.copies import copy
 from tilewright.targets.gemmini.compiler.layers import Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
 from tilewright.targets.gemmini.compiler.search import Timed, fastest
@@ -31,8 +32,9 @@ from tilewright.targets.gemmini.isa.fields import raw
 BASE, ALIGN = 0x1000, 64
 #: The widest border of an input in DRAM that a saved program may ask for.
 MOST_FRAME = 255
-#: The segments of a launch, in the order in which they lie in DRAM: inputs, weights, offsets, results.
-KINDS = {"x": "input", "x2": "input", "w": "const", "d": "const", "y": "output"}
+#: What the segments of a launch are, in the order in which they lie in DRAM: weights, offsets, results. Others, which
+#: lie before them, are inputs.
+KINDS = {"w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -43,9 +45,8 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     for site in graph.sites():
         if site.node.name in pooled:
             continue
-        if isinstance(site.node.op, Add):
-            found = addition(site, mode, config)
-            steps.append(HostStep(site.node.name, found) if isinstance(found, str) else _added(site, found, config))
+        if isinstance(site.node.op, Add | Concat) or (isinstance(site.node.op, Quantize) and not OnnxOp.real(site)):
+            steps.append(_moved(site, config, mode))
             continue
         able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
         pool = layers.pooling(graph, site, leaving(site, mode)) if able else None
@@ -89,7 +90,7 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
     data = {"w": form.weights(codes, config), "d": offset.astype("<i4")}
     sizes = {"x": form.inputs, "y": (pool or site).output.size * leaves.nbytes}
     sizes |= {name: array.nbytes for name, array in data.items()}
-    segments = _placed({name: sizes[name] for name in KINDS if name in sizes})
+    segments = _placed({name: sizes[name] for name in ("x", *KINDS)})
     places = [segment.address for segment in segments]
     if (found := fastest(form, config, places)) is None:
         return None
@@ -97,12 +98,18 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
     return found, LaunchImage(raw(found.tiled.emit(config, *places).array), segments, held)
 
 
-def _added(site: Site, form: Addition, config: Config) -> Launch:
-    sizes = {"x": site.output.size, "x2": form.read(config), "y": site.output.size}
-    segments = _placed(sizes)
+def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
+    """Return an addition, concatenation or conversion of codes."""
+    form = addition(site, rounding, config) if isinstance(site.node.op, Add) else copy(site, rounding, config)
+    if isinstance(form, str):
+        return HostStep(site.node.name, form)
+    sizes = {f"x{index or ''}": site.input(index).size for index in range(len(site.inputs))}
+    if isinstance(form, Addition):
+        sizes["x1"] = form.read(config)
+    segments = _placed(sizes | {"y": site.output.size})
     places = [segment.address for segment in segments]
     found = fastest(form, config, places)
-    assert found is not None, "a block fits half of the accumulator"
+    assert found is not None, "a block fits half of each memory"
     image = LaunchImage(raw(found.tiled.emit(config, *places).array), segments, {})
     return image.launch(site.node.name, (site.node.name,), plan=str(found.tiled))
 
@@ -111,7 +118,7 @@ def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
     """Return DRAM segments in this order; `sizes` are in bytes, by name."""
     segments, address = [], BASE
     for name, size in sizes.items():
-        segments.append(DramSegment(name, address, size, KINDS[name]))
+        segments.append(DramSegment(name, address, size, KINDS.get(name, "input")))
         address += -(-size // ALIGN) * ALIGN
     return tuple(segments)
 
@@ -129,17 +136,18 @@ def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Ar
 
     Raises ProgramError if the launch states a border that is not four widths of 0..MOST_FRAME.
     """
-    codes = values[site.input(0).name]
-    if "frame" in launch.meta:
-        found = Contents(launch)
-        top, bottom, left, right = frame = found.value(Frame, "frame")
-        if min(frame) < 0 or max(frame) > MOST_FRAME:
-            found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
-        codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
-    packed = {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
-    if isinstance(site.node.op, Add):
-        other = values[site.input(1).name].reshape(codes.shape[0], -1).view(np.uint8)
-        packed["x2"] = np.pad(other, ((0, 0), (0, image.segments[1].size - other.shape[1])))  # whole blocks are read
+    packed = dict[str, Array]()
+    for index, segment in enumerate(segment for segment in image.segments if segment.kind == "input"):
+        codes = values[site.input(index).name]
+        if "frame" in launch.meta:
+            found = Contents(launch)
+            top, bottom, left, right = frame = found.value(Frame, "frame")
+            if min(frame) < 0 or max(frame) > MOST_FRAME:
+                found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
+            codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
+        data = np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)
+        behind = segment.size - data.shape[1] if isinstance(site.node.op, Add) else 0  # whole blocks are read
+        packed[segment.name] = np.pad(data, ((0, 0), (0, max(behind, 0))))
     return packed
 
 

@@ -1,0 +1,96 @@
+"""Codes that change their place or scale: concatenations, and conversions to another scale, through the scratchpad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Concat, Quantize
+from tilewright.graph.rounding import Rounding
+from tilewright.schedule import ranges
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.macros import Commands, spad
+
+#: Loads that are issued before the store of the first one.
+AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Matrices of codes side by side, of `rows` rows each and `widths` columns; codes are multiplied by `scale`.
+
+    `wide`: a store has as many columns as a load. Otherwise it has one block: that is faster, but takes more answers
+    of the bus.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    scale: float = 1.0
+    wide: bool = False
+
+    def __str__(self) -> str:
+        how = f"converts, scale {self.scale:.6g}," if self.scale != 1 else "copies"
+        return f"{how} {self.rows} x {' + '.join(map(str, self.widths))} codes through the scratchpad"
+
+    #: Whether the hardware makes zeros.
+    has_borders = False
+
+    def tilings(self, config: Config) -> Iterator[Copy]:
+        """Yield the two widths of stores."""
+        yield self
+        if max(self.widths) > config.dim and config.spad_blocks > 1:
+            yield replace(self, wide=True)
+
+    def emit(self, config: Config, *places: int) -> Commands:
+        """Return the commands. `places`: DRAM addresses of the inputs and of the result."""
+        out, dim, whole = Commands(config), config.dim, sum(self.widths)
+        *inputs, y = places
+        out.gemmini_config_st(whole)
+        half = config.half if config.half >= dim else 0
+        most = max(min(config.spad_blocks, half // dim), 1) * dim
+        slots, turn = max(half // most, 1), 0
+        waiting = list[tuple[int, int, int, int]]()
+        for index, (x, width) in enumerate(zip(inputs, self.widths, strict=True)):
+            out.gemmini_extended_config_ld(width, self.scale)
+            column = y + sum(self.widths[:index])
+            for block, cut in product(ranges(self.rows, dim), ranges(width, most)):
+                place, turn = turn % 2 * half + turn // 2 % slots * most, turn + 1
+                out.gemmini_extended_mvin(x + block.first * width + cut.first, spad(place), cut.size, block.size)
+                waiting.append((column + block.first * whole + cut.first, place, cut.size, block.size))
+                if len(waiting) > AHEAD:
+                    self._store(out, *waiting.pop(0))
+        for one in waiting:
+            self._store(out, *one)
+        out.gemmini_fence()
+        return out
+
+    def _store(self, out: Commands, dram: int, place: int, columns: int, rows: int) -> None:
+        dim = out.config.dim
+        for cut in ranges(columns, columns if self.wide else dim):
+            out.gemmini_extended_mvout(dram + cut.first, spad(place + cut.first // dim * dim), cut.size, rows)
+
+
+def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
+    """Return a Concat or a Quantize as a copy by the machine, or the reason why the host computes it."""
+    op, out = site.node.op, site.output
+    tensors = [site.input(index) for index in range(len(site.inputs))]
+    if any(tensor.dtype != "int8" or tensor.data is not None for tensor in (*tensors, out)):
+        return f"{op.label}: only computed int8 codes are moved"
+    if isinstance(op, Concat):
+        if op.activation != "none":
+            return f"concat with activation {op.activation} is not compiled for gemmini"
+        axis = op.axis % len(out.shape)
+        return Copy(prod(out.shape[:axis]), tuple(prod(tensor.shape[axis:]) for tensor in tensors))
+    assert isinstance(op, Quantize)
+    scale, codes = np.float32(tensors[0].scale / out.scale), np.arange(-128, 128).astype(np.int8)
+    machine = np.clip(np.rint(codes.astype(np.float32) * scale), -128, 127)
+    if not np.array_equal(op.evaluate(site, [codes], rounding)[0], machine):
+        return "the new codes are not those of one float32 factor, rounded half to even"
+    most = config.dim * config.spad_blocks
+    width = most if out.size % most == 0 else out.shape[-1] if out.shape else 1
+    return Copy(out.size // width, (width,), float(scale))
