@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 
@@ -32,6 +32,8 @@ def emit(shape: Shape, to: Addresses) -> Array:
 
 
 class _Emission:
+    """The jobs of a convolution (`work`), and what the scratchpad, the accumulator and the units are busy with."""
+
     def __init__(self, shape: Shape, to: Addresses) -> None:
         self.shape, self.to, self.issue = shape, to, Issue(shape.config)
         self.shelf, self.ring = Shelf(shape.lanes[0], shape.chunk), Ring(shape.lanes[1])
@@ -41,12 +43,12 @@ class _Emission:
         self.inputs = [
             Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(shape.turns)
         ]
-        half, places = shape.config.acc_rows // 2, 0
-        self.work = list[tuple[Inputs, Sums]]()
-        for turn, own in enumerate(self.inputs):
-            for job in shape.jobs(own.part, own.tile, turn == len(self.inputs) - 1):
-                self.work.append((own, Sums(shape, self.issue, self.stored, to.d, job, places % 2 * half)))
-                places += 1
+        halves, last = cycle((0, shape.config.acc_rows // 2)), self.inputs[-1]
+        self.work = [
+            (own, Sums(shape, self.issue, self.stored, to.d, job, next(halves)))
+            for own in self.inputs
+            for job in shape.jobs(own.part, own.tile, own is last)
+        ]
         unit = shape.units[0]
         served = max(shape.most[0] * shape.most[1], shape.config.dim) * min(shape.blocks, unit.blocks) * unit.steps
         self.ahead = AHEAD[len(shape.lanes[1])][served >= SLOW]

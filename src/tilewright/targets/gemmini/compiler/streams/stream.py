@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from tilewright.targets.gemmini.compiler.convolutions import MOST_POOLED, NO_POOL
+from tilewright.targets.gemmini.compiler.convolutions import MOST, MOST_POOLED, NO_POOL
 from tilewright.targets.gemmini.compiler.leaving import Leaving
 from tilewright.targets.gemmini.compiler.streams.emit import emit
 from tilewright.targets.gemmini.compiler.streams.shape import Shape
@@ -56,11 +56,15 @@ class Stream(Shape):
             for blocks in (most, min(most, config.spad_blocks)):
                 whole = blocks == self.all_blocks or blocks < config.spad_blocks
                 made = replace(tile, blocks=blocks if whole else blocks - blocks % config.spad_blocks)
-                if made.lanes[0] and (
-                    self.layer.pool == NO_POOL or max(*made.most, self.layer.pooled[1]) <= MOST_POOLED
-                ):
+                if made.lanes[0] and made.fits_registers:
                     found[made] = None
         yield from found
+
+    @property
+    def fits_registers(self) -> bool:
+        """Whether the fields of config_ld and config_st hold the sizes."""
+        pooled = self.layer.pool == NO_POOL or max(*self.most, self.layer.pooled[1]) <= MOST_POOLED
+        return self.places[-1] <= MOST and pooled
 
     def variants(self) -> Iterator[Stream]:
         """Yield the same tiles in other orders."""
@@ -80,8 +84,8 @@ class Stream(Shape):
         else:
             for side in count(1):
                 rows, columns = min(side, own.pooled[0]), min(side, own.pooled[1])
-                next_ = replace(self, rows=min(side + 1, own.pooled[0]), columns=min(side + 1, own.pooled[1]))
-                if next_.most[0] * next_.most[1] > pixels or (next_.rows, next_.columns) == (rows, columns):
+                larger = replace(self, rows=min(side + 1, own.pooled[0]), columns=min(side + 1, own.pooled[1]))
+                if larger.most[0] * larger.most[1] > pixels or (larger.rows, larger.columns) == (rows, columns):
                     break
         return -(-own.pooled[0] // -(-own.pooled[0] // rows)), columns
 
