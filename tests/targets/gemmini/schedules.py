@@ -20,7 +20,7 @@ Range = tuple[bool, int, int]  # whether in the accumulator, the first row, the 
 
 @dataclass
 class Tracked:
-    """A command as the reservation station tracks it; a preload and its compute are one execution, `uses`."""
+    """A command as the reservation station tracks it."""
 
     queue: str
     reads: list[Range]
@@ -101,6 +101,9 @@ def shuffled(program: Program, dim: int, bank: int, rng: np.random.Generator) ->
     before: dict[int, list[int]] = {
         late: [early for early in range(late) if waits(known[early], known[late])] for late in range(len(known))
     }
+    for late, earlier in before.items():  # a preload is done when its compute has written the result
+        computes = [early + 1 for early in earlier if program[early][0] == "preload" and early + 1 < late]
+        before[late] = sorted({*earlier, *(at for at in computes if program[at][0].startswith("compute"))})
     done: set[tuple[int, str]] = set()
     found: list[tuple[int, str]] = []
     while len(found) < len(parts):
