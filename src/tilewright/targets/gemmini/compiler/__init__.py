@@ -21,7 +21,7 @@ from tilewright.targets.gemmini.compiler import layers
 from tilewright.targets.gemmini.compiler.additions import Addition, addition
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.copies import copy
-from tilewright.targets.gemmini.compiler.layers import Layer
+from tilewright.targets.gemmini.compiler.layers import MOST_FRAME, Layer
 from tilewright.targets.gemmini.compiler.leaving import leaving
 from tilewright.targets.gemmini.compiler.search import Timed, fastest
 from tilewright.targets.gemmini.compiler.streams import Stream
@@ -30,8 +30,6 @@ from tilewright.targets.gemmini.isa.fields import raw
 
 #: Where the segments of a launch begin. Address 0 stands for zeros.
 BASE, ALIGN = 0x1000, 64
-#: The widest border of an input in DRAM that a saved program may ask for.
-MOST_FRAME = 255
 #: What the segments of a launch are, in the order in which they lie in DRAM: weights, offsets, results. Others, which
 #: lie before them, are inputs.
 KINDS = {"w": "const", "d": "const", "y": "output"}
@@ -144,7 +142,8 @@ def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Ar
             top, bottom, left, right = frame = found.value(Frame, "frame")
             if min(frame) < 0 or max(frame) > MOST_FRAME:
                 found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
-            codes = np.pad(codes, ((0, 0), (0, 0), (top, bottom), (left, right), (0, 0)))
+            sides = (0, 0), (0, 0), (top, bottom), (left, right), (0, 0)
+            codes = np.pad(codes, sides, constant_values=site.input(0).zero_point)
         data = np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)
         behind = segment.size - data.shape[1] if isinstance(site.node.op, Add) else 0  # whole blocks are read
         packed[segment.name] = np.pad(data, ((0, 0), (0, max(behind, 0))))

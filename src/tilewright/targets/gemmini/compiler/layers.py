@@ -20,6 +20,8 @@ Layer = Product | Convolution | Stream
 #: A layer, and the border of its input in DRAM.
 Form = tuple[Layer, Frame]
 NO_FRAME = 0, 0, 0, 0
+#: The widest border of an input in DRAM.
+MOST_FRAME = 255
 #: The largest window and stride of a pooled store.
 MOST_POOL = 3
 LINEAR = FullyConnected | Conv2D | DepthwiseConv2D
@@ -48,28 +50,34 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
         convolution = _convolution(site, op, leaving_as, pool, config.dim)
         if isinstance(convolution, str):
             return tuple(found) or convolution
+        frame = NO_FRAME
+        if any(op.window.padding) and x.zero_point:  # the hardware pads with the code 0
+            convolution, frame = convolution.framed()
+            if max(frame) > MOST_FRAME:
+                return f"has a border of {frame} of the code {x.zero_point}; at most {MOST_FRAME} on a side is made"
         if not pointwise:
-            found += _streams(convolution, config)
+            found += _streams(convolution, frame, config)
         if unlooped := _unlooped(convolution, leaves):
             return tuple(found) or unlooped
-        found.append((convolution, NO_FRAME))
+        found.append((convolution, frame))
         strided = max(convolution.window.stride) > 1
         if convolution.has_borders and (strided or convolution.group[0] <= config.dim // 2):
             found.append(convolution.framed())
     return tuple(found)
 
 
-def _streams(convolution: Convolution, config: Config) -> Iterator[Form]:
-    """Yield a convolution by explicit commands, if each group has whole blocks of inputs.
+def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator[Form]:
+    """Yield a convolution by explicit commands, if each group has whole blocks of inputs. `frame` is its border so far.
 
     Kernel columns of few channels share a row of A; the input then needs its border.
     """
     inputs, window = convolution.group[0], convolution.window
     if convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1:
-        framed, frame = convolution.framed()
-        yield Stream(replace(framed, pixels=min(window.kernel[1], config.dim // inputs)), config), frame
+        framed, own = convolution.framed()
+        pixels = min(window.kernel[1], config.dim // inputs)
+        yield Stream(replace(framed, pixels=pixels), config), own if frame == NO_FRAME else frame
     elif convolution.groups == 1 or inputs % config.dim == 0:
-        yield Stream(convolution, config), NO_FRAME
+        yield Stream(convolution, config), frame
 
 
 def _unfit(site: Site, config: Config) -> str | None:
@@ -101,8 +109,6 @@ def _convolution(
         return (
             f"a depthwise convolution with {channels[1] // channels[0]} results a channel is not compiled for gemmini"
         )
-    if any(window.padding) and x.zero_point:
-        return f"the zero point of the input is {x.zero_point}, but the hardware pads with the code 0"
     assert len(out.shape) == 4
     last = pool.output if pool else out
     sizes = [(tensor.shape[1], tensor.shape[2]) for tensor in (x, out, last)]
