@@ -80,7 +80,7 @@ def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
     op, out = site.node.op, site.output
     tensors = [site.input(index) for index in range(len(site.inputs))]
     if any(tensor.dtype != "int8" or tensor.data is not None for tensor in (*tensors, out)):
-        return f"{op.label}: only computed int8 codes are moved"
+        return f"{op.label} of constants, or of other types than int8, is not compiled for gemmini"
     if isinstance(op, Concat):
         if op.activation != "none":
             return f"concat with activation {op.activation} is not compiled for gemmini"
