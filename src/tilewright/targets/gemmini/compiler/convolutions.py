@@ -60,10 +60,14 @@ class Convolution:
 
     def __str__(self) -> str:
         rows, columns, outputs, inputs = self.tile
-        pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
+        return f"LOOP_CONV_WS, tiles of {rows} x {columns} x {outputs} results from {inputs} channels{self.extras}"
+
+    @property
+    def extras(self) -> str:
+        """What is done beside sums, as words: packing, pooling, and how results leave."""
         packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
-        tile = f"tiles of {rows} x {columns} x {outputs} results from {inputs} channels"
-        return f"LOOP_CONV_WS, {tile}{packed}{pool}, {self.leaves}"
+        pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
+        return f"{packed}{pool}, {self.leaves}"
 
     @property
     def has_borders(self) -> bool:

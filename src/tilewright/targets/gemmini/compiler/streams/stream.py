@@ -19,11 +19,8 @@ class Stream(Shape):
     """A convolution by explicit commands, in tiles."""
 
     def __str__(self) -> str:
-        own = self.layer
-        pool = f", max pool {own.pool.kernel[0]}x{own.pool.kernel[1]}" if own.pool != NO_POOL else ""
-        packed = f", {own.pixels} kernel columns at once" if own.pixels > 1 else ""
-        tile = f"tiles of {self.rows} x {self.columns} x {min(self.blocks * self.config.dim, own.group[1])} results"
-        return f"commands, {tile}{packed}{pool}, {own.leaves}"
+        outputs = min(self.blocks * self.config.dim, self.layer.group[1])
+        return f"commands, tiles of {self.rows} x {self.columns} x {outputs} results{self.layer.extras}"
 
     @property
     def has_borders(self) -> bool:
