@@ -228,6 +228,18 @@ def test_a_damaged_border_is_one_error(frame: object) -> None:
         damaged.run(np.zeros((1, 1, 20, 20, 3), np.int8))
 
 
+@pytest.mark.parametrize("channels", [4, 32])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_border_wider_than_a_launch_may_state_is_made_by_the_hardware(stride: int, channels: int) -> None:
+    window = Window((1, 3), (stride, stride), (0, stride - 1, 300, 300))
+    program = compile_graph(
+        one((1, 2, 40, channels), Conv2D("none", window), (4, 1, 3, channels), None), Config(), "ort"
+    )
+    (launch,) = program.launches
+    assert "frame" not in launch.meta
+    ran(program, 1)
+
+
 def added() -> Graph:
     builder = Symmetric(np.random.default_rng(4))
     builder.add(builder.given((1, 4, 4, 16)), "none")

@@ -68,9 +68,8 @@ class Config(MachineConfig):
     bus_bytes: int = number(16, 1, 64, power=True, only_time=True)  # bytes of a beat [C: dma_buswidth]
     reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
     writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
-    rs_load: int = number(
-        8, 1, 63, only_time=True
-    )  # entries of the reservation station [C: reservation_station_entries]
+    # Entries of the reservation station [C: reservation_station_entries]; the model has 63 bits for those of a queue.
+    rs_load: int = number(8, 1, 63, only_time=True)
     rs_execute: int = number(16, 1, 63, only_time=True)
     rs_store: int = number(4, 1, 63, only_time=True)
     queue_load: int = number(8, 1, 64, only_time=True)  # commands that wait at a controller [C: ld_queue_length]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 UNITS = ("load", "execute", "store")
 #: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
 SLOT = 6
+#: The scale unit has so many stages, which hold so many rows of the accumulator [R: gemmini_timing rule 9].
+SCALE_CYCLES, SCALE_ROWS = 8, 5
 #: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
 IDLE = ("command", *UNITS)
 
@@ -148,7 +150,7 @@ class Passes:
         (reads, read), (writes, written) = (traffic(moves, config, out) for moves, out in self._moves)
         held = [(config.memory_latency + SLOT) * count for count in (reads, writes)]
         slots = (held[0] + read) // config.reads_in_flight, (held[1] + writes) // config.writes_in_flight
-        return max(rows, reads + written, read + writes, scaled * 8 // 5, *slots)
+        return max(rows, reads + written, read + writes, scaled * SCALE_CYCLES // SCALE_ROWS, *slots)
 
     @property
     def _moves(self) -> tuple[tuple[Moves, bool], ...]:

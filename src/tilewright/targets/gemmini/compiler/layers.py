@@ -52,18 +52,25 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
             return tuple(found) or convolution
         frame = NO_FRAME
         if any(op.window.padding) and x.zero_point:  # the hardware pads with the code 0
-            convolution, frame = convolution.framed()
-            if max(frame) > MOST_FRAME:
-                return f"has a border of {frame} of the code {x.zero_point}; at most {MOST_FRAME} on a side is made"
+            if (framed := _framed(convolution)) is None:
+                return f"has a border of more than {MOST_FRAME} pixels of the code {x.zero_point}"
+            convolution, frame = framed
         if not pointwise:
             found += _streams(convolution, frame, config)
         if unlooped := _unlooped(convolution, leaves):
             return tuple(found) or unlooped
         found.append((convolution, frame))
         strided = max(convolution.window.stride) > 1
-        if convolution.has_borders and (strided or convolution.group[0] <= config.dim // 2):
-            found.append(convolution.framed())
+        few = convolution.group[0] <= config.dim // 2
+        if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
+            found.append(framed)
     return tuple(found)
+
+
+def _framed(convolution: Convolution) -> tuple[Convolution, Frame] | None:
+    """Return the convolution of an input that has its border in DRAM, and this; None if the border is too wide."""
+    made = convolution.framed()
+    return made if max(made[1]) <= MOST_FRAME else None
 
 
 def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator[Form]:
@@ -72,10 +79,10 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
     Kernel columns of few channels share a row of A; the input then needs its border.
     """
     inputs, window = convolution.group[0], convolution.window
-    if convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1:
-        framed, own = convolution.framed()
+    few = convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1
+    if few and (framed := _framed(convolution)):
         pixels = min(window.kernel[1], config.dim // inputs)
-        yield Stream(replace(framed, pixels=pixels), config), own if frame == NO_FRAME else frame
+        yield Stream(replace(framed[0], pixels=pixels), config), framed[1] if frame == NO_FRAME else frame
     elif convolution.groups == 1 or inputs % config.dim == 0:
         yield Stream(convolution, config), frame
 

@@ -22,7 +22,7 @@ SLOW = 128
 #: How many loads of weights are ahead of the products, by lanes: with these numbers, no lane is written and read at
 #: once. If one load serves few products, and otherwise.
 AHEAD = {2: (5, 3), 3: (5, 2)}
-#: Cycles by which the DMA stays behind the array, unless it is eager.
+#: Without `eager`, loads in advance leave the DMA idle in so many cycles before a group of products ends.
 SPARED = 64
 
 
@@ -65,7 +65,7 @@ class _Emission:
         """Add the products of a job."""
         shape, issue, job = self.shape, self.issue, sums.job
         below = (job.group - inputs.part.first) * shape.layer.group[0] // shape.config.dim
-        ends = after is None or after[0] is not inputs
+        ends = after is None or after[0] is not inputs  # the last job of the tile
         self.shelf.keep = inputs.chunk(0)
         sums.complete()
         for index, step in enumerate(shape.steps):
@@ -145,17 +145,15 @@ class _Emission:
     def _leave(self, tile: Tile, sums: Sums) -> None:
         """Add the stores of a job."""
         own, job, config = self.shape.layer, sums.job, self.shape.config
-        full, (y, x, _, width) = own.leaves.scale is None, tile.out
+        full = own.leaves.scale is None
+        y, x, _, width = tile.out
         for block in range(job.first, job.first + job.blocks):
             columns, row = self.shape.width(job.group, block), sums.row(block)
             channel = job.group * own.group[1] + block * config.dim
             if own.pool != NO_POOL:
                 self._pool(tile, job, row, columns, channel)
                 continue
-            whole = width == own.out[1]  # the pixels of all rows lie one behind the other
-            lines = ranges(job.pixels, job.pixels if whole else width)
-            for pixel in (line.first + piece.first for line in lines for piece in ranges(line.size, config.dim)):
-                rows = min(config.dim, job.pixels - pixel, job.pixels if whole else width - pixel % width)
+            for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is a part of one
                 line, column = divmod(job.pixel + pixel, width)
                 place = (tile.image * own.out[0] + y + line) * own.out[1] + x + column
                 address = self.to.y + (place * own.channels[1] + channel) * own.leaves.nbytes

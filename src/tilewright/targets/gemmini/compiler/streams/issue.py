@@ -15,14 +15,14 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import rows_of
 from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, LEAST_ROWS
-from tilewright.targets.gemmini.passes import SLOT
+from tilewright.targets.gemmini.passes import SCALE_CYCLES, SCALE_ROWS, SLOT
 
 #: Cycles from the last beat of a load to its completion (rule 2).
 ARRIVES = 13
 #: Cycles that loads of zeros (rule 4) and of repeated rows (measured, one after the other) take beside one a row.
 ZEROS, REPEATED = 3, 7
-#: Cycles from the start of the last products to when their sums may leave, and a row of them at the scale unit.
-LEAVES, SCALED = 50, 1.6
+#: Cycles from the end of a job's products to its first store, and cycles of the scale unit for a row.
+LEAVES, SCALED = 50, SCALE_CYCLES / SCALE_ROWS
 #: The load states: inputs, weights, offsets, whose rows are repeated.
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
@@ -76,9 +76,9 @@ class Issue:
         self._groups: dict[tuple[int, ...], list[Group]] = {}
 
     def load(self, free: float, state: int, dram: int, local: int, columns: int, rows: int, beats: int = 1) -> float:
-        """Load rows of so many beats into places that are free from a time on; return when they have arrived.
+        """Load rows of `beats` beats each, and return when the last one arrives. Address 0 stands for zeros.
 
-        Address 0 stands for zeros.
+        The places are taken until the cycle `free`.
         """
         start, config = max(self.loaded, free), self.config
         self._loads.append(Load(start, state, dram, local, columns, rows))
@@ -93,8 +93,10 @@ class Issue:
         return self.loaded + config.memory_latency + ARRIVES
 
     def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
-        """Compute products with blocks of so many rows, not before `ready`. During the last block, the array takes
-        the next weights; it then streams all of its rows."""
+        """Compute a group of products, not before the cycle `ready`. `blocks` are the rows of each block of A.
+
+        The array takes the next weights during the last block, and streams all of its rows then.
+        """
         self.began = start = max(self.computed, ready)
         self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))
         self.computed = start + sum(max(rows, LEAST_ROWS) for rows in blocks[:-1]) + self.config.dim

@@ -22,7 +22,7 @@ class Lane(NamedTuple):
 
 
 class Ring:
-    """Blocks of weights take turns in lanes, each in the rows behind its last one; old blocks give way.
+    """Rows for blocks of weights. Blocks go to the lanes in turn, and fill each lane as a ring: the oldest give way.
 
     `place` has the first row of each block, and `used` the end of its last use.
     """

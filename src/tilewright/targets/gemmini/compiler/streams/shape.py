@@ -239,39 +239,43 @@ class Shape:
         """Yield the tiles of a part; with `begins` and `ends`, the first and the last one are small."""
         own, images = self.layer, self.layer.images
         for image in range(images):
-            sides = begins and image == 0, ends and image == images - 1
-            flat = own.pooled[0] == 1
             every = [ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)]
-            every[flat] = self._cut(own.pooled[flat], (self.rows, self.columns)[flat], flat, *sides)
+            every[self.flat] = self._cut(begins and image == 0, ends and image == images - 1)
             for rows, columns in product(*every):
                 y, x = own.results(0, *rows), own.results(1, *columns)
                 pooled = rows.first, columns.first, rows.size, columns.size
                 yield Tile(image, (y.first, x.first, y.size, x.size), pooled, (y.before, x.before))
 
-    def _few(self, extent: int, size: int, flat: bool) -> int:
-        """Return the size of small tiles along an axis; 0 if there are none."""
-        few = 2 * self.config.dim if flat else -(-2 * self.config.dim // self.columns)
-        return few if self.ends and 3 * few <= size and 4 * few <= extent else 0
+    @property
+    def flat(self) -> bool:
+        """Whether the result is one row: small tiles then have fewer columns, else fewer rows."""
+        return self.layer.pooled[0] == 1
 
-    def _cut(self, extent: int, size: int, flat: bool, begins: bool, ends: bool) -> list[Range]:
-        """Cut an axis: a few pixels at the begin and at the end, if these are far less than a tile."""
-        few = self._few(extent, size, flat)
+    @property
+    def few(self) -> int:
+        """The rows, or columns, of the small tiles at the begin and at the end; 0: there are none."""
+        few = 2 * self.config.dim if self.flat else -(-2 * self.config.dim // self.columns)
+        size = (self.rows, self.columns)[self.flat]
+        return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
+
+    def _cut(self, begins: bool, ends: bool) -> list[Range]:
+        """Cut the rows, or columns, of the result into those of tiles."""
+        few, extent = self.few, self.layer.pooled[self.flat]
         head, tail = few * begins, few * ends
         inner = extent - head - tail
-        size = -(-inner // -(-inner // size))
-        size = -(-size // self.config.dim) * self.config.dim if flat else size
+        size = -(-inner // -(-inner // (self.rows, self.columns)[self.flat]))
+        size = -(-size // self.config.dim) * self.config.dim if self.flat else size
         middle = [Range(head + first, count) for first, count in ranges(inner, size)]
         return [*ranges(head, few or 1), *middle, *(Range(extent - tail, tail) for _ in range(tail > 0))]
 
     def jobs(self, part: Range, tile: Tile, last: bool) -> Iterator[Job]:
         """Yield the jobs of a part of a tile; with `last`, the last one is cut into smaller ones."""
-        pixels, flat = prod(tile.out[2:]), self.layer.pooled[0] == 1
-        few = self._few(self.layer.pooled[flat], (self.rows, self.columns)[flat], flat)
+        pixels = prod(tile.out[2:])
         for group in range(part.first, part.first + part.size):
             for first, size in ranges(self.all_blocks, self.blocks):
                 job = Job(group, first, size, 0, pixels)
                 ends = last and group == part.first + part.size - 1 and first + size == self.all_blocks
-                yield from self._falling(job) if self.ends and ends and not few else (job,)
+                yield from self._falling(job) if self.ends and ends and not self.few else (job,)
 
     def _keeps(self, block: int) -> bool:
         """Return whether the scratchpad holds the weights of a block for all steps: jobs may share them."""

@@ -70,7 +70,10 @@ class Stream(Shape):
         yield replace(self, ends=False, eager=False)
 
     def _rectangle(self, pixels: int) -> tuple[int, int]:
-        """Return the rows and columns of tiles with at most so many sums of a channel, if such tiles exist."""
+        """Return the rows and columns of tiles whose results take about `pixels` rows of the accumulator a block.
+
+        Without pooling, a tile has whole rows of the image, or is a part of one row.
+        """
         own, dim = self.layer, self.config.dim
         if own.pool == NO_POOL:
             columns = min(own.pooled[1], pixels)
