@@ -17,7 +17,13 @@ from tilewright.targets.gemmini.values import loop
 
 SIZE = 8192
 SMALL = Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32)
-MACHINES = {"dim4": SMALL, "functional": replace(SMALL, semantics="functional"), "dim16": Config(spad_rows=64)}
+WIDE = Config(dim=32, spad_rows=128, acc_rows=256)
+MACHINES = {
+    "dim4": SMALL,
+    "functional": replace(SMALL, semantics="functional"),
+    "dim16": Config(spad_rows=64),
+    "dim32": WIDE,
+}
 
 
 def ran(commands: Program, config: Config, memory: Array) -> Array:
@@ -62,15 +68,16 @@ def test_a_result_may_overwrite_the_operands_that_it_was_computed_from() -> None
     np.testing.assert_array_equal(found, np.clip(left @ right, -128, 127))
 
 
-def test_the_loop_is_the_same_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("config", [SMALL, Config(), WIDE], ids=lambda config: f"dim{config.dim}")
+def test_the_loop_is_the_same_without_numba(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
     """The compiled loop and the Python function that it is made from give the same bytes."""
     rng = np.random.default_rng(9)
-    commands = program(rng, SMALL, SIZE, 10)
-    memory = rng.integers(0, 256, (1, SIZE + dumped(SMALL))).astype(np.uint8)
+    commands = program(rng, config, SIZE, 10)
+    memory = rng.integers(0, 256, (1, SIZE + dumped(config))).astype(np.uint8)
     monkeypatch.setattr(loop.run, "of", lambda _: loop.run)
-    fast = ran(commands, SMALL, memory)
+    fast = ran(commands, config, memory)
     monkeypatch.setattr(loop.run, "of", lambda _: loop.run.python)
-    np.testing.assert_array_equal(fast, ran(commands, SMALL, memory))
+    np.testing.assert_array_equal(fast, ran(commands, config, memory))
 
 
 def _matmul(config: Config, k_steps: int, **ex: int) -> Program:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, compiled, part
+from tilewright.sim.jit import called, compiled, in_llvm, part
+from tilewright.targets.gemmini.values.vectors import LANES, emit_products
 
 #: What a step does; a step without an effect on data has the action -1.
 LOAD, STORE, POOL, COMPUTE = range(4)
@@ -47,8 +48,8 @@ class Tables(NamedTuple):
 class Chips(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    Element (j, k) of `array` is the weight of input k for output j; of OS, the sum of column j and row k. `sums`,
-    int32 [dim, dim], and `factors`, int32 [dim], are scratch memory: the result, and a row of A.
+    Element (k, j) of `array` is the weight of input k for output j; of OS, the sum of row k and column j. `sums`,
+    int32 [dim, dim], and `factors`, int8 [dim], are scratch memory: the result, and a row of A.
     """
 
     memory: Array
@@ -216,12 +217,11 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
         fill(own, spad, array)
     if own[WEIGHTS] == 0:
         accumulate(own, spad, array, factors, rules.bits)
-    for line in range(own[C_ROWS]):
-        if own[WEIGHTS]:
-            row_times(own, spad, array, sums[line], factors, line, own[SUMS] and rules.bits < 32)
-        else:
+        for line in range(own[C_ROWS]):
             for col in range(sums.shape[1]):
-                sums[line, col] = array[col, line]
+                sums[line, col] = array[line, col]
+    else:
+        times(own, spad, array, sums, factors, own[SUMS] and rules.bits < 32)
     for line in range(own[C_ROWS]):  # the array has taken all rows of A before the first result leaves it
         write(own, spad, acc, sums[line], line, rules)
 
@@ -230,16 +230,18 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
 def fill(own: Array, spad: Array, array: Array) -> None:
     """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
     base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
-    for col in range(array.shape[0]):
-        for line in range(array.shape[1]):
-            array[col, line] = 0
+    for line in range(array.shape[0]):
+        target = array[line]
+        for col in range(array.shape[1]):
+            target[col] = 0
     for line in range(rows):
         if own[W_TRANSPOSED]:
             for col in range(cols):
-                array[col, line] = spad[base + col, line]
+                array[line, col] = spad[base + col, line]
         else:
+            target, source = array[line], spad[base + line]
             for col in range(cols):
-                array[col, line] = spad[base + line, col]
+                target[col] = source[col]
 
 
 @called
@@ -260,22 +262,43 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
 
 
 @called
-def row_times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, line: int, narrow: bool) -> None:
-    """Write row `line` of D + A * W to `sums` [dim]; `narrow`: with the low 8 bits of W."""
-    read_a(own, spad, factors, line)
-    for col in range(sums.shape[0]):
-        weights, total = array[col], np.int32(0)
-        if narrow:
-            for depth in range(factors.shape[0]):
-                total += factors[depth] * np.int32(wrapped(int(weights[depth]), 8))
-        else:
-            for depth in range(factors.shape[0]):
-                total += factors[depth] * weights[depth]
-        sums[col] = total
-    if line < own[D_ROWS]:
-        source = spad[own[D_ROW] + line]
-        for col in range(own[D_COLS]):
-            sums[col] += source[col]
+def times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
+    """Write D + A * W to `sums`; `narrow`: with the low 8 bits of W."""
+    dim, rows, depth = array.shape[0], min(own[C_ROWS], own[A_ROWS]), own[A_COLS]
+    for line in range(own[C_ROWS]):
+        total = sums[line]
+        for col in range(dim):
+            total[col] = 0
+        if line < own[D_ROWS]:
+            source = spad[own[D_ROW] + line]
+            for col in range(own[D_COLS]):
+                total[col] = source[col]
+    if dim % LANES == 0 and not narrow and not own[A_TRANSPOSED] and rows > 0 and depth > 0:
+        for low in range(0, dim, LANES):
+            place, stride = own[A_ROW] * dim, own[A_STRIDE] * dim
+            products(sums, low, dim, spad, place, stride, rows, depth, array)
+        return
+    for line in range(rows):
+        read_a(own, spad, factors, line)
+        total = sums[line]
+        for k in range(depth):
+            weights, factor = array[k], np.int32(factors[k])
+            for col in range(dim):
+                weight = np.int32(wrapped(int(weights[col]), 8)) if narrow else weights[col]
+                total[col] += factor * weight
+
+
+@in_llvm(emit_products)
+def products(
+    sums: Array, low: int, pitch: int, factors: Array, first: int, stride: int, rows: int, depth: int, weights: Array
+) -> None:
+    """Add to LANES columns of int32 sums, from `low` on, the products of int8 factors and int32 weights.
+
+    All arrays have `pitch` columns. The factors of row `i` are `depth` elements from `first + i * stride` on, counted
+    in the flat array; factor `k` is for row `k` of the weights. There is at least one row, and one factor.
+    """
+    flat = np.lib.stride_tricks.as_strided(factors.reshape(-1)[first:], (rows, depth), (stride, 1))
+    sums[:rows, low : low + LANES] += flat.astype(np.int32) @ weights[:depth, low : low + LANES]
 
 
 @called
@@ -285,11 +308,11 @@ def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int)
     for line in range(own[A_ROWS]):
         read_a(own, spad, factors, line)
         for col in range(own[D_COLS]):
-            total = int(array[col, line])
+            total = int(array[line, col])
             for depth in range(rows):
                 factor = spad[base + col, depth] if own[D_TRANSPOSED] else spad[base + depth, col]
                 total += int(factors[depth]) * int(factor)
-            array[col, line] = wrapped(total, bits)
+            array[line, col] = wrapped(total, bits)
 
 
 @called

@@ -207,7 +207,7 @@ class Machine:
         tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
         tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]
         sums = np.zeros_like(self.array[0])
-        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, sums, np.zeros_like(sums[0]))
+        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, sums, np.zeros(len(sums), np.int8))
         share = len(sequence) / max(len(tables.action), 1)
         run = loop.run.of(int(ELEMENT_US * plan.elements * self.samples * share))
         run(np.ascontiguousarray(sequence), tables, chips, self._rules)
