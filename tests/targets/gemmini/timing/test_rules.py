@@ -9,7 +9,7 @@ import pytest
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR, WEIGHT_STATIONARY, Commands, acc, spad
-from tilewright.targets.gemmini.loops import expand
+from tilewright.targets.gemmini.loops import expand, expansion
 from tilewright.targets.gemmini.timing import (
     Times,
     array,
@@ -194,8 +194,8 @@ def test_all_files_number_registers_and_columns_alike() -> None:
         (store, machine, "VALID LEFT"),
         (store, station, "ENTRY CONFIG"),
         (store, dma_writer, "KIND ADDR BYTES OF_BLOCK ENDS VADDR SPAD ACC"),
-        (array, execute, "OP_TOTAL OP_ENTRY OP_ADDR OP_ROWS OP_OS LAST_STAGE EX_PIPE FLUSHES"),
-        (execute, dma_writer, "DMA_PIPE LAST_STAGE"),
+        (array, execute, "OP_TOTAL OP_ENTRY OP_ADDR OP_ROWS OP_OS ALL FLUSHES"),
+        (expansion, station, "LD EX ST"),
         (bus, dma_writer, "PUT LAST_PUT"),
     )
     for one, other, names in shared:

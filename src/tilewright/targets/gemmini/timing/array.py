@@ -5,12 +5,13 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.chip import at, count, is_acc, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import at, count, is_acc, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.moves import write_acc
 
 #: Registers: the operation in hand, its rows, whether it is a flush, rows that went in; the identity of the newest;
-#: whether A, B and D hold a row (three registers); rows of the result that came out.
-VALID, TOTAL, FLUSH, FIRED, NEWEST, HAS, OUT_ROW = *range(c.ARRAY, c.ARRAY + 6), c.ARRAY + 8
+#: which of A, B and D hold a row (bits); rows of the result that came out.
+VALID, TOTAL, FLUSH, FIRED, NEWEST, HAS, OUT_ROW = range(c.ARRAY, c.ARRAY + 7)
+ALL = 7  # A, B and D
 #: Columns of TAGGED, OPS and OUT.
 ID, ENTRY, ADDR, TAG_ROWS = range(4)
 OP_TOTAL, OP_ENTRY, OP_ADDR, OP_ROWS, OP_OS = range(5)
@@ -18,8 +19,7 @@ CYCLE, OUT_ID, LAST = range(3)
 #: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
 #: second one after it; in output-stationary products with the third.
 PRODUCTS = 5
-#: The last of the four stages between a bank of the scratchpad and the array; the column of banks with these.
-LAST_STAGE, EX_PIPE = 1 << 3, 2
+ARRIVED = c.TO_ARRAY + c.LAST_STAGE
 FLUSHES = 2  # a state of the execute controller
 
 
@@ -46,7 +46,7 @@ def step_results(m: Array, t: int) -> None:
         if m[c.OS]:
             row, offset = total - 1 - row, total - 1 - offset
         if row < m[tag + TAG_ROWS]:
-            write_result(m, m[tag + ADDR], offset)
+            write_result(m, m[tag + ADDR], offset, t)
         m[OUT_ROW] = m[OUT_ROW] + 1 if m[OUT_ROW] + 1 < total else 0
         if m[out + LAST]:
             m[c.EX_DONE] = m[tag + ENTRY]
@@ -57,11 +57,11 @@ def step_results(m: Array, t: int) -> None:
 
 
 @part
-def write_result(m: Array, word: int, offset: int) -> None:
+def write_result(m: Array, word: int, offset: int, t: int) -> None:
     """Write a row of results."""
     row = word + offset
     if is_acc(word):
-        write_acc(m, row & m[c.ACC], word >> 30 & 1)
+        write_acc(m, row & m[c.ACC], word >> 30 & 1, t)
     else:
         m[c.SPAD_WRITES] |= 1 << ((row & m[c.SPAD]) >> m[c.LG_SPAD_BANK])
 
@@ -70,7 +70,7 @@ def write_result(m: Array, word: int, offset: int) -> None:
 def tags(m: Array, t: int) -> tuple[int, int]:
     """Return the position of the first tag, and how many there are; one that leaves in this cycle counts."""
     q = c.QUEUES + c.TAGS * c.PER_QUEUE
-    left = 1 if m[q + c.LEFT_AT] == t else 0
+    left = m[q + c.LEFT] >> 2 == t
     return (m[q + c.HEAD] - left) & (c.RING - 1), m[q + c.COUNT] + left
 
 
@@ -104,7 +104,7 @@ def array_works(m: Array) -> bool:
 @part
 def step_array(m: Array, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
-    full = m[VALID] != 0 and (m[FLUSH] != 0 or m[HAS] + m[HAS + 1] + m[HAS + 2] == 3)
+    full = m[VALID] != 0 and (m[FLUSH] != 0 or m[HAS] == ALL)
     last = full and m[FIRED] == m[TOTAL] - 1
     may_ask = (m[VALID] == 0 or last) and ready(m, c.TAGS, t) and ready(m, c.TOTALS, t)
     if full:
@@ -112,7 +112,7 @@ def step_array(m: Array, t: int) -> None:
         m[out + CYCLE], m[out + OUT_ID], m[out + LAST] = t + 2 * m[c.DIM], m[NEWEST], last
         m[c.ROWS_OUT] += 1
         m[FIRED] = 0 if last else m[FIRED] + 1
-        m[HAS] = m[HAS + 1] = m[HAS + 2] = 0
+        m[HAS] = 0
         m[c.ACTIVE] = 1
     asked = False
     if count(m, c.CONTROL):
@@ -134,23 +134,20 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     `open_`: the registers take new rows in any case.
     """
     control = peek(m, c.CONTROL, 0)
-    fired, stuck = 0, control >> 3 & 1 != 0 and not may_ask
+    wanted = control & (ALL if open_ else ALL & ~m[HAS])
+    stuck, banks = control >> 3 & 1 != 0 and not may_ask, 0
     for k in range(3):
-        if control >> k & 1 and (open_ or m[HAS + k] == 0):
-            bank = control >> (8 + 8 * k) & 0xFF
-            if bank == 0 or m[at(c.BANK, bank - 1) + EX_PIPE] & LAST_STAGE:
-                fired |= 1 << k
-            else:
+        bank = control >> (8 + 8 * k) & 0xFF
+        if wanted >> k & 1 and bank:
+            banks |= 1 << (bank - 1)
+            if not m[ARRIVED] >> (bank - 1) & 1:
+                wanted &= ~(1 << k)
                 stuck = True
-    for k in range(3):
-        if fired >> k & 1:
-            m[HAS + k] = 1
-            bank = control >> (8 + 8 * k) & 0xFF
-            if bank and not stuck:
-                m[at(c.BANK, bank - 1) + EX_PIPE] &= ~LAST_STAGE
+    m[HAS] |= wanted
     if stuck:
         return False
-    pop(m, c.CONTROL, c.PIPED)
+    m[ARRIVED] &= ~banks
+    take(m, c.CONTROL)
     if not (control & 7 and may_ask):
         return False
     op = at(c.OPS, control >> 32)

@@ -82,6 +82,7 @@ def step_bus(m: Array, t: int) -> None:
     if m[c.ANSWERS] and m[at(c.MEMORY, m[c.FIRST_ANSWER]) + 0] <= t and ready(m, c.D_IN, t):
         answer = at(c.MEMORY, m[c.FIRST_ANSWER])
         m[BEAT] += 1
+        m[c.PROGRESS] += 1
         last = m[BEAT] == m[answer + 1]
         push(m, c.D_IN, m[answer + 2] >> 1 << 2 | last << 1 | m[answer + 2] & 1)
         if last:
@@ -111,6 +112,7 @@ def arbitrate(m: Array, t: int) -> None:
     else:
         return
     push(m, c.A_OUT, item)
+    m[c.PROGRESS] += 1
 
 
 @called

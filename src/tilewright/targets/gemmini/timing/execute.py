@@ -6,24 +6,21 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing.array import being_written, in_progress
-from tilewright.targets.gemmini.timing.chip import at, count, is_garbage, local, moved, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import at, count, is_garbage, local, peek, pop, push, ready
 
 CONFIG, COMPUTE_FLIP, COMPUTE_STAY, PRELOAD = 0, 4, 5, 6
 FUNCT, RS1, RS2, ENTRY = range(4)  # columns of COMMANDS
 OP_TOTAL, OP_ENTRY, OP_ADDR, OP_ROWS, OP_OS = range(5)  # of OPS
 #: Registers: what the controller does, and how many rows go through the array; what configurations set. For each of A,
-#: B and D: the first row (-1: none), rows, whether they have columns, the row to read, whether any was read. Then the
-#: offset of A's row, the transposing unroller, and the place in OPS.
+#: B and D: the first row (-1: none), rows, whether they have columns, the row to read. Then the operands of which any
+#: row was read (bits), the offset of A's row, the transposing unroller, and the place in OPS.
 MODE, TOTAL, A_TURNED, B_TURNED, A_STRIDE, BASE = range(c.EXECUTE, c.EXECUTE + 6)
-ROWS, FILLED, AT, BEGUN, OFFSET = BASE + 3, BASE + 6, BASE + 9, BASE + 12, BASE + 15
-UN_STATE, UN_TURNED, OP = range(BASE + 16, BASE + 19)
+ROWS, FILLED, AT, BEGUN, OFFSET = BASE + 3, BASE + 6, BASE + 9, BASE + 12, BASE + 13
+UN_STATE, UN_TURNED, OP = range(BASE + 14, BASE + 17)
+ALL = 7  # A, B and D
 #: STALLED: for ever, because the hardware waits for rows of the accumulator that do not come.
 IDLE, COMPUTES, FLUSHES, FLUSHING, STALLED = range(5)
 ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
-#: Columns of banks: a row in flight (EX_ROW: for the array), a row that waits for its pipe, the stages of the pipes to
-#: the array and the writer.
-IN_FLIGHT, WAITS, EX_PIPE, DMA_PIPE, EX_ROW = 0, 1, 2, 3, 1
-LAST_STAGE = 1 << 3
 
 
 @called
@@ -182,37 +179,44 @@ def bank_of(m: Array, k: int, row: int) -> int:
 @part
 def must_wait(m: Array, k: int, other: int, same_bank: bool, next_other: int) -> bool:
     """Return whether operand `k` waits for another: it is one row ahead, or comes later in the same bank."""
-    ahead = m[BEGUN + k] != 0 and m[AT + k] == next_other
-    return ahead or (same_bank and other < k and m[BEGUN + k] == m[BEGUN + other] and m[AT + k] == m[AT + other])
+    begun, begun_other = m[BEGUN] >> k & 1, m[BEGUN] >> other & 1
+    ahead = begun != 0 and m[AT + k] == next_other
+    return ahead or (same_bank and other < k and begun == begun_other and m[AT + k] == m[AT + other])
 
 
 @part
 def read(m: Array, t: int) -> None:
     """Read the next row of each operand whose turn it is, and send control signals to the array."""
     last = m[TOTAL] - 1
-    a, b, d = m[AT], m[AT + 1], m[AT + 2]
+    a, b, d, begun = m[AT], m[AT + 1], m[AT + 2], m[BEGUN]
     bank_a, bank_b, bank_d = bank_of(m, 0, m[OFFSET]), bank_of(m, 1, b), bank_of(m, 2, m[c.DIM] - 1 - d)
-    after_a, after_b, after_d = 0 if a == last else a + 1, 0 if b == last else b + 1, 0 if d == last else d + 1
     ab, ad, bd = bank_a == bank_b, bank_a == bank_d, bank_b == bank_d
-    a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
-    b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
-    d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
-    fresh = m[BEGUN] + m[BEGUN + 1] + m[BEGUN + 2] == 0
-    control = fresh << 3 | m[OP] << 32
+    together = a == b and b == d and begun in (0, ALL) and not (ab or ad or bd) and last > 0
+    a_goes = b_goes = d_goes = True
+    if not together:
+        after_a, after_b, after_d = 0 if a == last else a + 1, 0 if b == last else b + 1, 0 if d == last else d + 1
+        a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
+        b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
+        d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
+    control = (begun == 0) << 3 | m[OP] << 32
     control |= fetch(m, 0, bank_a, a, a_goes) | fetch(m, 1, bank_b, b, b_goes)
     control |= fetch(m, 2, bank_d, m[c.DIM] - 1 - d, d_goes)
     push(m, c.CONTROL, control)
-    ends = not fresh
-    for k in range(3):
-        at = m[AT + k]
-        goes = control >> k & 1
-        ends = ends and ((at == last and goes != 0) or at == 0)
-        if goes:
-            m[AT + k], m[BEGUN + k] = 0 if at == last else at + 1, 1
     if control & 1:
         m[OFFSET] = 0 if a == last else m[OFFSET] + m[A_STRIDE]
+    m[BEGUN] |= control & ALL
+    if together and control & ALL == ALL:
+        m[AT] = m[AT + 1] = m[AT + 2] = 0 if a == last else a + 1
+        ends = a == last
+    else:
+        ends = begun != 0
+        for k in range(3):
+            at, goes = m[AT + k], control >> k & 1
+            ends = ends and ((at == last and goes != 0) or at == 0)
+            if goes:
+                m[AT + k] = 0 if at == last else at + 1
     if ends:
-        m[BEGUN] = m[BEGUN + 1] = m[BEGUN + 2] = 0
+        m[BEGUN] = 0
         finish(m, t)
 
 
@@ -228,9 +232,10 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
     signals = 1 << k
     if bank >= 0 and row < m[ROWS + k]:
         m[c.EX_READS] |= 1 << bank
-        if m[c.SPAD_WRITES] >> bank & 1 or m[at(c.BANK, bank) + WAITS]:
+        if (m[c.SPAD_WRITES] | m[c.TO_ARRAY + c.HELD] | m[c.TO_WRITER + c.HELD]) >> bank & 1:
             return 0
-        m[at(c.BANK, bank) + IN_FLIGHT] = m[c.BANKS_BUSY] = EX_ROW
+        m[c.TO_ARRAY + c.FETCHED] |= 1 << bank
+        m[c.TO_ARRAY + c.UNDER_WAY] = 1
         if m[FILLED + k]:
             signals |= (bank + 1) << (8 + 8 * k)
     return signals
@@ -239,6 +244,7 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 @called
 def finish(m: Array, t: int) -> None:
     """End an operation: its commands leave, and those without a result are complete."""
+    m[c.PROGRESS] += 1
     m[c.EX_STATE] = IDLE
     first = at(c.COMMANDS, pop(m, c.EXECUTES, t))
     if m[MODE] == ONLY_PRELOAD:
@@ -251,21 +257,20 @@ def finish(m: Array, t: int) -> None:
 
 
 @part
-def step_banks(m: Array) -> None:
-    """Move rows that were read through the pipe of their reader; one waits in its bank if the pipe is stalled."""
-    m[c.BANKS_BUSY] = 0
-    for bank in range(m[c.SPAD_BANKS]):
-        b = at(c.BANK, bank)
-        row = m[b + IN_FLIGHT] | m[b + WAITS]
-        if not row | m[b + EX_PIPE] | m[b + DMA_PIPE]:
-            continue
-        m[b + IN_FLIGHT] = m[b + WAITS] = 0
-        for pipe in range(EX_PIPE, DMA_PIPE + 1):
-            after = moved(m[b + pipe], LAST_STAGE)
-            if row == pipe - 1:
-                m[b + WAITS] = row if after & 1 else 0
-                after |= 1
-            if after != m[b + pipe]:
-                m[c.ACTIVE] = 1
-            m[b + pipe] = after
-        m[c.BANKS_BUSY] |= m[b + WAITS] | m[b + EX_PIPE] | m[b + DMA_PIPE]
+def step_banks(m: Array, reader: int) -> None:
+    """Move rows that were read through the pipes to a reader; one is held in its bank if the pipe is stalled.
+
+    A row stays where it is if all stages behind it hold rows (Pipeline.scala).
+    """
+    s = reader + c.STAGES
+    first, second, third, last = m[s], m[s + 1], m[s + 2], m[s + 3]
+    entering = m[reader + c.FETCHED] | m[reader + c.HELD]
+    stays_third = third & last
+    stays_second = second & stays_third
+    stays = first & stays_second
+    m[s], m[s + 1] = entering | stays, stays_second | first & ~stays
+    m[s + 2], m[s + 3] = stays_third | second & ~stays_second, last | third
+    m[reader + c.FETCHED], m[reader + c.HELD] = 0, entering & stays
+    if (m[s] ^ first) | (m[s + 1] ^ second) | (m[s + 2] ^ third) | (m[s + 3] ^ last):
+        m[c.ACTIVE] = 1
+    m[reader + c.UNDER_WAY] = (m[s] | m[s + 1] | m[s + 2] | m[s + 3]) != 0

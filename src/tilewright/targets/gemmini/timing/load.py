@@ -6,7 +6,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing.bus import packet
-from tilewright.targets.gemmini.timing.chip import Program, at, count, is_acc, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import Program, at, count, is_acc, peek, pop, push, ready, take
 
 CONFIG, MVIN2, MVIN3 = 0, 1, 14
 #: Registers of the controller: state, row and slot of the load in hand. Of the reader, those of bus.py and then the row
@@ -98,21 +98,20 @@ def step_reader(m: Array, t: int) -> None:
     """Run the reader: a request passes its translation in two cycles; one that the bus refuses goes around again."""
     again = False
     item, page = m[X_ITEM], m[X_PAGE]
-    if m[X_VALID]:
+    if m[X_VALID] | m[T_VALID]:
         m[c.ACTIVE] = 1
-        if m[X_OK] and ready(m, c.A_READ, t):
+    if m[X_VALID]:
+        again = not (m[X_OK] and ready(m, c.A_READ, t))
+        if not again:
             push(m, c.A_READ, item)
-        else:
-            again = True
     m[X_VALID], m[X_ITEM], m[X_PAGE], m[X_HIT] = m[T_VALID], m[T_ITEM], m[T_PAGE], m[T_HIT]
-    m[c.ACTIVE] |= m[T_VALID]
     m[T_VALID] = 0
     if again:
         m[T_VALID], m[T_ITEM], m[T_PAGE] = 1, item, page
     elif m[BUSY] and m[XACTS] + (m[FREED_AT] == t) < m[c.MAX_READS]:
         ask(m)
     if not m[BUSY] and count(m, c.READS):
-        request = pop(m, c.READS, c.PIPED)
+        request = take(m, c.READS)
         load = at(c.LOADED, request >> 32)
         row = request & 0xFFFFFFFF
         m[BUSY], m[R_SLOT], m[ASKED] = 1, request >> 32, 0

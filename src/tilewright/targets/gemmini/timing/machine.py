@@ -12,7 +12,7 @@ from tilewright.targets.gemmini.timing.execute import controller_works, step_ban
 from tilewright.targets.gemmini.timing.load import reader_works, step_loads, step_reader
 from tilewright.targets.gemmini.timing.moves import has_rows, merges, scales, step_merger, step_scaling, step_writes
 from tilewright.targets.gemmini.timing.station import step_station
-from tilewright.targets.gemmini.timing.store import step_dispatch, step_stores
+from tilewright.targets.gemmini.timing.store import dispatches, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
 from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
 from tilewright.targets.gemmini.timing.writer import step_writer, writer_works
@@ -20,6 +20,8 @@ from tilewright.targets.gemmini.timing.writer import step_writer, writer_works
 #: Columns of trackers and rows, and registers of the reader and the writer.
 VALID, LEFT, DUE, XACTS = 0, 2, 7, 2
 HOST = 0
+#: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
+PATIENCE = 1 << 20
 #: No event is to come.
 NEVER = 1 << 62
 
@@ -42,17 +44,6 @@ def complete_slot(m: Array, tracker: int) -> int:
         if m[at(tracker, slot) + VALID] and m[at(tracker, slot) + LEFT] == 0:
             return slot
     return -1
-
-
-@called
-def age_writes(m: Array) -> None:
-    """Age the writes of the accumulator: for two cycles, their rows can be neither read nor added to."""
-    m[c.ACC_BUSY] = 0
-    for bank in range(m[c.NUMBER_OF_ACC_BANKS]):
-        b = at(c.ACC_BANK, bank)
-        if m[b + 2] >= 0 or m[b + 3] >= 0 or m[b + 4] >= 0:
-            m[b + 3], m[b + 2], m[b + 4] = m[b + 2], m[b + 4], -1
-            m[c.ACTIVE] = m[c.ACC_BUSY] = 1
 
 
 @part
@@ -84,7 +75,7 @@ def next_event(m: Array, t: int) -> int:
 @compiled
 def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls or reaches `limit`."""
-    t, last_busy = 0, 0
+    t, last_busy, seen, waited = 0, 0, 0, 0
     while t < limit:
         idle = not is_busy(m)
         busy = not idle or front_is_busy(front)
@@ -93,37 +84,48 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, l
             step_results(m, t)
         if translates(m):
             translate(m)
-        if has_rows(m):
-            step_writes(m)
-        if scales(m):
+        loading, storing = m[c.LOADING] != 0, m[c.STORING] != 0
+        if loading and has_rows(m):
+            step_writes(m, t)
+        if loading and scales(m):
             step_scaling(m, t)
-        if merges(m):
+        if loading and merges(m):
             step_merger(m, t)
-        if bus_works(m, t):
+        if (loading or storing) and bus_works(m, t):
             step_bus(m, t)
-        if writer_works(m):
+        if storing and writer_works(m):
             step_writer(m, t)
-        if reader_works(m):
+        if loading and reader_works(m):
             step_reader(m, t)
         if array_works(m):
             step_array(m, t)
-        if m[c.BANKS_BUSY]:
-            step_banks(m)
+        if m[c.TO_ARRAY + c.UNDER_WAY]:
+            step_banks(m, c.TO_ARRAY)
+        if m[c.TO_WRITER + c.UNDER_WAY]:
+            step_banks(m, c.TO_WRITER)
         if controller_works(m):
             step_execute(m, t)
-        if count(m, c.DISPATCH) + count(m, c.NORM) + count(m, c.SCALE):
+        if storing and dispatches(m):
             step_dispatch(m, t)
-        if m[c.ACC_BUSY]:
-            age_writes(m)
         if count(m, c.TRANSPOSES):
             step_transposes(m, t)
-        if count(m, c.LOADS):
-            step_loads(m, p, t)
-        if count(m, c.STORES):
-            step_stores(m, p, t)
+        if loading:
+            if count(m, c.LOADS):
+                step_loads(m, p, t)
+            elif m[c.LOADS_USED] + m[c.READER + XACTS] == 0:
+                m[c.LOADING] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
+        if storing:
+            if count(m, c.STORES):
+                step_stores(m, p, t)
+            elif m[c.STORES_USED] + m[c.WRITER + XACTS] == 0:
+                m[c.STORING] = writer_works(m) or dispatches(m)
         taken = step_station(m, p, front, plan, t)
         moved = step(front, plan, accept, t, taken, idle)
         after = t + 1
+        waited = waited + 1 if m[c.PROGRESS] == seen else 0
+        seen = m[c.PROGRESS]
+        if waited == PATIENCE:
+            return -1
         if not moved and m[c.ACTIVE] == 0:
             after = next_event(m, t)
             if after == NEVER:

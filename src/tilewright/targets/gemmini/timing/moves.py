@@ -11,8 +11,9 @@ from tilewright.targets.gemmini.timing.chip import at, count, is_acc, peek, pop,
 #: Registers of the merger: the request in hand, with bytes read and sent; then the next place in MOVED.
 M_VALID, M_SLOT, M_BYTES, M_SIZE, M_SHIFT, M_OFFSET, M_ADDR, M_READ, M_SENT, NEXT = range(c.MOVE, c.MOVE + 10)
 #: Registers of the two scale units, of int8 and int32 rows: a row and its repetitions to come (stride 0). The first one
-#: also has the element that a lane took last, and the place of its next row.
+#: also has the element that a lane took last, the place of its next row, and its rows with elements to scale.
 IN_VALID, IN_ROW, IN_REPEATS, WIDE_VALID, WIDE_ROW, WIDE_REPEATS, LANE_LAST, TURN = range(c.MOVE + 10, c.MOVE + 18)
+UNSCALED = c.MOVE + 28
 #: Registers of the repeaters of pixels, of moved rows and of zeros: a row, its address, whether it is the last one of a
 #: request, and the repetitions to come.
 R_VALID, R_ROW, R_ADDR, R_LAST, R_PIXELS, Z_VALID, Z_SLOT, Z_ADDR, Z_LAST, Z_PIXELS = range(c.MOVE + 18, c.MOVE + 28)
@@ -33,18 +34,30 @@ OF_SPAD, OF_SCALED, OF_WIDE = 1, 2, 4
 
 
 @called
-def write_acc(m: Array, row: int, adds: int) -> bool:
+def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
     """Offer a write to the accumulator; return whether it is taken. It may not add to a row that is being written."""
     bank = row >> m[c.LG_ACC_BANK]
     b = at(c.ACC_BANK, bank)
     m[c.ACC_WRITES] |= 1 << bank
     m[c.ACC_ADDS] |= adds << bank
-    if adds and (m[b + 2] == row or m[b + 3] == row):
-        return False
-    m[b + 4] = row
-    m[c.ACC_BUSY] = 1
     m[c.ACTIVE] = 1
+    if adds and in_flight(m, row, t):
+        return False
+    m[b + (t & 3)] = written(row, t)
     return True
+
+
+@part
+def written(row: int, t: int) -> int:
+    """Return what a bank of the accumulator keeps in its place `t & 3`: a row that is written from cycle `t` on."""
+    return t << 24 | row
+
+
+@part
+def in_flight(m: Array, row: int, t: int) -> bool:
+    """Return whether a row of the accumulator is being written: for two cycles, it can be neither read nor added to."""
+    b = at(c.ACC_BANK, row >> m[c.LG_ACC_BANK])
+    return m[b + (t - 1 & 3)] == written(row, t - 1) or m[b + (t - 2 & 3)] == written(row, t - 2)
 
 
 @part
@@ -61,7 +74,7 @@ def has_rows(m: Array) -> bool:
 
 
 @called
-def step_writes(m: Array) -> None:
+def step_writes(m: Array, t: int) -> None:
     """Write moved rows. In each bank the array comes first, then scaled rows, int32 rows, zeros."""
     lasts, claimed, to_acc, acc_claimed = 0, 0, False, m[c.ACC_WRITES]
     if m[R_VALID] and clamped(m, m[R_ADDR], m[R_PIXELS]):
@@ -73,7 +86,7 @@ def step_writes(m: Array) -> None:
         if to_acc:
             row = m[R_ADDR] & m[c.ACC]
             bit = 1 << (row >> m[c.LG_ACC_BANK])
-            fired = not acc_claimed & bit and write_acc(m, row, m[load + ADDS])
+            fired = not acc_claimed & bit and write_acc(m, row, m[load + ADDS], t)
             acc_claimed |= bit
             lasts = OF_SCALED if last else 0
         else:
@@ -93,17 +106,18 @@ def step_writes(m: Array) -> None:
         bit = 1 << (row >> m[c.LG_ACC_BANK])
         last = m[own + LAST] and m[WIDE_REPEATS] == 0
         if not to_acc:
-            if not acc_claimed & bit and lasts != OF_SPAD and write_acc(m, row, m[load + ADDS]):
+            if not acc_claimed & bit and lasts != OF_SPAD and write_acc(m, row, m[load + ADDS], t):
                 if last:
                     m[load + LEFT] -= m[own + BYTES]
                 m[WIDE_REPEATS] -= 1
+                m[c.PROGRESS] += 1
                 if m[WIDE_REPEATS] < 0:
                     m[WIDE_VALID] = 0
             acc_claimed |= bit
         if last:
             lasts |= OF_WIDE
     if m[Z_VALID]:
-        write_zeros(m, lasts, claimed, acc_claimed)
+        write_zeros(m, lasts, claimed, acc_claimed, t)
     if m[c.ZEROS_VALID] and not m[Z_VALID]:
         next_zeros(m)
 
@@ -112,20 +126,21 @@ def step_writes(m: Array) -> None:
 def repeated(m: Array) -> None:
     """End a repetition of pixels."""
     m[c.ACTIVE] = 1
+    m[c.PROGRESS] += 1
     m[R_PIXELS] -= 1
     if m[R_PIXELS] < 0:
         m[R_VALID] = 0
 
 
 @called
-def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int) -> None:
+def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) -> None:
     """Write a row of zeros, if nobody offers the last row of a request."""
     acc = is_acc(m[Z_ADDR])
     row = m[Z_ADDR] & m[c.ROWS]
     if acc:
         row &= m[c.ACC]
         free = not acc_claimed >> (row >> m[c.LG_ACC_BANK]) & 1
-        fired = lasts == 0 and free and write_acc(m, row, m[Z_ADDR] >> 30 & 1)
+        fired = lasts == 0 and free and write_acc(m, row, m[Z_ADDR] >> 30 & 1, t)
     elif clamped(m, row, m[Z_PIXELS]):
         fired = True
     else:
@@ -138,6 +153,7 @@ def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int) -> None:
         if m[Z_LAST] and m[Z_PIXELS] == 0:
             m[at(c.LOADED, m[Z_SLOT]) + LEFT] -= m[at(c.LOADED, m[Z_SLOT]) + COLUMNS] << (2 if acc else 0)
         m[Z_PIXELS] -= 1
+        m[c.PROGRESS] += 1
         if m[Z_PIXELS] < 0:
             m[Z_VALID] = 0
 
@@ -172,14 +188,18 @@ def step_scaling(m: Array, t: int) -> None:
             m[R_VALID], m[R_ROW], m[R_LAST] = 1, item, m[row + FINAL]
             m[R_PIXELS] = m[at(c.LOADED, m[row + SLOT]) + PIXELS] - 1
             m[R_ADDR] = m[row + ADDR] + m[row + REPEAT] & m[c.ROWS]
-        lane(m, t)
+        if m[UNSCALED]:
+            lane(m, t)
     if m[IN_VALID] and ready(m, c.SCALING, t):
         item, own = new_row(m), at(c.MOVED, m[IN_ROW])
         row = at(c.MOVED, item)
         m[row + SLOT], m[row + ADDR], m[row + BYTES] = m[own + SLOT], m[own + ADDR], m[own + BYTES]
         m[row + REPEAT], m[row + FINAL] = m[IN_REPEATS], m[own + LAST] and m[IN_REPEATS] == 0
         m[row + DUE], m[row + PLACE] = t + 1, m[TURN]
-        m[row + ELEMENTS] = (1 << elements(m)) - 1 if m[at(c.LOADED, m[own + SLOT]) + SCALED] else 0
+        m[row + ELEMENTS] = 0
+        if m[at(c.LOADED, m[own + SLOT]) + SCALED]:
+            m[row + ELEMENTS] = (1 << elements(m)) - 1
+            m[UNSCALED] += 1
         m[TURN] = m[TURN] + elements(m) if m[TURN] < 2 * elements(m) else 0
         push(m, c.SCALING, item)
         m[IN_REPEATS] -= 1
@@ -223,6 +243,7 @@ def lane(m: Array, t: int) -> None:
         m[row + ELEMENTS] &= ~(1 << (m[LANE_LAST] - m[row + PLACE]))
         if m[row + ELEMENTS] == 0:
             m[row + DUE] = t + SCALE_CYCLES
+            m[UNSCALED] -= 1
 
 
 @part

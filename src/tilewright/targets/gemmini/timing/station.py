@@ -10,29 +10,21 @@ from tilewright.targets.gemmini.timing.chip import Program, at, is_acc, local, p
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
 from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
 
-LD, EX, ST = 0, 1, 2
+LD, EX, ST = 0, 1, 2  # as in loops/expansion.py
 #: Registers. The first three have an entry per queue: entries in use (bits), entries that are not issued, and the place
 #: of the first of these. Then the commands taken so far, and what configurations set; two of these for each of the
-#: three load states.
+#: three load states. Then the entries of each queue (bits) for which an entry may wait.
 VALID, UNISSUED, FIRST, ORDER = c.STATION, c.STATION + 3, c.STATION + 6, c.STATION + 9
 A_STRIDE, C_STRIDE, TURNED, POOLING, BLOCK, PIXELS = *range(c.STATION + 10, c.STATION + 15), c.STATION + 17
-#: Columns of ENTRIES: two operands as [kind, start, end, wraps], and the entries of each queue that it waits for.
+AWAITED = c.STATION + 20
+#: Columns of ENTRIES: two operands as [kind, start, end, wraps], and the entries of each other queue that it waits for,
+#: as long as they are in use. Commands of one queue are issued in their order.
 PRIM, WRITES, A, B, WAITS = 0, 1, 2, 6, 10
 START, END, WRAPS = 1, 2, 3
 TAKEN, ISSUED, DONE = 0, 1, 2
-CONFIG, MVIN2, MVIN, MVOUT, PRELOAD, MVIN3 = 0, 1, 2, 3, 6, 14
+CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
 #: Columns of trackers.
 SLOT_VALID, ENTRY = 0, 1
-
-
-@part
-def queue_of(funct: int, rs1: int) -> int:
-    """Return the queue of a primitive command."""
-    if funct == CONFIG:
-        return LD if rs1 & 3 == 1 else EX if rs1 & 3 == 0 else ST
-    if funct in (MVIN, MVIN2, MVIN3):
-        return LD
-    return ST if funct == MVOUT else EX
 
 
 @part
@@ -63,23 +55,23 @@ def step_station(m: Array, p: Program, front: Front, plan: Plan, t: int) -> bool
     if prim < 0:  # a flush forgets the pages
         m[c.READER + PAGE] = m[c.WRITER + PAGE] = -1
         return True
-    funct = p.prims[prim, 0] & 127
-    q = queue_of(funct, p.prims[prim, 1])
+    q = p.queue[prim]
     before = before_ld if q == LD else before_ex if q == EX else before_st
     if before == plan.room[q]:
         return False
-    allocate(m, p, q, prim, funct, t)
+    allocate(m, p, q, prim, p.prims[prim, 0] & 127, t)
     return True
 
 
 @part
 def issuing(m: Array, q: int, to: int, t: int) -> int:
     """Return the entry of queue `q` that is issued, -1 if none: the oldest one, if it waits for nothing."""
-    if m[UNISSUED + q] == 0:
+    if m[UNISSUED + q] == 0 or not ready(m, to, t):
         return -1
     entry = m[at(c.WAITING, m[FIRST + q]) + q]
     e = at(c.ENTRIES, 64 * q + entry)
-    return entry if m[e + WAITS] | m[e + WAITS + 1] | m[e + WAITS + 2] == 0 and ready(m, to, t) else -1
+    waits = m[e + WAITS] & m[VALID] | m[e + WAITS + 1] & m[VALID + 1] | m[e + WAITS + 2] & m[VALID + 2]
+    return entry if waits == 0 else -1
 
 
 @called
@@ -88,11 +80,10 @@ def issue(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> Non
     prim = m[at(c.ENTRIES, 64 * q + entry) + PRIM]
     p.times[prim, ISSUED] = t
     m[FIRST + q] = (m[FIRST + q] + 1) & (c.RING - 1)
+    m[c.PROGRESS] += 1
     m[UNISSUED + q] -= 1
     if q != EX and p.prims[prim, 0] & 127 == CONFIG:
         complete(m, p, front, q, entry, t)
-    else:
-        forget(m, q, q, entry)
     if q == EX:
         item = m[c.NEXT_COMMAND]
         m[c.NEXT_COMMAND] = (item + 1) & (c.RING - 1)
@@ -102,18 +93,20 @@ def issue(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> Non
         push(m, c.TRANSPOSES, item)
     else:
         push(m, c.LOADS if q == LD else c.STORES, prim << 6 | entry)
+        m[c.LOADING if q == LD else c.STORING] = 1
 
 
 @called
-def forget(m: Array, of: int, q: int, entry: int) -> None:
-    """Let the entries of queue `of` no longer wait for an entry of queue `q`."""
-    left = m[VALID + of]
-    e = 0
-    while left:
-        if left & 1:
-            m[at(c.ENTRIES, 64 * of + e) + WAITS + q] &= ~(1 << entry)
-        left >>= 1
-        e += 1
+def forget(m: Array, q: int, entry: int) -> None:
+    """Let no entry of another queue wait for an entry of queue `q` any longer, because a new command takes it."""
+    m[AWAITED + q] &= ~(1 << entry)
+    for of in range(3):
+        left = 0 if of == q else m[VALID + of]
+        e = at(c.ENTRIES, 64 * of) + WAITS + q
+        while left:
+            m[e] &= ~(1 << entry)
+            left >>= 1
+            e += c.WIDTH
 
 
 @called
@@ -122,11 +115,10 @@ def complete(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> 
     m[c.ACTIVE] = 1
     m[VALID + q] &= ~(1 << entry)
     m[c.NUMBER + q] -= 1
+    m[c.PROGRESS] += 1
     prim = m[at(c.ENTRIES, 64 * q + entry) + PRIM]
     p.times[prim, DONE] = t
     finished(front, p.unroller[prim], q)
-    for of in range(3):
-        forget(m, of, q, entry)
 
 
 @called
@@ -135,6 +127,8 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     entry = 0
     while m[VALID + q] >> entry & 1:
         entry += 1
+    if m[AWAITED + q] >> entry & 1:
+        forget(m, q, entry)
     e = at(c.ENTRIES, 64 * q + entry)
     m[e + PRIM], m[e + WRITES], m[e + A], m[e + B] = prim, 0, c.ABSENT, c.ABSENT
     p.order[m[ORDER]] = prim
@@ -225,21 +219,20 @@ def overlap(m: Array, x: int, y: int) -> bool:
 
 @called
 def depend(m: Array, q: int, e: int) -> None:
-    """Set the entries that a new one waits for: those of its queue that are not issued, conflicts in other queues."""
-    unissued = 0
-    for i in range(m[UNISSUED + q]):
-        unissued |= 1 << m[at(c.WAITING, (m[FIRST + q] + i) & (c.RING - 1)) + q]
+    """Set the entries of other queues that a new one waits for."""
     for other in range(3):
-        m[e + WAITS + other] = unissued if other == q else 0
-        left = m[VALID + other]
+        left, waits = m[VALID + other], 0
         if other == q or (m[e + A] == c.ABSENT and m[e + B] == c.ABSENT):
             left = 0
-        i = 0
+        old, bit = at(c.ENTRIES, 64 * other), 1
         while left:
-            if left & 1 and conflict(m, q, e, other, at(c.ENTRIES, 64 * other + i)):
-                m[e + WAITS + other] |= 1 << i
+            if left & 1 and conflict(m, q, e, other, old):
+                waits |= bit
             left >>= 1
-            i += 1
+            old += c.WIDTH
+            bit <<= 1
+        m[e + WAITS + other] = waits
+        m[AWAITED + other] |= waits
 
 
 @called

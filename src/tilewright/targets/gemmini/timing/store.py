@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called
+from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing.chip import Program, at, count, is_acc, is_garbage, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.moves import in_flight
 
 CONFIG, CONFIG_ST = 0, 2
 #: Registers: state, slot of the store in hand, the next place in STORED; the row and block in hand, or the window's
@@ -20,8 +21,6 @@ WAITING, WAITING_DMA, SENDING = range(3)
 VALID, ENTRY, LEFT = range(3)
 KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT = range(7)
 SPAD, ACC, NOTHING = range(3)
-#: Columns of banks: a row in flight (DMA_ROW: for the writer), one that waits for its pipe.
-IN_FLIGHT, WAITS, DMA_ROW = 0, 1, 2
 
 
 @called
@@ -132,6 +131,12 @@ def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
     return False
 
 
+@part
+def dispatches(m: Array) -> bool:
+    """Return whether `step_dispatch` is needed in this cycle."""
+    return count(m, c.DISPATCH) + count(m, c.NORM) + count(m, c.SCALE) > 0
+
+
 @called
 def step_dispatch(m: Array, t: int) -> None:
     """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
@@ -147,14 +152,15 @@ def step_dispatch(m: Array, t: int) -> None:
         if m[at(c.STORED, item) + KIND] != ACC:
             push(m, c.SCALE, pop(m, c.NORM, t))
         else:
-            b = at(c.ACC_BANK, m[at(c.STORED, item) + ADDR] >> m[c.LG_ACC_BANK])
-            if m[b + IN_FLIGHT] | m[b + WAITS] and ready(m, c.PASSED, t):
-                m[b + IN_FLIGHT] = m[b + WAITS] = 0
+            bank = 1 << (m[at(c.STORED, item) + ADDR] >> m[c.LG_ACC_BANK])
+            if (m[c.ACC_FETCHED] | m[c.ACC_HELD]) & bank and ready(m, c.PASSED, t):
+                m[c.ACC_FETCHED] &= ~bank
+                m[c.ACC_HELD] &= ~bank
                 push(m, c.PASSED, 0)
                 push(m, c.SCALE, pop(m, c.NORM, t))
-    for bank in range(m[c.NUMBER_OF_ACC_BANKS]):
-        if m[at(c.ACC_BANK, bank) + IN_FLIGHT]:
-            m[at(c.ACC_BANK, bank) + IN_FLIGHT], m[at(c.ACC_BANK, bank) + WAITS], m[c.ACTIVE] = 0, 1, 1
+    if m[c.ACC_FETCHED]:
+        m[c.ACC_HELD] |= m[c.ACC_FETCHED]
+        m[c.ACC_FETCHED], m[c.ACTIVE] = 0, 1
     if count(m, c.DISPATCH) and ready(m, c.NORM, t):
         dispatch(m, t)
 
@@ -166,14 +172,18 @@ def dispatch(m: Array, t: int) -> None:
     row = m[w + ADDR]
     if m[w + KIND] == SPAD:
         bank = row >> m[c.LG_SPAD_BANK]
-        if (m[c.EX_READS] | m[c.SPAD_WRITES]) >> bank & 1 or m[at(c.BANK, bank) + WAITS]:
+        held = m[c.TO_ARRAY + c.HELD] | m[c.TO_WRITER + c.HELD]
+        if (m[c.EX_READS] | m[c.SPAD_WRITES] | held) >> bank & 1:
             return
-        m[at(c.BANK, bank) + IN_FLIGHT] = m[c.BANKS_BUSY] = DMA_ROW
+        m[c.TO_WRITER + c.FETCHED], m[c.TO_WRITER + c.UNDER_WAY] = 1 << bank, 1
     elif m[w + KIND] == ACC:
         bank = row >> m[c.LG_ACC_BANK]
-        b = at(c.ACC_BANK, bank)
-        if m[b + WAITS] or m[c.ACC_ADDS] >> bank & 1 or m[b + 2] == row or m[b + 3] == row:
+        if in_flight(m, row, t):
+            m[c.ACTIVE] = 1
             return
-        m[b + IN_FLIGHT] = 1
+        if (m[c.ACC_HELD] | m[c.ACC_ADDS]) >> bank & 1:
+            return
+        m[c.ACC_FETCHED] |= 1 << bank
     m[at(c.STORE_SLOTS, m[w + OF_SLOT]) + LEFT] -= 1
     push(m, c.NORM, pop(m, c.DISPATCH, t))
+    m[c.PROGRESS] += 1

@@ -6,7 +6,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing.bus import packet
-from tilewright.targets.gemmini.timing.chip import at, count, moved, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import at, count, moved, peek, push, ready, take
 
 PUT, LAST_PUT = 1, 2
 KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR = range(6)  # columns of STORED
@@ -18,9 +18,8 @@ FREED_AT, _, XACTS, T_VALID, T_ITEM, T_PAGE, T_HIT, X_VALID, X_ITEM, X_PAGE, X_H
 )
 BEATS, PAGE_OF, W_VADDR, W_BYTES, SENT, S_VALID, S_ITEM, S_PAGE = range(c.WRITER + 13, c.WRITER + 21)
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
-#: The last stages of the scale pipeline, and of a pipe behind a bank of the scratchpad.
-LAST_SCALE, LAST_STAGE = 1 << 7, 1 << 3
-DMA_PIPE = 3  # a column of banks
+LAST_SCALE = 1 << 7  # the last stage of the scale pipeline
+ARRIVED = c.TO_WRITER + c.LAST_STAGE
 LG_PAGE = 12
 
 
@@ -44,14 +43,13 @@ def step_writer(m: Array, t: int) -> None:
             if go:
                 m[c.PIPE] &= ~LAST_SCALE
         elif m[w + KIND] == SPAD:
-            b = at(c.BANK, m[w + ADDR] >> m[c.LG_SPAD_BANK])
-            go = m[b + DMA_PIPE] & LAST_STAGE != 0
-            if go:
-                m[b + DMA_PIPE] &= ~LAST_STAGE
+            bank = 1 << (m[w + ADDR] >> m[c.LG_SPAD_BANK])
+            go = m[ARRIVED] & bank != 0
+            m[ARRIVED] &= ~bank
         else:
             go = True
         if go:
-            pop(m, c.ISSUE, c.PIPED)
+            take(m, c.ISSUE)
             m[c.WRITER_STATE] = NEW_REQUEST if m[w + ENDS] else IDLE
             m[W_VADDR], m[W_BYTES], m[SENT] = m[w + VADDR], m[w + OF_BLOCK] * m[c.DIM] + m[w + BYTES], 0
     if m[c.PIPE]:
