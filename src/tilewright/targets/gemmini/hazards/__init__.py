@@ -65,7 +65,7 @@ class Hazards:
     def findings(self) -> tuple[Finding, ...]:
         found = [self._defect(defect) for defect in self.defects]
         races = (*map(self._flight, self.expansion.findings), *(self._conflict(*row) for row in self.conflicts))
-        return (*found, *races, *self._results(), *self._distances())
+        return (*found, *races, *self._results(), *self._distances(), *self._astray())
 
     @cached_property
     def touches(self) -> touch.Touches:
@@ -219,6 +219,30 @@ class Hazards:
             f" wrote it; {DISTANCE} are needed, and the RTL stops at an assertion: put another compute between them"
         )
         return Finding(WRITE_DISTANCE, message, self._steps(*steps), "acc", row, row + 1)
+
+    def _astray(self) -> Iterator[Finding]:
+        """Yield products whose result the array takes for that of the product before: both have the same number.
+
+        The result of an output-stationary product leaves with the third one behind it, of a weight-stationary one with
+        the second (MeshWithDelays.scala: matmul_id_of_output). Only a product with a result is flushed out before the
+        dataflow changes; one without stays, if it is the last one in the array [S].
+        """
+        computes = self.work.computes
+        weights, preload = computes.own["dataflow"] == 1, computes.preload
+        mixed = (
+            ~weights[:-1]
+            & (computes.c.garbage[:-1] == 1)
+            & weights[1:]
+            & (preload[:-1] != NONE)
+            & (preload[1:] != NONE)
+        )
+        for early in np.flatnonzero(mixed).tolist():
+            steps = int(preload[early]), int(preload[early + 1])
+            message = (
+                f"the result of {self._name(steps[1])} may go astray or never come, because {self._name(steps[0])} "
+                "before it, output-stationary, has no result: give that one a place"
+            )
+            yield Finding(RACE, message, self._steps(*steps))
 
 
 def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

@@ -10,9 +10,11 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.chip import build, record
+from tilewright.targets.gemmini.loops.expansion import ST
+from tilewright.targets.gemmini.timing.chip import MAX_WRITES, WRITER_STATE, build, record
 from tilewright.targets.gemmini.timing.machine import run_machine
 from tilewright.targets.gemmini.timing.unroll import front, plan
+from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
 #: Cycles after which a run ends in an error.
 LIMIT = 1 << 32
@@ -41,17 +43,28 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
     the machine stalls for ever.
     """
-    program, accept = record(expansion), np.full(len(commands), -1, np.int64)
+    program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
     loop = run_machine.of(UNCOMPILED * len(expansion.prims))
-    cycles = loop(build(config, latency), program, front(), plan(expansion, config), accept, LIMIT)
+    cycles = loop(machine, program, front(), plan(expansion, config), accept, LIMIT)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
-        stuck = np.flatnonzero((issued >= 0) & (done < 0))
-        first = int(expansion.source[stuck[0]]) if len(stuck) else int(np.flatnonzero(accept < 0)[0])
-        funct = int(commands[first, 0])
+        stuck = expansion.source[(issued >= 0) & (done < 0)]
+        stores = expansion.source[program.queue == ST]  # done before all their beats are written
+        first = int(next(iter([*stuck, *np.flatnonzero(accept < 0), *stores[::-1]])))
         raise HazardError(
-            f"command {first}",
-            f"(funct {funct}) never ends, so the machine stalls; the array reads no operands from the accumulator, and "
-            "each operand needs rows and columns",
+            f"command {first}", f"(funct {commands[first, 0]}) never ends, so the machine stalls; {_why(machine)}"
         )
     return Times(accept, taken, issued, done, program.order, int(cycles))
+
+
+def _why(machine: Array) -> str:
+    """Return why a machine that is in this state stalls."""
+    if machine[WRITER_STATE] == IN_REQUEST and machine[MAX_WRITES] == 1:
+        return (
+            "the DMA sends no beat while all its writes are in flight, so the second beat of a single write never "
+            "leaves: set writes_in_flight to 2 or more"
+        )
+    return (
+        "the array reads no operands from the accumulator, each operand needs rows and columns, and an "
+        "output-stationary product right before a weight-stationary one needs a result"
+    )
