@@ -129,3 +129,19 @@ def test_a_conversion_that_rounds_twice_is_no_error(tmp_path: Path) -> None:
         Options("tflm"),
     )
     assert report.verification is not None and report.verification.passed, str(report.verification)
+
+
+def test_a_softmax_of_many_classes_is_no_error(tmp_path: Path) -> None:
+    """TFLite rounds each exponential before it sums them. Those of 9,000 equal classes are all off by the same part."""
+    node, classes, likely = helper.make_node, 9000, 8
+    weights, offsets = np.zeros((3, classes), np.float32), np.full(classes, -9, np.float32)
+    weights[:, :likely], offsets[:likely] = 0.3, -0.13 * np.arange(likely)
+    nodes = [
+        node("GlobalAveragePool", ["x"], ["mean"]),
+        node("Flatten", ["mean"], ["flat"]),
+        node("Gemm", ["flat", "w", "b"], ["logits"]),
+        node("Softmax", ["logits"], ["y"]),
+    ]
+    made = model(nodes, {"w": weights, "b": offsets}, [1, 3, 16, 16], {"y": [1, classes]})
+    report = quantize(*save(tmp_path, made, samples(size=16)), tmp_path / "q.onnx", Options("tflm"))
+    assert report.verification is not None and report.verification.passed, str(report.verification)

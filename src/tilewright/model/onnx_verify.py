@@ -31,6 +31,8 @@ REAL, HALF = 1e-4, 1e-2
 AVERAGE = 1 / 128
 #: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
 SOFTMAX = 1.0
+#: Unit in which TFLite's fixed-point softmax sums exponentials (gemmlowp: 12 bits before the point, 19 behind it).
+EXPONENTIAL = 2.0**-19
 #: Largest number of products of int8 codes (up to 2^14) whose sum is exact in float32 (24 bits), in any order.
 EXACT_TERMS = (1 << 24) // (1 << 14)
 IDENTITIES = ("Identity", "Dropout")
@@ -235,6 +237,7 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
     A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale. Where
     numbers are rounded `twice`, the first rounding of sums is off by at most that scale. That of codes with a new scale
     (or of products of codes) is off by at most half of 2**-n, if n bits are shifted out after it (QUANTIZE, MUL).
+    TFLite sums the exponentials of SOFTMAX, the largest of which is 1, in units of 2**-19.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
@@ -244,6 +247,8 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
+    if twice and isinstance(site.node.op, ops.Softmax) and site.output.dtype == "int8":
+        return NEAR + codes * (site.output.shape[-1] / 2 * EXPONENTIAL)
     if twice and isinstance(site.node.op, ops.Quantize | ops.Mul):
         return NEAR + _first_rounding(site)
     return NEAR
