@@ -17,6 +17,11 @@ FENCE: Program = [("fence", {})]
 LOAD: Program = [("config_ld", {"state": 0, "pixels": 1, "block_stride": 16, "stride": 16, "scale": bits(1.0)})]
 STORE: Program = [("config_st", {"stride": 16, "scale": bits(1.0)})]
 WS: Program = [("config_ex", {"dataflow": 1, "a_stride": 1, "c_stride": 1})]
+OS: Program = [("config_ex", {"dataflow": 0, "a_stride": 1, "c_stride": 1})]
+WINDOW = {"pool_stride": 1, "pool_size": 2, "out_dim": 2, "porows": 2, "pocols": 2, "orows": 3, "ocols": 3}
+POOL: Program = [("config_st", {**STORE[0][1], **WINDOW})]
+SHRUNK: Program = [("config_ld", {**LOAD[0][1], "shrunk": 1})]
+REPEATED: Program = [("config_ld", {**LOAD[0][1], "stride": 0})]
 
 
 def mvin(row: int, dram: int = BASE, rows: int = 16, **own: int) -> Program:
@@ -133,6 +138,11 @@ def test_a_transposed_preload_reads_rows_that_are_not_tracked() -> None:
         ([*WS, pair(0, 0)[0]], "stream", "no compute follows"),
         ([*WS, *pair(0, 0, rows=17)], "out_of_range", "more than 16 rows or columns"),
         ([("config_norm", {})], "stream", "no normaliser"),
+        ([*WS, *pair(0, ACC, rows=16), *OS, *pair(0, ACC)], "uninitialised", "the other dataflow"),
+        ([*OS, *pair(0, ACC, 16), *FENCE, *pair(0, ACC)], "uninitialised", "have left the array"),
+        ([*WS, pair(0, ACC)[0], pair(0, ACC, 16)[1]], "uninitialised", "its preload has no weights"),
+        ([*LOAD, *mvin(ACC | ADD, BASE + 3)], "stream", "which loses carries"),
+        ([*POOL, *mvout(ACC | 1 << 29)], "stream", "pools int32 rows"),
     ],
 )
 def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> None:
@@ -141,6 +151,27 @@ def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> No
     found = findings(commands)
     assert kind in {finding.kind for finding in found}
     assert any(text in finding.message for finding in found), found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ([*SHRUNK, *mvin(ACC, cols=40)], [*LOAD, *mvin(ACC | 20, BASE + 2048)], "of another width"),
+        ([*REPEATED, *mvin(ACC)], [*SHRUNK, *mvin(ACC, cols=40)], "of another width"),
+        ([*STORE, *POOL, *mvout(19)], [*LOAD, *mvin(21, BASE + 2048, rows=3)], "does not see it"),
+        ([*LOAD, *mvin(0), *mvin(16), *FENCE, *WS, *pair(0, 64, 16, rows=4)], WS, "streams only 4 rows"),
+    ],
+)
+def test_races_that_random_programs_lost_on_rtl(first: Program, second: Program, text: str) -> None:
+    """Each one left other bytes in a third-party build (Chipyard-Generated-Files at f9fb301) than in program order."""
+    (found,) = (one for one in findings([*first, *second, *FENCE]) if one.kind == "race")
+    assert text in found.message
+    assert not [one for one in findings([*first, *FENCE, *second]) if one.kind == "race"]
+
+
+def test_int32_rows_that_one_request_moves_may_have_any_address() -> None:
+    assert findings([*LOAD, *mvin(ACC | ADD, BASE + 3, rows=1, cols=4)]) == ()
+    assert findings([*LOAD, *mvin(ACC, BASE + 3)]) == ()
 
 
 @pytest.mark.parametrize(("dataflow", "built"), [(0, "ws"), (1, "os")])

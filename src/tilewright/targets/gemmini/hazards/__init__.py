@@ -24,6 +24,8 @@ LIMIT = 200
 ROW_US = 3
 #: Cycles between two writes of an accumulator row below which the second one loses the first [R].
 DISTANCE = 3
+#: Rows that a compute must stream if a config_ex follows at once [R].
+CONFIG_ROWS = 5
 #: Rows that the compute before a producer must stream if its result is read at once [R].
 SAFE_ROWS = 6
 
@@ -65,7 +67,7 @@ class Hazards:
     def findings(self) -> tuple[Finding, ...]:
         found = [self._defect(defect) for defect in self.defects]
         races = (*map(self._flight, self.expansion.findings), *(self._conflict(*row) for row in self.conflicts))
-        return (*found, *races, *self._results(), *self._distances(), *self._astray())
+        return (*found, *races, *self._results(), *self._distances(), *self._astray(), *self._cut())
 
     @cached_property
     def touches(self) -> touch.Touches:
@@ -101,7 +103,10 @@ class Hazards:
         work, config = self.work, self.config
         queue = touch.QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
-        mark[work.loads.step[work.loads.dram == 0]] = order.ZERO
+        loads, acc = work.loads, work.loads.local.acc == 1
+        wide = np.where(loads.own["stride"] == 0, order.REPEATED, order.WIDE)
+        mark[loads.step] = np.where(loads.own["shrunk"] == 1, order.NARROW, wide) * acc
+        mark[loads.step[loads.dram == 0]] = order.ZERO
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         rows = config.all_spad_rows + config.acc_rows
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
@@ -118,7 +123,7 @@ class Hazards:
         queue, mark, waits, reach = self._order
         found = np.zeros((LIMIT, 4), np.int64)
         rows = touch.by_step(self.touches, len(queue))
-        last = np.full((2 * order.QUEUES + 4, self.config.all_spad_rows + self.config.acc_rows), NONE)
+        last = np.full((2 * order.QUEUES + 5, self.config.all_spad_rows + self.config.acc_rows), NONE)
         run = order.conflicts.of(ROW_US * int(rows.size.sum()))
         count = run(queue, mark, self.segment, rows, last, waits, reach, found)
         kept: list[list[int]] = found[:count].tolist()
@@ -163,6 +168,7 @@ class Hazards:
         reasons = {
             order.CROSS: f"{second} and {first} use row {row} of {memory}, and the reservation station does not see it",
             order.ZEROS: f"{second} loads zeros into row {row} of {memory}, and overtakes {first}",
+            order.WIDTHS: f"{second} loads row {row} of {memory}, and may overtake {first}, of another width",
             order.RESULT: f"{second} reads row {row} of {memory}, a result of {first} that begins at another row",
         }
         return Finding(RACE, f"{reasons[kind]}: put a fence between them", steps, memory, row, row + 1)
@@ -243,6 +249,23 @@ class Hazards:
                 "before it, output-stationary, has no result: give that one a place"
             )
             yield Finding(RACE, message, self._steps(*steps))
+
+    def _cut(self) -> Iterator[Finding]:
+        """Yield computes of few rows whose result the flush before the next config_ex spoils."""
+        computes, code = self.work.computes, self.work.code
+        streamed = dict(zip(computes.step.tolist(), computes.streamed.tolist(), strict=True))
+        execute = np.flatnonzero(touch.QUEUES[code] == touch.EX)
+        early, late = execute[:-1], execute[1:]
+        follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
+        for at in np.flatnonzero(follows).tolist():
+            steps = int(early[at]), int(late[at])
+            rows = streamed.get(steps[0], CONFIG_ROWS)
+            if rows < CONFIG_ROWS:
+                message = (
+                    f"{self._name(steps[1])} follows {self._name(steps[0])}, which streams only {rows} rows, and may "
+                    "spoil its result: put a fence between them"
+                )
+                yield Finding(RACE, message, self._steps(*steps))
 
 
 def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

@@ -68,6 +68,8 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, _empty(place), STREAM, "has no rows or no columns [S]"
     yield step, place.rows > dim, STREAM, f"has more than {dim} rows [S]"
     yield step, place.cols > blocks * dim, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
+    reason = "adds int32 rows whose elements two requests share, which loses carries [R]: align address and stride to 4"
+    yield step, _split(moves, wide & (place.accumulate == 1), config), STREAM, reason
     short = (place.cols > dim) & (own["block_stride"] < place.rows)
     yield step, short, STREAM, "its blocks overlap: block_stride is less than its rows [S]"
     reason = "loads zeros into the accumulator with shrunk=1, which trips an assertion [R]: set shrunk=0"
@@ -78,6 +80,16 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
         OUT_OF_RANGE,
         "repeats too many pixels",
     )
+
+
+def _split(moves: Moves, among: Array, config: Config) -> Array:
+    """Return which moves, of those `among`, have an int32 element in two requests of the DMA, bool [k]."""
+    place = moves.local
+    row = np.arange(config.dim)
+    at = moves.dram[:, None] + row * moves.own["stride"][:, None]
+    crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
+    found: Array = ((at % 4 != 0) & crosses & (row < place.rows[:, None])).any(axis=1) & among & (moves.dram != 0)
+    return found
 
 
 def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
@@ -91,6 +103,7 @@ def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, wide & (place.cols > dim), STREAM, f"moves int32 rows of more than one block of {dim} columns [S]"
     most = max(config.dma_bytes, dim)
     yield step, place.cols > most, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
+    yield step, pooled & wide, STREAM, "pools int32 rows, which the RTL writes as zeros [R]"
     yield step, pooled & (place.cols > dim), OUT_OF_RANGE, f"pools more than {dim} channels"
     scale = own["scale"].astype(np.uint32).view(np.float32)
     reason = "ReLU with a negative scale: RTL applies ReLU first, libgemmini the scale"
@@ -106,6 +119,14 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
+    before, kept = _previous(weights), (work.fresh == 0) & configured
+    left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
+    reason = "adds to sums that have left the array with the result before it [R]: begin with compute_preloaded"
+    yield step, kept & left, UNINITIALISED, reason
+    reason = "uses what a product of the other dataflow left in the array [R]: begin with compute_preloaded"
+    yield step, kept & (before != NONE) & (before != weights), UNINITIALISED, reason
+    reason = "its preload has no weights, and the array shifts out only some rows of older ones [R]: preload a block"
+    yield step, weights & (work.fresh == 1) & (work.w.garbage == 1) & (work.preload != NONE), UNINITIALISED, reason
     for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w)):
         real = place.garbage == 0
         reason = f"its operand {name} is in the accumulator: the RTL waits for ever [R]"
@@ -124,6 +145,12 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     yield step, beyond, PORTABILITY, reason
     reason = "shifts an os result for the accumulator: RTL shifts it, libgemmini does not"
     yield step, written & ~weights & (work.c.acc == 1) & (own["shift"] > 0), PORTABILITY, reason
+
+
+def _previous(flags: Array) -> Array:
+    """Return each flag's predecessor as int64, NONE for the first one."""
+    found: Array = np.append(NONE, flags)[: len(flags)]
+    return found
 
 
 def _lonely(work: Work) -> Array:

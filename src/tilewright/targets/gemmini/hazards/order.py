@@ -16,10 +16,11 @@ from tilewright.targets.gemmini.hazards.touch import Rows
 LD, EX, ST, QUEUES = 0, 1, 2, 3
 READ, WRITE = 1, 2
 #: Kinds of conflicts: between queues, a load of zeros after a load of data, a result that is read by its own queue,
-#: and, through DRAM, a read after a write, and a write after a read.
-CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE = range(5)
-#: Marks of commands: a load of zeros, a config_ex.
-ZERO, DRAIN = 1, 2
+#: through DRAM, a read after a write, and a write after a read; loads of int8 and of int32 rows.
+CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
+#: Marks of commands: a load of zeros, a config_ex, loads into the accumulator: of int8 rows, of int32 rows, and of one
+#: int32 row many times (stride 0), which yields to int8 rows.
+ZERO, DRAIN, NARROW, WIDE, REPEATED = range(1, 6)
 NEVER = 1 << 60
 
 
@@ -91,9 +92,9 @@ def conflicts(
 ) -> int:
     """Find conflicts in the scratchpad and the accumulator; return their number.
 
-    `segment` [n] counts the fences before each command. `last` int64 [2 * QUEUES + 4, rows], filled with -1, is scratch
+    `segment` [n] counts the fences before each command. `last` int64 [2 * QUEUES + 5, rows], filled with -1, is scratch
     memory: the last command of each queue that read, and that wrote, a row; where the operand begins with which an
-    execute command wrote it; the last load of data to it, and its columns.
+    execute command wrote it; the last load of data to it, its columns, and its mode.
     """
     count, begun, data = 0, 2 * QUEUES, 2 * QUEUES + 1
     for step in range(queue.shape[0]):
@@ -114,11 +115,15 @@ def conflicts(
                         result = own == EX and mode == 1 and rows.mode[at] == READ
                         if result and last[begun, row] != rows.own[at] and not ordered(waits, reach, early, step, own):
                             count = note(found, count, RESULT, early, step, row)
-                if own == LD and mark[step] == ZERO and rows.mode[at] == WRITE:
-                    early = last[data, row]
-                    met = early >= 0 and rows.low[at] < last[data + 2, row] and last[data + 1, row] < rows.high[at]
-                    if met and segment[early] == segment[step] and not ordered(waits, reach, early, step, LD):
-                        count = note(found, count, ZEROS, early, step, row)
+                early = last[data, row]
+                if own == LD and early >= 0 and segment[early] == segment[step]:
+                    zeros = mark[step] == ZERO and rows.mode[at] == WRITE
+                    widths = mark[step] >= WIDE if mark[early] == NARROW else mark[step] == NARROW
+                    widths = widths and (mark[early] == NARROW or mark[early] == REPEATED)
+                    widths = widths and not rows.mode[at] & last[data + 3, row] & READ  # sums come in any order
+                    met = rows.low[at] < last[data + 2, row] and last[data + 1, row] < rows.high[at]
+                    if (zeros or widths) and met and not ordered(waits, reach, early, step, LD):
+                        count = note(found, count, ZEROS if zeros else WIDTHS, early, step, row)
         for at in range(rows.start[step], rows.start[step + 1]):
             for k in range(rows.size[at]):
                 row = rows.first[at] + k * rows.stride[at]
@@ -127,8 +132,11 @@ def conflicts(
                     if own == EX:
                         last[begun, row] = rows.own[at]
                     if own == LD:
+                        again = last[data, row] == step  # copies of pixels lie in other columns
+                        last[data + 1, row] = min(rows.low[at], last[data + 1, row]) if again else rows.low[at]
+                        last[data + 2, row] = max(rows.high[at], last[data + 2, row]) if again else rows.high[at]
+                        last[data + 3, row] = rows.mode[at]
                         last[data, row] = -1 if mark[step] == ZERO else step
-                        last[data + 1, row], last[data + 2, row] = rows.low[at], rows.high[at]
                 if rows.mode[at] & READ:
                     last[own, row] = step
     return count

@@ -159,7 +159,8 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     moved = moved._replace(first=moved.first - behind)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks
-    read = np.where(stores.own["pool_stride"] > 0, bank - stores.local.row % bank, read)
+    pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # the end is a row of the accumulator
+    read = np.where(stores.own["pool_stride"] > 0, pooled, read)
     a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows) * own["a_stride"]
     paired = computes.preload != NONE
     return _joined(
