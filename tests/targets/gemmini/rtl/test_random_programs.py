@@ -1,0 +1,87 @@
+"""Random programs take as many cycles as on generated RTL, and leave the same bytes if they have no finding.
+
+$TILEWRIGHT_GEMMINI_RTL is a folder with the Verilog of Chipyard's default Gemmini, a file for each module, such as
+asmara30/Chipyard-Generated-Files at f9fb301. Verilator compiles it in three minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.gemmini.programs import BASE, dumped, encoded, program
+from tilewright.array import Array
+from tilewright.errors import HazardError
+from tilewright.program.launch_image import Dram, Segment
+from tilewright.sim.findings import PORTABILITY
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.passes import Passes
+
+RTL = Path(os.environ.get("TILEWRIGHT_GEMMINI_RTL", "/nowhere"))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (RTL / "Gemmini.sv").is_file(), reason="needs generated RTL: set TILEWRIGHT_GEMMINI_RTL"),
+    pytest.mark.skipif(not shutil.which("verilator"), reason="needs verilator"),
+]
+SIZE, LATENCY = 8192, 16
+#: Cycles of the RTL after which a program has stalled; random ones take a few thousand.
+LIMIT = 100_000
+CONFIG = Config()
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the RTL with its harness as a program. Assertions are off: some random programs break them."""
+    folder = tmp_path_factory.mktemp("gemmini")
+    memories = sorted(RTL.glob("*top.mems.v"))
+    options = ["-O3", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast"]
+    quiet = ["-DPRINTF_COND=0", "-DASSERT_VERBOSE_COND=0", "-DSTOP_COND=0", "-CFLAGS", "-O2"]
+    sources = [RTL / "Gemmini.sv", *memories, Path(__file__).with_name("harness.cc")]
+    places = ["--top-module", "Gemmini", "-y", RTL, "+libext+.sv+.v", "--Mdir", folder, "-o", "harness"]
+    command = ["verilator", "--cc", "--exe", "--build", "-j", "2", *options, *quiet, *places, *sources]
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)
+    return folder / "harness"
+
+
+def on_rtl(harness: Path, commands: Array, memory: Array) -> tuple[int, Array]:
+    """Return the cycles of a program on the RTL, -1 if it stalls, and its memory, uint8 [bytes]."""
+    source, result = harness.with_name("in"), harness.with_name("out")
+    head = np.array([len(commands), BASE, len(memory), LATENCY, LIMIT], "<i8")
+    source.write_bytes(head.tobytes() + commands.astype("<u8").tobytes() + memory.tobytes())
+    subprocess.run([str(harness), str(source), str(result)], check=True, capture_output=True, timeout=600)
+    found = result.read_bytes()
+    return int.from_bytes(found[:8], "little", signed=True), np.frombuffer(found[8:], np.uint8)
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "free"])
+def test_random_programs_equal_the_rtl(harness: Path, fenced: bool) -> None:
+    """With fences, memory is compared as well: without, loads to the same rows may swap (docs/gemmini.md)."""
+    compared = stalled = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        lines = [(name, own) for name, own in program(rng, CONFIG, SIZE, 10 if fenced else 25)]
+        if fenced:
+            ends = ("mvin", "compute")
+            lines = [each for line in lines for each in ([line, ("fence", {})] if line[0].startswith(ends) else [line])]
+        commands, memory = encoded(lines), rng.integers(0, 256, SIZE + dumped(CONFIG)).astype(np.uint8)
+        passes = Passes(commands, CONFIG)
+        findings = [one for one in passes.hazards.findings if one.kind != PORTABILITY]
+        try:
+            ours = passes.times.cycles
+        except HazardError:
+            ours = -1
+        cycles, bytes_ = on_rtl(harness, commands, memory)
+        assert cycles == ours, f"seed {seed}"
+        stalled += cycles < 0
+        assert cycles > 0 or findings, f"seed {seed}"
+        if fenced and not findings:
+            dram = Dram([Segment("dram", BASE, memory.reshape(1, -1).copy())])
+            passes.values(dram, 1)
+            np.testing.assert_array_equal(dram["dram"][0], bytes_, err_msg=f"seed {seed}")
+            compared += 1
+    assert compared > 30 if fenced else stalled > 5
