@@ -48,7 +48,9 @@ class Config(MachineConfig):
 
     where = "gemmini config"
 
-    dim: int = number(16, 2, 128, power=True)  # rows and columns of the array (DIM) [C: meshRows x tileRows]
+    # Rows and columns of the array (DIM) [C: meshRows x tileRows]. One of 2 cannot count to four, the least rows of a
+    # product (MeshWithDelays.scala: total_rows), and stalls.
+    dim: int = number(16, 4, 128, power=True)
     spad_banks: int = number(4, 1, 64, power=True)  # [C: sp_banks]
     spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows of a bank, each of `dim` int8 [C: sp_capacity]
     acc_banks: int = number(2, 1, 64, power=True)  # [C: acc_banks]

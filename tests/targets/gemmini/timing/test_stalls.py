@@ -10,7 +10,7 @@ import pytest
 from tests.targets.gemmini.programs import ACC, BASE, Program, bits, encoded, program
 from tests.targets.gemmini.reference import NOTHING
 from tilewright.array import Array
-from tilewright.errors import HazardError
+from tilewright.errors import ConfigError, HazardError
 from tilewright.sim.findings import RACE
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.passes import Passes
@@ -89,3 +89,8 @@ def test_the_store_that_is_done_but_not_written_is_named() -> None:
     wide = replace(ALONE, bus_bytes=2)
     with pytest.raises(HazardError, match=r"command 3: \(funct 3\) never ends.*set writes_in_flight"):
         _ = Passes(encoded(commands), wide).times
+
+
+def test_an_array_that_cannot_count_to_four_is_refused() -> None:
+    with pytest.raises(ConfigError, match="dim"):
+        Config(dim=2)
