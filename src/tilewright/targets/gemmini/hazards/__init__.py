@@ -231,7 +231,7 @@ class Hazards:
 
         The result of an output-stationary product leaves with the third one behind it, of a weight-stationary one with
         the second (MeshWithDelays.scala: matmul_id_of_output). Only a product with a result is flushed out before the
-        dataflow changes; one without stays, if it is the last one in the array [S].
+        dataflow changes; one without stays, if it is the last one in the array [R].
         """
         computes = self.work.computes
         weights, preload = computes.own["dataflow"] == 1, computes.preload
