@@ -31,7 +31,7 @@ REAL, HALF = 1e-4, 1e-2
 AVERAGE = 1 / 128
 #: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
 SOFTMAX = 1.0
-#: Unit in which TFLite's fixed-point softmax sums exponentials (gemmlowp: 12 bits before the point, 19 behind it).
+#: TFLite's fixed-point softmax sums exponentials in this unit (gemmlowp: 12 bits before the point, 19 behind it).
 EXPONENTIAL = 2.0**-19
 #: Largest number of products of int8 codes (up to 2^14) whose sum is exact in float32 (24 bits), in any order.
 EXACT_TERMS = (1 << 24) // (1 << 14)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNITS = ("load", "execute", "store")
 #: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
 SLOT = 6
-#: The scale unit has so many stages, which hold so many rows of the accumulator [R: gemmini_timing rule 9].
+#: The stages of the scale unit, and the rows of the accumulator that they hold [R: gemmini_timing rule 9].
 SCALE_CYCLES, SCALE_ROWS = 8, 5
 #: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
 IDLE = ("command", *UNITS)

@@ -229,9 +229,9 @@ class Hazards:
     def _astray(self) -> Iterator[Finding]:
         """Yield products whose result the array takes for that of the product before: both have the same number.
 
-        The result of an output-stationary product leaves with the third one behind it, of a weight-stationary one with
-        the second (MeshWithDelays.scala: matmul_id_of_output). Only a product with a result is flushed out before the
-        dataflow changes; one without stays, if it is the last one in the array [R].
+        An output-stationary result leaves with the third product from its own, a weight-stationary one with the second
+        (MeshWithDelays.scala: matmul_id_of_output). Before the dataflow changes, the array is flushed only if it owes a
+        result. So the number of a last product without a result stays [R].
         """
         computes = self.work.computes
         weights, preload = computes.own["dataflow"] == 1, computes.preload
@@ -253,19 +253,18 @@ class Hazards:
     def _cut(self) -> Iterator[Finding]:
         """Yield computes of few rows whose result the flush before the next config_ex spoils."""
         computes, code = self.work.computes, self.work.code
-        streamed = dict(zip(computes.step.tolist(), computes.streamed.tolist(), strict=True))
+        rows = np.full(len(code), CONFIG_ROWS)
+        rows[computes.step] = computes.streamed
         execute = np.flatnonzero(touch.QUEUES[code] == touch.EX)
         early, late = execute[:-1], execute[1:]
         follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
-        for at in np.flatnonzero(follows).tolist():
+        for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():
             steps = int(early[at]), int(late[at])
-            rows = streamed.get(steps[0], CONFIG_ROWS)
-            if rows < CONFIG_ROWS:
-                message = (
-                    f"{self._name(steps[1])} follows {self._name(steps[0])}, which streams only {rows} rows, and may "
-                    "spoil its result: put a fence between them"
-                )
-                yield Finding(RACE, message, self._steps(*steps))
+            message = (
+                f"{self._name(steps[1])} follows {self._name(steps[0])}, which streams only {rows[steps[0]]} rows, and "
+                "may spoil its result: put a fence between them"
+            )
+            yield Finding(RACE, message, self._steps(*steps))
 
 
 def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

@@ -85,6 +85,8 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
 def _split(moves: Moves, among: Array, config: Config) -> Array:
     """Return which moves, of those `among`, have an int32 element in two requests of the DMA, bool [k]."""
     place = moves.local
+    if not among.any():
+        return among
     row = np.arange(config.dim)
     at = moves.dram[:, None] + row * moves.own["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes

@@ -118,9 +118,10 @@ def conflicts(
                 early = last[data, row]
                 if own == LD and early >= 0 and segment[early] == segment[step]:
                     zeros = mark[step] == ZERO and rows.mode[at] == WRITE
-                    widths = mark[step] >= WIDE if mark[early] == NARROW else mark[step] == NARROW
-                    widths = widths and (mark[early] == NARROW or mark[early] == REPEATED)
-                    widths = widths and not rows.mode[at] & last[data + 3, row] & READ  # sums come in any order
+                    overtakes = mark[early] == NARROW and mark[step] >= WIDE
+                    yields = mark[early] == REPEATED and mark[step] == NARROW
+                    sums = rows.mode[at] & last[data + 3, row] & READ  # these come in any order
+                    widths = (overtakes or yields) and not sums
                     met = rows.low[at] < last[data + 2, row] and last[data + 1, row] < rows.high[at]
                     if (zeros or widths) and met and not ordered(waits, reach, early, step, LD):
                         count = note(found, count, ZEROS if zeros else WIDTHS, early, step, row)

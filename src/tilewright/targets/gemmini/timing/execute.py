@@ -260,7 +260,7 @@ def finish(m: Array, t: int) -> None:
 def step_banks(m: Array, reader: int) -> None:
     """Move rows that were read through the pipes to a reader; one is held in its bank if the pipe is stalled.
 
-    A row stays where it is if all stages behind it hold rows (Pipeline.scala).
+    A row stays in its stage only while all later stages hold rows (Pipeline.scala).
     """
     s = reader + c.STAGES
     first, second, third, last = m[s], m[s + 1], m[s + 2], m[s + 3]

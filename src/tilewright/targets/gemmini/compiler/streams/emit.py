@@ -22,7 +22,7 @@ SLOW = 128
 #: How many loads of weights are ahead of the products, by lanes: with these numbers, no lane is written and read at
 #: once. If one load serves few products, and otherwise.
 AHEAD = {2: (5, 3), 3: (5, 2)}
-#: Without `eager`, loads in advance leave the DMA idle in so many cycles before a group of products ends.
+#: Unless `eager`, no loads in advance are issued in so many cycles before a group of products ends.
 SPARED = 64
 
 

@@ -253,7 +253,7 @@ class Shape:
 
     @property
     def few(self) -> int:
-        """The rows, or columns, of the small tiles at the begin and at the end; 0: there are none."""
+        """The rows, or columns, of the small tiles at the beginning and at the end; 0: there are none."""
         few = 2 * self.config.dim if self.flat else -(-2 * self.config.dim // self.columns)
         size = (self.rows, self.columns)[self.flat]
         return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
