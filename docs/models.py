@@ -174,13 +174,14 @@ def page() -> Iterator[str]:
         if not rows:
             continue
         yield f"## {suffix} ({sum(row.loads or bool(row.quantises) for row in rows)} of {len(rows)} run)\n"
-        heads = ["model", "source", "SHA-256", "loads", "quantises", *targets.names(), "equal", "why not"]
+        heads = ["model", "loads", "quantises", "equal", *targets.names(), "why not", "SHA-256", "source"]
         yield f"| {' | '.join(heads)} |"
         yield f"|{'---|' * len(heads)}"
         for row in rows:
             shares = [f"{row.macs_on[name]:.0%}" if name in row.macs_on else "-" for name in targets.names()]
-            cells = [row.name, f"`{row.source}`", f"`{row.sha256[:12]}`", said(row.loads), said(row.quantises), *shares]
-            yield f"| {' | '.join([*cells, said(row.equal), row.reason.replace('|', '/')])} |"
+            cells = [row.name, said(row.loads), said(row.quantises), said(row.equal), *shares]
+            found = [row.reason.replace("|", "/"), f"`{row.sha256[:12]}`", row.source.replace("_", "\\_")]
+            yield f"| {' | '.join([*cells, *found])} |"
         yield ""
 
 
