@@ -13,6 +13,7 @@ from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.expansion import ST
 from tilewright.targets.gemmini.timing.chip import MAX_WRITES, WRITER_STATE, build, record
 from tilewright.targets.gemmini.timing.machine import run_machine
+from tilewright.targets.gemmini.timing.repeat import memo
 from tilewright.targets.gemmini.timing.unroll import front, plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
@@ -45,7 +46,8 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     """
     program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
     loop = run_machine.of(UNCOMPILED * len(expansion.prims))
-    cycles = loop(machine, program, front(), plan(expansion, config), accept, LIMIT)
+    kept = memo(expansion, config)
+    cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, LIMIT)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
         stuck = expansion.source[(issued >= 0) & (done < 0)]

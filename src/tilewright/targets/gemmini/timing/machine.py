@@ -10,7 +10,9 @@ from tilewright.targets.gemmini.timing.bus import bus_works, step_bus, translate
 from tilewright.targets.gemmini.timing.chip import Program, at, count, peek
 from tilewright.targets.gemmini.timing.execute import controller_works, step_banks, step_execute, step_transposes
 from tilewright.targets.gemmini.timing.load import reader_works, step_loads, step_reader
+from tilewright.targets.gemmini.timing.memo import Memo
 from tilewright.targets.gemmini.timing.moves import has_rows, merges, scales, step_merger, step_scaling, step_writes
+from tilewright.targets.gemmini.timing.repeat import GOES_ON, LAST_BUSY, NEXT_CHECK, check
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import dispatches, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
@@ -73,10 +75,13 @@ def next_event(m: Array, t: int) -> int:
 
 
 @compiled
-def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, limit: int) -> int:
+def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls or reaches `limit`."""
     t, last_busy, seen, waited = 0, 0, 0, 0
     while t < limit:
+        while front.misc[HOST] == memo.registers[NEXT_CHECK]:
+            check(m, p, front, plan, accept, memo, front.misc[HOST], t, last_busy)
+            t, last_busy, waited = memo.registers[GOES_ON], memo.registers[LAST_BUSY], 0
         idle = not is_busy(m)
         busy = not idle or front_is_busy(front)
         begin_cycle(m)

@@ -17,9 +17,9 @@ STRIDE, POOL_STRIDE, POOL_SIZE, OUT_DIM, P_ROWS, P_COLUMNS, O_ROWS, O_COLUMNS, U
 )
 WAITING, WAITING_DMA, SENDING = range(3)
 #: Columns of STORE_SLOTS, and of STORED: where a row lies, its bytes, its block, whether it ends a
-#: request of the writer, and the address of this.
+#: request of the writer, the address of this, its slot and its command.
 VALID, ENTRY, LEFT = range(3)
-KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT = range(7)
+KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT, OF_PRIM = range(8)
 SPAD, ACC, NOTHING = range(3)
 
 
@@ -56,7 +56,7 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     new = m[NEXT]
     m[NEXT] = (new + 1) & (c.RING - 1)
     w = at(c.STORED, new)
-    m[w + OF_SLOT] = m[SLOT]
+    m[w + OF_SLOT], m[w + OF_PRIM] = m[SLOT], item >> 6
     last = windowed(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
     push(m, c.DISPATCH, new)
     m[STATE] = SENDING

@@ -9,14 +9,14 @@ from tilewright.targets.gemmini.timing.bus import packet
 from tilewright.targets.gemmini.timing.chip import at, count, moved, peek, push, ready, take
 
 PUT, LAST_PUT = 1, 2
-KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR = range(6)  # columns of STORED
+KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT, OF_PRIM = range(8)  # columns of STORED
 SPAD, ACC = 0, 1
 #: Registers: those of bus.py; the beats of the request in hand that are left and the page of it; the address, bytes and
-#: bytes sent of the row; a request that a retry displaced.
+#: bytes sent of the row; a request that a retry displaced; the command of the row.
 FREED_AT, _, XACTS, T_VALID, T_ITEM, T_PAGE, T_HIT, X_VALID, X_ITEM, X_PAGE, X_HIT, X_ASKED, X_OK = range(
     c.WRITER, c.WRITER + 13
 )
-BEATS, PAGE_OF, W_VADDR, W_BYTES, SENT, S_VALID, S_ITEM, S_PAGE = range(c.WRITER + 13, c.WRITER + 21)
+BEATS, PAGE_OF, W_VADDR, W_BYTES, SENT, S_VALID, S_ITEM, S_PAGE, W_PRIM = range(c.WRITER + 13, c.WRITER + 22)
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
 LAST_SCALE = 1 << 7  # the last stage of the scale pipeline
 ARRIVED = c.TO_WRITER + c.LAST_STAGE
@@ -52,6 +52,7 @@ def step_writer(m: Array, t: int) -> None:
             take(m, c.ISSUE)
             m[c.WRITER_STATE] = NEW_REQUEST if m[w + ENDS] else IDLE
             m[W_VADDR], m[W_BYTES], m[SENT] = m[w + VADDR], m[w + OF_BLOCK] * m[c.DIM] + m[w + BYTES], 0
+            m[W_PRIM] = m[w + OF_PRIM]
     if m[c.PIPE]:
         after = moved(m[c.PIPE], LAST_SCALE)
         if after != m[c.PIPE]:

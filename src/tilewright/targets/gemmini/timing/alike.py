@@ -1,0 +1,187 @@
+"""Commands that the machine cannot tell apart, but for a relation of DRAM pages and of rows of the memories."""
+
+from __future__ import annotations
+
+from tilewright.array import Array
+from tilewright.sim.jit import called, part
+from tilewright.targets.gemmini.timing import chip as c
+from tilewright.targets.gemmini.timing.chip import Program, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.memo import IDENTITY, Memo, relate_pages, relate_ranges, was_last
+from tilewright.targets.gemmini.timing.tape import ACC_ROWS, READER, SCALES, SPAD_ROWS, WRITER
+from tilewright.targets.gemmini.timing.unroll_state import Plan
+
+LD, EX, ST = 0, 1, 2
+CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
+#: Columns of Memo.shapes. Of moves: rows in DRAM, the bytes of one and their distance, rows in the memories from the
+#: first to the last, whether the machine looks at the address itself. Of others: the stride of A, or of C of a preload.
+LINES, BYTES, APART, SPAN, ABSOLUTE = range(5)
+STRIDE = 0
+#: A register of a memo: bytes of the largest request; requests do not cross lines of this size.
+LINE = 15
+LG_PAGE, PAGE = 12, 1 << 12
+#: Lines of a move that are looked at.
+MOST_LINES = 4096
+#: The float32 scale 1.0, which passes the scale unit at once.
+ONE = 0x3F800000
+
+
+@called
+def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
+    """Set the shapes of all commands, as controllers and reservation station will see them."""
+    scales = False
+    s0 = s1 = s2 = wide0 = wide1 = wide2 = block0 = block1 = block2 = pixels0 = pixels1 = pixels2 = 0
+    stride, pooled, pool_apart, pool_rows, pool_columns, a_stride, c_stride = 0, 0, 0, 0, 0, 0, 0
+    for x in range(memo.shapes.shape[0]):
+        funct, rs1, rs2, own = p.prims[x, 0] & 127, p.prims[x, 1], p.prims[x, 2], memo.shapes[x]
+        rows, columns = rs2 >> 48 & 0xFFFF, rs2 >> 32 & 0xFFFF
+        blocks = (columns + m[c.DIM] - 1) >> m[c.LG_DIM]
+        if p.queue[x] == EX:
+            if funct == CONFIG:
+                a_stride, c_stride = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
+            own[STRIDE] = c_stride if funct == PRELOAD else a_stride
+        elif p.queue[x] == LD and funct == CONFIG:
+            scales = scales or rs1 >> 32 & 0xFFFFFFFF != ONE
+            state, wide, block, pixels = rs1 >> 3 & 3, 1 if rs1 >> 2 & 1 else 4, rs1 >> 16 & 0xFFFF, rs1 >> 8 & 0xFF
+            if state == 0:
+                s0, wide0, block0, pixels0 = rs2, wide, block, pixels
+            elif state == 1:
+                s1, wide1, block1, pixels1 = rs2, wide, block, pixels
+            elif state == 2:
+                s2, wide2, block2, pixels2 = rs2, wide, block, pixels
+        elif p.queue[x] == LD:
+            apart, wide, block, pixels = s0, wide0, block0, pixels0
+            if funct == MVIN2:
+                apart, wide, block, pixels = s1, wide1, block1, pixels1
+            elif funct == MVIN3:
+                apart, wide, block, pixels = s2, wide2, block2, pixels2
+            own[LINES], own[APART] = 0 if rs1 == 0 else rows if apart else min(rows, 1), apart
+            own[BYTES] = columns * (wide if is_acc(rs2) else 1)
+            own[SPAN], own[ABSOLUTE] = (blocks - 1) * block + rows, pixels > 1
+        elif funct == CONFIG:
+            if rs1 & 3 == 2:
+                stride, pooled = rs2 & 0xFFFFFFFF, rs1 >> 4 & 3
+                if pooled:
+                    pool_apart, pool_rows, pool_columns = rs1 >> 24 & 0xFF, rs1 >> 32 & 0xFF, rs1 >> 40 & 0xFF
+        else:
+            own[LINES], own[APART] = rows, stride
+            own[BYTES] = (columns + m[c.DIM]) * (4 if rs2 >> 29 & 1 else 1)
+            own[SPAN], own[ABSOLUTE] = (blocks - 1) * m[c.DIM] + rows, pooled > 0
+            if pooled:  # all its bytes as one row
+                last = max((pool_rows - 1) * pool_apart + pool_columns - 1, 0)
+                own[LINES], own[BYTES] = 1, last * stride + own[BYTES]
+    memo.tape[SCALES] = scales
+
+
+@part
+def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> bool:
+    """Return whether two primitive commands are alike."""
+    rs1, rs2, other1, other2 = p.prims[old, 1], p.prims[old, 2], p.prims[new, 1], p.prims[new, 2]
+    funct, q = p.prims[old, 0] & 127, p.queue[old]
+    if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
+        return False
+    if p.unroller[old] != p.unroller[new] or (p.unroller[old] and not alike_steps(plan, old, new)):
+        return False
+    if rs2 != other2 and (memo.registers[IDENTITY] or funct == CONFIG):
+        return False
+    if q == EX or funct == CONFIG:
+        if rs1 == other1 and rs2 == other2 and (memo.registers[IDENTITY] or funct == CONFIG):
+            return True
+        if memo.registers[IDENTITY] or funct == CONFIG or memo.shapes[old, STRIDE] != memo.shapes[new, STRIDE]:
+            return False
+        stride, size1, size2 = memo.shapes[old, STRIDE], side(m, rs1), side(m, rs2)
+        if funct == PRELOAD:
+            size2, reach1, reach2 = size2 * stride, m[c.DIM], 0
+        else:
+            size1, reach1, reach2 = size1 * stride, m[c.DIM] * stride, m[c.DIM]
+        first = alike_rows(m, memo.registers, memo.rows, rs1, other1, size1, reach1)
+        return first and alike_rows(m, memo.registers, memo.rows, rs2, other2, size2, reach2)
+    for x in range(ABSOLUTE + 1):
+        if memo.shapes[old, x] != memo.shapes[new, x]:
+            return False
+    if not memo.registers[IDENTITY]:
+        if memo.shapes[old, ABSOLUTE] and rs2 != other2:
+            return False
+        if not alike_rows(m, memo.registers, memo.rows, rs2, other2, memo.shapes[old, SPAN], 0):
+            return False
+    return alike_lines(memo.registers, memo.pages, WRITER if q == ST else READER, rs1, other1, memo.shapes[old])
+
+
+@part
+def alike_steps(plan: Plan, old: int, new: int) -> bool:
+    """Return whether two commands of loops are at the same steps of them."""
+    same = plan.at[old, 0] == plan.at[new, 0] and plan.at[old, 1] == plan.at[new, 1]
+    return bool(same and plan.at[old, 2] == plan.at[new, 2] and plan.idle[old] == plan.idle[new])
+
+
+@part
+def side(m: Array, word: int) -> int:
+    """Return the rows of an operand that may be transposed."""
+    fit = 2 * m[c.DIM] - 1
+    return max(word >> 48 & fit, word >> 32 & fit)
+
+
+@called
+def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
+    """Return whether two words of operands are alike, whose rows are related.
+
+    The execute controller looks at the banks of `reach` rows, though it may read fewer.
+    """
+    if is_garbage(m, old) or is_garbage(m, new):
+        return old == new
+    in_acc = is_acc(old) != 0
+    mask = m[c.ACC] if in_acc else m[c.SPAD]
+    if (old ^ new) & ~mask:
+        return False
+    first, other = old & mask, new & mask
+    if first != other:
+        if first + rows > mask or other + rows > mask:
+            return False
+        bank, last = m[c.LG_SPAD_BANK], max(reach - 1, 0)
+        if first >> bank != (first + last) >> bank or other >> bank != (other + last) >> bank:
+            return False
+    kind = ACC_ROWS if in_acc else SPAD_ROWS
+    before = min(rows, mask + 1 - first)
+    behind = min(rows - before, mask + 1)  # these wrap around
+    return relate_ranges(r, related, kind, first, other, before) and (
+        behind == 0 or relate_ranges(r, related, kind, 0, 0, behind)
+    )
+
+
+@called
+def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, shape: Array) -> bool:
+    """Return whether two moves of the same shape cut their rows in DRAM into like requests, of related pages."""
+    line = r[LINE]
+    if (first ^ other) & (line - 1) or (first == 0) != (other == 0):
+        return False
+    if (first ^ other) & (PAGE - 1) == 0:
+        line = PAGE
+    lines = 0
+    for row in range(shape[LINES]):
+        x = row * shape[APART]
+        end = x + shape[BYTES]
+        while x < end and lines < MOST_LINES:
+            page, partner = (first + x) >> LG_PAGE, (other + x) >> LG_PAGE
+            if not was_last(r, client, page, partner) and not relate_pages(r, pages, client, page, partner):
+                return False
+            x += line - ((first + x) & (line - 1))
+            lines += 1
+    return lines < MOST_LINES
+
+
+@called
+def alike_loops(plan: Plan, old: int, new: int, prims: int) -> bool:
+    """Return whether two loops have like streams, `prims` commands apart."""
+    found = plan.tail[old] == plan.tail[new] and plan.residual[old] == plan.residual[new]
+    for x in range(6):
+        found = found and plan.starts[old, x] + prims == plan.starts[new, x]
+    return bool(found)
+
+
+@called
+def alike_hosts(plan: Plan, memo: Memo, old: int, new: int) -> bool:
+    """Return whether the front end treats two commands of the host alike."""
+    if plan.action[old] != plan.action[new] or (plan.item[old] < 0) != (plan.item[new] < 0):
+        return False
+    if (plan.run[old] < 0) != (plan.run[new] < 0):
+        return False
+    return bool(memo.prims[old + 1] - memo.prims[old] == memo.prims[new + 1] - memo.prims[new])

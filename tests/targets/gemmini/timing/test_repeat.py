@@ -1,0 +1,155 @@
+"""Repetitions change no time: those of a run that skips them are those of a run that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from tests.targets.gemmini.programs import encoded, program
+from tilewright.array import Array
+from tilewright.errors import HazardError
+from tilewright.sim.jit import Compiled
+from tilewright.targets.gemmini import timing
+from tilewright.targets.gemmini.compiler.leaving import SUMS
+from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.compiler.search import fastest
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc, spad
+from tilewright.targets.gemmini.loops import expand
+from tilewright.targets.gemmini.timing import chip as c
+from tilewright.targets.gemmini.timing import repeat
+from tilewright.targets.gemmini.timing.memo import Memo
+from tilewright.targets.gemmini.timing.repeat import SKIPPED
+from tilewright.targets.gemmini.timing.snapshot import visit
+from tilewright.targets.gemmini.timing.tape import SETS
+
+MACHINES = (
+    Config(),
+    Config(spad_rows=64),
+    Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32),
+    Config(dim=8, spad_rows=32, spad_banks=8, acc_banks=4, acc_rows=256, dma_bytes=16, bus_bytes=8),
+    Config(spad_rows=64, spad_banks=16, acc_banks=8, reads_in_flight=8, writes_in_flight=4, memory_latency=3),
+)
+MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
+
+
+@contextmanager
+def skipping(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> Iterator[list[Memo]]:
+    """Let runs look for repetitions as often as they can, or never; yield their memos."""
+    memos: list[Memo] = []
+
+    def kept(*arguments: object) -> Memo:
+        memos.append(repeat.memo(*arguments))  # type: ignore[arg-type]
+        return memos[-1]
+
+    with monkeypatch.context() as patch, np.errstate(over="ignore"):
+        patch.setattr(repeat, "SHORT", 8 if allowed else repeat.NEVER)
+        patch.setattr(repeat, "LEAST", 1)
+        patch.setattr(repeat, "SPAN", 4)
+        patch.setattr(timing, "memo", kept)
+        yield memos
+
+
+def skipped(monkeypatch: pytest.MonkeyPatch, commands: Array, config: Config) -> tuple[int, int]:
+    """Return the cycles of a program, and how many a run skips. Its times equal those of a run that skips nothing."""
+    expansion = expand(commands, config)
+    with skipping(monkeypatch, False):
+        plain = timing.run(commands, expansion, config, config.memory_latency)
+    with skipping(monkeypatch, True) as memos:
+        times = timing.run(commands, expansion, config, config.memory_latency)
+    for name in ("accept", "taken", "issued", "done", "order"):
+        np.testing.assert_array_equal(getattr(times, name), getattr(plain, name), err_msg=name)
+    assert times.cycles == plain.cycles
+    return plain.cycles, int(memos[0].registers[SKIPPED])
+
+
+def repeated(rng: np.random.Generator, commands: Array, often: int) -> Array:
+    """Return a program that runs some times, each time with other addresses in DRAM."""
+    parts = [commands]
+    for _ in range(often - 1):
+        own = commands.copy()
+        own[np.isin(own[:, 0], MOVES) & (own[:, 1] != 0), 1] += np.uint64(rng.choice([0, 64, 320, 4096, 12288]))
+        parts.append(own)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("config", MACHINES)
+def test_random_programs_take_the_same_time(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    some = skips = 0
+    for seed in range(25):
+        print("seed", seed)
+        rng = np.random.default_rng(seed)
+        commands = encoded(program(rng, config, 8192, int(rng.integers(3, 40))))
+        try:
+            some += skipped(monkeypatch, repeated(rng, commands, int(rng.choice([3, 9, 20]))), config)[1] > 0
+        except HazardError:  # it stalls
+            skips += 1
+    assert some > 8
+    assert skips < 12
+
+
+@pytest.mark.parametrize("seed", [116, 147, 452])
+def test_a_request_that_waits_asks_with_the_page_behind_it(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """These programs took another time while snapshots left out that page where no request was behind."""
+    config, rng = MACHINES[2], np.random.default_rng(seed)
+    commands = encoded(program(rng, config, 8192, int(rng.integers(3, 40))))
+    assert skipped(monkeypatch, repeated(rng, commands, 40), config)[1] > 0
+
+
+@pytest.mark.parametrize("change", ["rows", "address", "fence", "nothing"])
+def test_a_difference_ends_a_repetition(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    config = Config()
+    program = Commands(config)
+    program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+    program.gemmini_config_st(64)
+    program.gemmini_config_ld(64)
+    for tile in range(60):
+        odd = tile == 50
+        at = 0x8000_0000 + 4096 * tile + (8 if odd and change == "address" else 0)
+        half = 512 * (tile % 2)
+        program.gemmini_extended_mvin(at, spad(half), 16, 9 if odd and change == "rows" else 16)
+        program.gemmini_extended_mvin(at + 1024, spad(half + 256), 16, 16)
+        program.gemmini_extended_preload(spad(half + 256), acc(16 * (tile % 2)), 16, 16, 16, 16)
+        program.gemmini_extended_compute_preloaded(spad(half), 0xFFFFFFFF, 16, 16, 16, 16)
+        program.gemmini_extended_mvout(at + 2048, acc(16 * (tile % 2)), 16, 16)
+        if odd and change == "fence":
+            program.gemmini_fence()
+    cycles, without = skipped(monkeypatch, program.array, config)
+    assert without > 0.5 * cycles, "the program repeats itself"
+
+
+def test_loops_of_products_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, side = Config(), 256
+    places = [0x8000_0000 + 0x10_0000 * x for x in range(4)]
+    found = fastest(Product(side, side, side, SUMS), config, places)
+    assert found is not None
+    commands = np.concatenate([found.tiled.emit(config, *places).array] * 4)
+    cycles, without = skipped(monkeypatch, commands, config)
+    assert without > 0.4 * cycles
+
+
+def test_a_snapshot_holds_all_that_the_machine_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a snapshot leaves out is overwritten before one is set, and no time changes."""
+    ruined = 0
+
+    def ruining(m: Array, p: c.Program, front: object, plan: object, tape: Array) -> None:
+        nonlocal ruined
+        if tape[SETS]:
+            ruined += 1
+            lengths = m[c.QUEUES : c.TABLES].reshape(-1, c.PER_QUEUE)[:, c.LENGTH].copy()
+            m[c.NUMBER :] = np.random.default_rng(ruined).integers(-5, 100, len(m) - c.NUMBER)
+            m[c.QUEUES : c.TABLES].reshape(-1, c.PER_QUEUE)[:, c.LENGTH] = lengths
+        visit(m, p, front, plan, tape)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(repeat, "visit", ruining)
+    monkeypatch.setattr(Compiled, "due", lambda *_: False)
+    config = Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32, memory_latency=3)
+    for seed in range(8):
+        print("seed", seed)
+        rng = np.random.default_rng(seed)
+        skipped(monkeypatch, repeated(rng, encoded(program(rng, config, 2048, 5)), 6), config)
+    assert ruined > 2
