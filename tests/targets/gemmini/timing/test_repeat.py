@@ -100,7 +100,7 @@ def test_a_request_that_waits_asks_with_the_page_behind_it(monkeypatch: pytest.M
     assert skipped(monkeypatch, repeated(rng, commands, 40), config)[1] > 0
 
 
-@pytest.mark.parametrize("change", ["rows", "address", "fence", "nothing"])
+@pytest.mark.parametrize("change", ["rows", "address", "scale", "fence", "nothing"])
 def test_a_difference_ends_a_repetition(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     config = Config()
     program = Commands(config)
@@ -111,6 +111,7 @@ def test_a_difference_ends_a_repetition(monkeypatch: pytest.MonkeyPatch, change:
         odd = tile == 50
         at = 0x8000_0000 + 4096 * tile + (8 if odd and change == "address" else 0)
         half = 512 * (tile % 2)
+        program.gemmini_extended_config_ld(64, 0.5 if odd and change == "scale" else 1.0)
         program.gemmini_extended_mvin(at, spad(half), 16, 9 if odd and change == "rows" else 16)
         program.gemmini_extended_mvin(at + 1024, spad(half + 256), 16, 16)
         program.gemmini_extended_preload(spad(half + 256), acc(16 * (tile % 2)), 16, 16, 16, 16)
@@ -120,6 +121,21 @@ def test_a_difference_ends_a_repetition(monkeypatch: pytest.MonkeyPatch, change:
             program.gemmini_fence()
     cycles, without = skipped(monkeypatch, program.array, config)
     assert without > 0.5 * cycles, "the program repeats itself"
+
+
+@pytest.mark.parametrize("loads", [1, 2, 3])
+def test_a_configuration_that_waits_counts(monkeypatch: pytest.MonkeyPatch, loads: int) -> None:
+    """The station is done with a config_ld long before its controller takes it."""
+    for odd in range(30, 60, 6):
+        program = Commands(Config())
+        program.gemmini_config_st(64)
+        for tile in range(60):
+            at = 0x8000_0000 + 4096 * tile
+            program.gemmini_extended_config_ld(64, 0.5 if tile == odd else 1.0)
+            for load in range(loads):
+                program.gemmini_extended_mvin(at + 1024 * load, spad(512 * (tile % 2) + 16 * load), 16, 16)
+            program.gemmini_extended_mvout(at + 3072, acc(16 * (tile % 2)), 16, 1)
+        assert skipped(monkeypatch, program.array, program.config)[1] > 0
 
 
 def test_loops_of_products_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from tilewright.targets.gemmini.timing.unroll_state import Plan
 LD, EX, ST = 0, 1, 2
 CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
 #: Columns of Memo.shapes. Of moves: rows in DRAM, the bytes of one and their distance, rows in the memories from the
-#: first to the last, whether the machine looks at the address itself. Of others: the stride of A, or of C of a preload.
+#: first to the last, whether others count too (repeated pixels, windows of a pooling), so that all rows must be the
+#: same. Of other commands: the stride of A, or of C of a preload.
 LINES, BYTES, APART, SPAN, ABSOLUTE = range(5)
 STRIDE = 0
 #: A register of a memo: bytes of the largest request; requests do not cross lines of this size.
@@ -90,6 +91,8 @@ def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> b
             return False
         stride, size1, size2 = memo.shapes[old, STRIDE], side(m, rs1), side(m, rs2)
         if funct == PRELOAD:
+            if stride != 1 and not m[c.ONLY_WS]:  # output-stationary results go backwards, from rows behind them
+                return False
             size2, reach1, reach2 = size2 * stride, m[c.DIM], 0
         else:
             size1, reach1, reach2 = size1 * stride, m[c.DIM] * stride, m[c.DIM]
@@ -99,7 +102,7 @@ def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> b
         if memo.shapes[old, x] != memo.shapes[new, x]:
             return False
     if not memo.registers[IDENTITY]:
-        if memo.shapes[old, ABSOLUTE] and rs2 != other2:
+        if memo.shapes[old, ABSOLUTE]:
             return False
         if not alike_rows(m, memo.registers, memo.rows, rs2, other2, memo.shapes[old, SPAN], 0):
             return False

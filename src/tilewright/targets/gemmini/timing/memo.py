@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing.tape import SPAD_ROWS
+from tilewright.targets.gemmini.timing.tape import ACC_ROWS, SPAD_ROWS
 
 #: The number of the relation, the pairs of pages in it, whether all rows are their own partners, and the last pair of
 #: each client; of each memory the first row in `rows`, the logarithm of a bank's rows, and the banks.
@@ -52,12 +52,18 @@ def slot(r: Array, pages: Array, key: int) -> int:
 
 
 @part
-def clear(r: Array, pages: Array, identity: bool) -> None:
-    """Begin a new relation. `identity`: rows are to be their own partners, which costs less."""
+def clear(memo: Memo, identity: bool) -> None:
+    """Begin a new relation. `identity`: rows are to be their own partners, which costs less.
+
+    The last row of the accumulator is its own partner, as the controller may take the garbage address for it.
+    """
+    r = memo.registers
     r[STAMP] += 1
     r[IDENTITY], r[PAIRS] = identity, 0
     for client in range(SPAD_ROWS):
-        relate_pages(r, pages, client, NOWHERE, NOWHERE)
+        relate_pages(r, memo.pages, client, NOWHERE, NOWHERE)
+    last = (r[BANKS + ACC_ROWS] << r[LG_BANK + ACC_ROWS]) - 1
+    relate_rows(r, memo.rows, ACC_ROWS, last, last)
 
 
 @called

@@ -62,6 +62,7 @@ NEVER, NONE = 1 << 62, -1
 #: Programs with fewer primitive commands are not looked at.
 SHORT = 256
 LD, EX, ST = 0, 1, 2
+CONFIG = 0
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
@@ -237,7 +238,7 @@ def agreed(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int, ide
     What the states refer to and the commands to come must be alike; `identity`: in the same rows.
     """
     one, other = memo.kept[old], memo.kept[new]
-    clear(memo.registers, memo.pages, identity)
+    clear(memo, identity)
     shift = other[FROM] - one[FROM]
     for at in range(one[FROM], one[TO]):
         kind = memo.tape[at] & (1 << KIND_BITS) - 1
@@ -254,8 +255,7 @@ def agreed(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int, ide
     best, after, host, x, n = NONE, old + 1, here, one[LOWEST_PRIM], plan.item.shape[0]
     while True:
         while x < memo.prims[host]:
-            is_over = host == here and p.queue[x] != ST and 0 <= p.times[x, DONE] < one[CYCLE]
-            if not is_over and not alike(m, p, plan, memo, x, x + prims):
+            if not (host == here and is_over(p, x, one[CYCLE])) and not alike(m, p, plan, memo, x, x + prims):
                 return best
             x += 1
         loop = plan.run[host - 1] if host > here else NONE
@@ -268,6 +268,12 @@ def agreed(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int, ide
         if after > new or host + hosts == n or not alike_hosts(plan, memo, host, host + hosts):
             return best
         host += 1
+
+
+@part
+def is_over(p: Program, x: int, t: int) -> bool:
+    """Return whether nothing refers to a command any more: rows of stores and configurations last beyond their end."""
+    return p.queue[x] != ST and p.prims[x, 0] & 127 != CONFIG and 0 <= p.times[x, DONE] < t
 
 
 @part

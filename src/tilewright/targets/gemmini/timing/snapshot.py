@@ -91,7 +91,7 @@ _POINTERS = (
 
 @called
 def visit(m: Array, p: Program, front: Front, plan: Plan, tape: Array) -> None:
-    """Save the machine's state, or set it; see the registers of `memo`."""
+    """Save the machine's state, or set it; see the registers of the tape."""
     tape[LOW_HOST], tape[LOW_PRIM], tape[LOW_LOOP] = tape[FIRST_HOST], tape[FIRST_PRIM], tape[FIRST_LOOP]
     if tape[SETS]:
         for pointer in _POINTERS:
