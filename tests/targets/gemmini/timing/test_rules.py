@@ -64,6 +64,19 @@ def test_a_load_of_four_blocks_or_of_rows_across_lines() -> None:  # rules 2 and
     assert loaded(spad(0), 16, 16, stride=16, at=DRAM + 1) == 73
 
 
+def test_a_fourth_load_state_changes_nothing() -> None:
+    def cycles(state: int) -> int:
+        program = commands()
+        program.gemmini_extended3_config_ld(64, 1.0, False, 0)
+        program.gemmini_config_st(64)
+        program.gemmini_extended5_config_ld(64, 1.0, False, 100, 9, state)
+        program.gemmini_extended_mvout(DRAM, spad(0), 16, 16)
+        program.gemmini_extended_mvin(DRAM + 4096, spad(40), 16, 16)  # its range would begin 100 rows earlier
+        return timed(program).cycles
+
+    assert cycles(3) == cycles(2)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 16])
 def test_zeros_need_no_memory_and_stride_0_one_read(rows: int) -> None:  # rule 4
     assert loaded(spad(0), rows, 16, at=0) == 3 + rows

@@ -51,7 +51,7 @@ REGISTERS = 32
 PLACE, CYCLE, BEGIN, END, FROM, TO, TOOK, BUSY, LOWEST_HOST, LOWEST_PRIM, LOWEST_LOOP, BEFORE, FIRST = range(13)
 COLUMNS = 13
 #: Snapshots, words of one at most, places in the hash tables of states and pages.
-KEPT, LARGEST, STATES, PAGES = 8192, 1 << 15, 1 << 14, 1 << 14
+KEPT, LARGEST, BUCKETS, PAGES = 8192, 1 << 15, 1 << 14, 1 << 14
 #: Snapshots with the same words that are tried; cycles that are worth going on with at once; the primitive commands in
 #: flight with which only stretches in the same rows are tried.
 TRIED, ENOUGH, MANY = 8, 1000, 512
@@ -84,7 +84,7 @@ def memo(expansion: Expansion, config: Config) -> Memo:
         loops=np.empty(n + 1, np.int64),
         shapes=np.zeros((m, 5), np.int64),
         kept=np.empty((KEPT if n else 1, COLUMNS), np.int64),
-        table=np.full(STATES if n else 1, NONE),
+        table=np.full(BUCKETS if n else 1, NONE),
         pages=np.zeros((PAGES if n else 1, 3), np.int64),
         rows=np.zeros((rows if n else 1, 4), np.int64),
     )
@@ -181,7 +181,7 @@ def check(
     hashed = 0
     for at in range(own[BEGIN], own[END]):
         hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
-    bucket = mixed(0, hashed) & (STATES - 1)
+    bucket = mixed(0, hashed) & (BUCKETS - 1)
     own[BEFORE], own[FIRST], memo.table[bucket] = memo.table[bucket], new, new
     longest, end, start, identity, last, how = 0, NONE, NONE, True, NONE, True
     for rows in range(2 if memo.prims[place] - own[LOWEST_PRIM] < MANY else 1):

@@ -22,6 +22,8 @@ AWAITED = c.STATION + 20
 PRIM, WRITES, A, B, WAITS = 0, 1, 2, 6, 10
 START, END, WRAPS = 1, 2, 3
 TAKEN, ISSUED, DONE = 0, 1, 2
+#: Load states that the hardware has.
+LOAD_STATES = 3
 CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
 #: Columns of trackers.
 SLOT_VALID, ENTRY = 0, 1
@@ -164,9 +166,9 @@ def configure(m: Array, q: int, rs1: int, rs2: int) -> None:
         m[A_STRIDE], m[C_STRIDE] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
         if not rs1 >> 7 & 1:
             m[TURNED] = rs1 >> 8 & 1
-    elif q == LD:
+    elif q == LD and (rs1 >> 3 & 3) < LOAD_STATES:  # there is no fourth load state to set
         m[BLOCK + (rs1 >> 3 & 3)], m[PIXELS + (rs1 >> 3 & 3)] = rs1 >> 16 & 0xFFFF, max(rs1 >> 8 & 0xFF, 1) - 1
-    elif rs1 & 3 == 2:
+    elif q == ST and rs1 & 3 == 2:
         m[POOLING] = rs1 >> 4 & 3
 
 
