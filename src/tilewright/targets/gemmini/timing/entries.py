@@ -10,7 +10,19 @@ from tilewright.sim.jit import called
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing import station
 from tilewright.targets.gemmini.timing.chip import at
-from tilewright.targets.gemmini.timing.tape import CURSOR, ENTRIES, LEAST, NUMBERS, SETS, cyclic, prim, row, word
+from tilewright.targets.gemmini.timing.tape import (
+    ENTRIES,
+    LEAST,
+    NUMBERS,
+    SETS,
+    cyclic,
+    length,
+    next_word,
+    place_in,
+    prim,
+    row,
+    word,
+)
 
 
 @called
@@ -56,8 +68,7 @@ def number_entries(m: Array, tape: Array) -> None:
 @called
 def entry(m: Array, place: int, q: int, tape: Array) -> None:
     """Save or set the number of an entry of queue `q`, or -1."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         m[place] = tape[at]
     else:
@@ -67,8 +78,7 @@ def entry(m: Array, place: int, q: int, tape: Array) -> None:
 @called
 def waits(m: Array, place: int, q: int, tape: Array) -> None:
     """Save or set the entries of queue `q` for which one waits."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         m[place] = tape[at]
         m[station.AWAITED + q] |= tape[at]
@@ -96,12 +106,8 @@ def span(m: Array, place: int, tape: Array) -> None:
 @called
 def entered(m: Array, q: int, of: int, tape: Array) -> None:
     """Save or set a queue with the numbers of commands and, in the lowest bits, of their entries in queue `of`."""
-    place = c.QUEUES + q * c.PER_QUEUE
-    if tape[SETS]:
-        m[place + c.HEAD], m[place + c.LEFT] = 0, -1
-    word(m, place + c.COUNT, tape, 0)
-    for i in range(m[place + c.COUNT]):
-        own = place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+    for i in range(length(m, q, tape)):
+        own = place_in(m, q, i)
         number, command = m[own] & 63, m[own] >> 6
         if not m[station.VALID + of] >> number & 1:  # that of a configuration, which is complete
             number = -1

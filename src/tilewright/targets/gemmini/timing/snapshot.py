@@ -18,7 +18,6 @@ from tilewright.targets.gemmini.timing.chip import Program, at, count, peek
 from tilewright.targets.gemmini.timing.entries import entered, entry, visit_station
 from tilewright.targets.gemmini.timing.moves import written
 from tilewright.targets.gemmini.timing.tape import (
-    CURSOR,
     FIRST_HOST,
     FIRST_LOOP,
     FIRST_PRIM,
@@ -33,7 +32,10 @@ from tilewright.targets.gemmini.timing.tape import (
     base,
     cyclic,
     due,
+    length,
+    next_word,
     operand,
+    place_in,
     prim,
     queue,
     related,
@@ -155,8 +157,7 @@ def low_loop(plan: Plan, tape: Array, loop: int) -> None:
 @called
 def item(own: Array, place: int, plan: Plan, tape: Array) -> None:
     """Save or set an item of the front end: a primitive command, or -1 - a command of the host (the lowest bit)."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         found = tape[at]
         own[place] = (found >> 1) - tape[FIRST_HOST] if found & 1 else (found >> 1) + tape[FIRST_PRIM]
@@ -175,8 +176,7 @@ def item(own: Array, place: int, plan: Plan, tape: Array) -> None:
 @called
 def staged(own: Array, place: int, tape: Array) -> None:
     """Save or set a stage of an unroller's pipeline: a primitive command, or -1."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         own[place] = tape[at] + tape[FIRST_PRIM] if tape[at] != EMPTY else -1
     else:
@@ -217,12 +217,8 @@ def visit_execute(m: Array, tape: Array) -> None:
         tag = at(c.TAGGED, (m[c.QUEUES + c.TAGS * c.PER_QUEUE + c.HEAD] + i) & (c.RING - 1))
         cyclic(m, tag + array.ID, tape, newest, products)
         result(m, tag, tape)
-    place = c.QUEUES + c.TOTALS * c.PER_QUEUE
-    if tape[SETS]:
-        m[place + c.HEAD], m[place + c.LEFT] = 0, -1
-    word(m, place + c.COUNT, tape, 0)
-    for i in range(m[place + c.COUNT]):
-        total = place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+    for i in range(length(m, c.TOTALS, tape)):
+        total = place_in(m, c.TOTALS, i)
         identity = (m[total] & 7) - newest
         word(m, total, tape, 0 if tape[SETS] else (m[total] & 7) - identity % products)
     for i in range(m[c.ROWS_OUT]):
@@ -311,8 +307,7 @@ def entering(m: Array, own: int, tape: Array) -> None:
 @called
 def fresh(m: Array, place: int, t: int, tape: Array) -> None:
     """Save or set the row of a bank that was written from cycle `t` on, if there is one."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if not tape[SETS]:
         tape[at] = m[place] == written(m[place] & 0xFFFFFF, t)
     if tape[at]:
@@ -385,12 +380,8 @@ def visit_bus(m: Array, tape: Array) -> None:
 @called
 def tagged(m: Array, q: int, tape: Array, mask: int, read: int, base: int, size: int) -> None:
     """Save or set a queue whose items have a transaction in the upper bits if `mask` of them gives `read`."""
-    place = c.QUEUES + q * c.PER_QUEUE
-    if tape[SETS]:
-        m[place + c.HEAD], m[place + c.LEFT] = 0, -1
-    word(m, place + c.COUNT, tape, 0)
-    for i in range(m[place + c.COUNT]):
-        own = place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+    for i in range(length(m, q, tape)):
+        own = place_in(m, q, i)
         if not tape[SETS] and m[own] & mask == read:
             cyclic(m, own, tape, base, size)
         else:

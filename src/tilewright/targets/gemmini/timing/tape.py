@@ -7,7 +7,7 @@ forgotten in one of them.
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called
+from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing import chip as c
 from tilewright.targets.gemmini.timing import load
 from tilewright.targets.gemmini.timing.chip import at, is_acc, is_garbage
@@ -25,11 +25,18 @@ ENTRIES, NUMBERS, WORDS, PLACES = 64, 256, 448, 1 << 22
 TAPE = 2 * PLACES
 
 
+@part
+def next_word(tape: Array) -> int:
+    """Return the place of the next word, and go on."""
+    at: int = tape[CURSOR]
+    tape[CURSOR] = at + 1
+    return at
+
+
 @called
 def word(m: Array, place: int, tape: Array, base: int) -> None:
     """Save or set a number that counts from `base`."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         m[place] = tape[at] + base
     else:
@@ -39,8 +46,7 @@ def word(m: Array, place: int, tape: Array, base: int) -> None:
 @called
 def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
     """Save or set a number that counts from `base` modulo `size`."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if tape[SETS]:
         m[place] = (tape[at] + base) % size
     else:
@@ -50,11 +56,11 @@ def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
 @called
 def due(m: Array, place: int, tape: Array) -> None:
     """Save or set a cycle from which on something may happen; all that have passed are alike."""
-    if not tape[SETS]:
-        tape[tape[CURSOR]] = max(m[place] - tape[NOW], 0)
+    at = next_word(tape)
+    if tape[SETS]:
+        m[place] = tape[at] + tape[NOW]
     else:
-        m[place] = tape[tape[CURSOR]] + tape[NOW]
-    tape[CURSOR] += 1
+        tape[at] = max(m[place] - tape[NOW], 0)
 
 
 @called
@@ -103,8 +109,7 @@ def row_of(m: Array, place: int, slot: int, tape: Array) -> None:
 @called
 def operand(m: Array, place: int, tape: Array) -> None:
     """Save or set a word with a local address: its row apart from the rest."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     rest, here = tape[at] if tape[SETS] else m[place], 0
     if not is_garbage(m, rest):
         mask = m[c.ACC] if is_acc(rest) else m[c.SPAD]
@@ -121,8 +126,7 @@ def operand(m: Array, place: int, tape: Array) -> None:
 @called
 def base(m: Array, place: int, tape: Array) -> None:
     """Save or set the first row of an operand in the scratchpad; -1: none."""
-    at = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at = next_word(tape)
     if not tape[SETS]:
         tape[at] = m[place] >= 0
     if tape[at]:
@@ -132,15 +136,27 @@ def base(m: Array, place: int, tape: Array) -> None:
 
 
 @called
-def queue(m: Array, q: int, tape: Array, base: int, size: int) -> None:
-    """Save or set a queue. Its items count from `base`; `size`: in a ring, else 0."""
+def length(m: Array, q: int, tape: Array) -> int:
+    """Save or set the length of a queue, and return it."""
     place = c.QUEUES + q * c.PER_QUEUE
     if tape[SETS]:
         m[place + c.HEAD], m[place + c.LEFT] = 0, -1
     word(m, place + c.COUNT, tape, 0)
-    for i in range(m[place + c.COUNT]):
-        item = place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+    return int(m[place + c.COUNT])
+
+
+@part
+def place_in(m: Array, q: int, i: int) -> int:
+    """Return the place of an item of a queue."""
+    place = c.QUEUES + q * c.PER_QUEUE
+    return place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+
+
+@called
+def queue(m: Array, q: int, tape: Array, base: int, size: int) -> None:
+    """Save or set a queue. Its items count from `base`; `size`: in a ring, else 0."""
+    for i in range(length(m, q, tape)):
         if size:
-            cyclic(m, item, tape, base, size)
+            cyclic(m, place_in(m, q, i), tape, base, size)
         else:
-            word(m, item, tape, base)
+            word(m, place_in(m, q, i), tape, base)
