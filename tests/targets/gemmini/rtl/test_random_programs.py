@@ -19,8 +19,12 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import PORTABILITY
+from tilewright.targets.gemmini import timing
 from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.passes import Passes
+from tilewright.targets.gemmini.timing import repeat
+from tilewright.targets.gemmini.timing.memo import Memo
 
 RTL = Path(os.environ.get("TILEWRIGHT_GEMMINI_RTL", "/nowhere"))
 pytestmark = [
@@ -85,3 +89,28 @@ def test_random_programs_equal_the_rtl(harness: Path, fenced: bool) -> None:
             np.testing.assert_array_equal(dram["dram"][0], bytes_, err_msg=f"seed {seed}")
             compared += 1
     assert compared > 30 if fenced else stalled > 5
+
+
+def test_repetitions_take_as_long_on_the_rtl(harness: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock copies the times of what repeats itself; the RTL has no such shortcut."""
+    memos: list[Memo] = []
+
+    def kept(expansion: Expansion, config: Config) -> Memo:
+        memos.append(repeat.memo(expansion, config))
+        return memos[-1]
+
+    monkeypatch.setattr(timing, "memo", kept)
+    monkeypatch.setattr(repeat, "SHORT", 8)
+    monkeypatch.setattr(repeat, "LEAST", 1)
+    monkeypatch.setattr(repeat, "SPAN", 4)
+    memory, copied = np.zeros(SIZE + dumped(CONFIG), np.uint8), 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        commands = np.concatenate([encoded(program(rng, CONFIG, SIZE, int(rng.integers(3, 20))))] * 15)
+        try:
+            ours = Passes(commands, CONFIG).times.cycles
+            copied += int(memos[-1].registers[repeat.SKIPPED]) > 0
+        except HazardError:
+            ours = -1
+        assert on_rtl(harness, commands, memory)[0] == ours, f"seed {seed}"
+    assert copied > 30
