@@ -13,8 +13,8 @@ from tilewright.targets.gemmini.timing.unroll_state import Plan
 LD, EX, ST = 0, 1, 2
 CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
 #: Columns of Memo.shapes. Of moves: rows in DRAM, the bytes of one and their distance, rows in the memories from the
-#: first to the last, whether others count too (repeated pixels, windows of a pooling), so that all rows must be the
-#: same. Of other commands: the stride of A, or of C of a preload.
+#: first to the last, and whether other rows count too (repeated pixels, windows of a pooling, no columns): such a move
+#: repeats only in the same rows. Of other commands: the stride of A, or of C of a preload.
 LINES, BYTES, APART, SPAN, ABSOLUTE = range(5)
 STRIDE = 0
 #: A register of a memo: bytes of the largest request; requests do not cross lines of this size.
@@ -57,7 +57,8 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
                 apart, wide, block, pixels = s2, wide2, block2, pixels2
             own[LINES], own[APART] = 0 if rs1 == 0 else rows if apart else min(rows, 1), apart
             own[BYTES] = columns * (wide if is_acc(rs2) else 1)
-            own[SPAN], own[ABSOLUTE] = (blocks - 1) * block + rows, pixels > 1
+            own[SPAN] = (blocks - 1) * block + rows
+            own[ABSOLUTE] = pixels > 1 or blocks == 0
         elif funct == CONFIG:
             if rs1 & 3 == 2:
                 stride, pooled = rs2 & 0xFFFFFFFF, rs1 >> 4 & 3
@@ -66,7 +67,8 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
         else:
             own[LINES], own[APART] = rows, stride
             own[BYTES] = (columns + m[c.DIM]) * (4 if rs2 >> 29 & 1 else 1)
-            own[SPAN], own[ABSOLUTE] = (blocks - 1) * m[c.DIM] + rows, pooled > 0
+            own[SPAN] = (blocks - 1) * m[c.DIM] + rows
+            own[ABSOLUTE] = pooled > 0 or blocks == 0
             if pooled:  # all its bytes as one row
                 last = max((pool_rows - 1) * pool_apart + pool_columns - 1, 0)
                 own[LINES], own[BYTES] = 1, last * stride + own[BYTES]
@@ -77,36 +79,43 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
 def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> bool:
     """Return whether two primitive commands are alike."""
     rs1, rs2, other1, other2 = p.prims[old, 1], p.prims[old, 2], p.prims[new, 1], p.prims[new, 2]
-    funct, q = p.prims[old, 0] & 127, p.queue[old]
+    funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[IDENTITY] != 0
     if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
         return False
     if p.unroller[old] != p.unroller[new] or (p.unroller[old] and not alike_steps(plan, old, new)):
         return False
-    if rs2 != other2 and (memo.registers[IDENTITY] or funct == CONFIG):
+    if rs2 != other2 and (identity or funct == CONFIG):
         return False
-    if q == EX or funct == CONFIG:
-        if rs1 == other1 and rs2 == other2 and (memo.registers[IDENTITY] or funct == CONFIG):
-            return True
-        if memo.registers[IDENTITY] or funct == CONFIG or memo.shapes[old, STRIDE] != memo.shapes[new, STRIDE]:
-            return False
-        stride, size1, size2 = memo.shapes[old, STRIDE], side(m, rs1), side(m, rs2)
-        if funct == PRELOAD:
-            if stride != 1 and not m[c.ONLY_WS]:  # output-stationary results go backwards, from rows behind them
-                return False
-            size2, reach1, reach2 = size2 * stride, m[c.DIM], 0
-        else:
-            size1, reach1, reach2 = size1 * stride, m[c.DIM] * stride, m[c.DIM]
-        first = alike_rows(m, memo.registers, memo.rows, rs1, other1, size1, reach1)
-        return first and alike_rows(m, memo.registers, memo.rows, rs2, other2, size2, reach2)
+    if funct == CONFIG or (q == EX and identity):
+        return bool(rs1 == other1)
+    if q == EX:
+        return alike_operands(m, memo, funct == PRELOAD, old, new, rs1, rs2, other1, other2)
     for x in range(ABSOLUTE + 1):
         if memo.shapes[old, x] != memo.shapes[new, x]:
             return False
-    if not memo.registers[IDENTITY]:
-        if memo.shapes[old, ABSOLUTE]:
-            return False
-        if not alike_rows(m, memo.registers, memo.rows, rs2, other2, memo.shapes[old, SPAN], 0):
+    if not identity:
+        span = memo.shapes[old, SPAN]
+        if memo.shapes[old, ABSOLUTE] or not alike_rows(m, memo.registers, memo.rows, rs2, other2, span, 0):
             return False
     return alike_lines(memo.registers, memo.pages, WRITER if q == ST else READER, rs1, other1, memo.shapes[old])
+
+
+@part
+def alike_operands(
+    m: Array, memo: Memo, preload: bool, old: int, new: int, rs1: int, rs2: int, other1: int, other2: int
+) -> bool:
+    """Return whether two preloads, or two computes, are alike."""
+    stride, size1, size2 = memo.shapes[old, STRIDE], side(m, rs1), side(m, rs2)
+    if stride != memo.shapes[new, STRIDE]:
+        return False
+    if preload:
+        if stride != 1 and not m[c.ONLY_WS]:  # output-stationary results may leave the rows of their operand
+            return False
+        size2, reach1, reach2 = size2 * stride, m[c.DIM], 0
+    else:
+        size1, reach1, reach2 = size1 * stride, m[c.DIM] * stride, m[c.DIM]
+    first = alike_rows(m, memo.registers, memo.rows, rs1, other1, size1, reach1)
+    return first and alike_rows(m, memo.registers, memo.rows, rs2, other2, size2, reach2)
 
 
 @part

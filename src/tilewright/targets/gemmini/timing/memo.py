@@ -116,7 +116,7 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
 
 @part
 def is_row(r: Array, kind: int, row: int) -> bool:
-    """Return whether a memory has this row; addresses may lie behind its last one for a while."""
+    """Return whether a memory has this row. Controllers wrap addresses late, so some lie behind the last row."""
     return row >= 0 and row >> r[LG_BANK + kind] < r[BANKS + kind]
 
 

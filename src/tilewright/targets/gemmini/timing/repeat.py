@@ -41,8 +41,8 @@ from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
 
 #: Registers of a memo: the command of the host before which the state is looked at next, its place in `checks`, the
 #: least primitive commands between two, the commands on each side with marks not below it; the snapshots, the next
-#: free places in `words` and `related`; where the run goes on: the cycle, and the last one in which the machine was
-#: busy; the cycles that were copied.
+#: free places on the tape for words and for pages and rows; where the run goes on: the cycle, and the last one in which
+#: the machine was busy; the cycles that were copied.
 NEXT_CHECK, CHECK, GAP, WINDOW, SNAPSHOTS, FREE, FREE_RELATED, GOES_ON, LAST_BUSY, SKIPPED = range(16, 26)
 REGISTERS = 32
 #: Columns of Memo.kept: the host's next command, the cycle, where words and related places begin and end, the commands
@@ -55,7 +55,8 @@ KEPT, LARGEST, BUCKETS, PAGES = 8192, 1 << 15, 1 << 14, 1 << 14
 #: Snapshots with the same words that are tried; cycles that are worth going on with at once; the primitive commands in
 #: flight with which only stretches in the same rows are tried.
 TRIED, ENOUGH, MANY = 8, 1000, 512
-#: Primitive commands from check to check, at least; a check is the least of so many marks on each side.
+#: The least primitive commands between two checks. A command is checked if its mark is the least among so many before
+#: and behind it.
 LEAST, SPAN = 8, 32
 #: No command of the host; no snapshot.
 NEVER, NONE = 1 << 62, -1
@@ -160,7 +161,7 @@ def without_row(m: Array, word: int) -> int:
 def check(
     m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, place: int, t: int, last_busy: int
 ) -> None:
-    """Save the state before command `place`; go on behind the longest stretch that repeats an earlier one."""
+    """Save the state before command `place`. If the commands to come repeat earlier ones, go on behind these."""
     r = memo.registers
     if place == 0:
         survey(m, p, plan, memo)
@@ -233,9 +234,9 @@ def equal(one: Array, other: Array, tape: Array) -> bool:
 
 @called
 def agreed(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int, identity: bool) -> int:
-    """Return the last snapshot up to which all happens again that happened since `old`; NONE if there is none.
+    """Return how far the run behind `new` repeats that behind `old`: the last snapshot of this stretch, or NONE.
 
-    What the states refer to and the commands to come must be alike; `identity`: in the same rows.
+    All commands that the states refer to, and all to come, must be alike; with `identity` also in the same rows.
     """
     one, other = memo.kept[old], memo.kept[new]
     clear(memo, identity)

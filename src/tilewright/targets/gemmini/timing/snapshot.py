@@ -398,7 +398,7 @@ def visit_pages(m: Array, tape: Array) -> None:
     if m[r + bus.X_VALID]:
         related(m, r + bus.X_PAGE, tape, READER)
     related(m, w + bus.PAGE, tape, WRITER)
-    related(m, w + bus.T_PAGE, tape, WRITER)  # a request that waits asks with the page behind it, valid or not
+    related(m, w + bus.T_PAGE, tape, WRITER)  # a request that waits uses this page, though none is behind it
     if m[w + bus.X_VALID] + m[w + bus.X_ASKED]:
         related(m, w + bus.X_PAGE, tape, WRITER)
     if m[writer.S_VALID]:

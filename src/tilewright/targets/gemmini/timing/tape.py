@@ -17,7 +17,7 @@ from tilewright.targets.gemmini.timing.chip import at, is_acc, is_garbage
 #: the least of each that the state refers to; the least command of an entry; whether the program scales any load, so
 #: that the turn of the lanes matters.
 CURSOR, RELATED, SETS, NOW, FIRST_HOST, FIRST_PRIM, FIRST_LOOP, LOW_HOST, LOW_PRIM, LOW_LOOP, LEAST, SCALES = range(12)
-#: Kinds of what is related: pages that reader and writer of the DMA translate, and rows.
+#: Kinds: pages of the DMA's reader, pages of its writer, rows of the scratchpad, rows of the accumulator.
 READER, WRITER, SPAD_ROWS, ACC_ROWS = range(4)
 KIND_BITS = 2
 #: Where the entries of the station lie on the tape, by their numbers, their numbers, words, places; its length.
