@@ -13,6 +13,7 @@ from tests.model.tflite_cases import EACH, KINDS, written
 from tests.model.tflite_writer import Quantised, Writer, run_litert, run_tflm
 from tilewright import targets
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.model import load
@@ -60,6 +61,19 @@ def test_operators_equal_their_frameworks(name: str, dtype: str, seed: int, tmp_
 def test_the_axis_of_a_bias_means_nothing(name: str, tmp_path: Path) -> None:
     """person_detect of TFLite Micro has biases of one axis whose scales are along axis 3. LiteRT refuses such files."""
     check(written(name, "int8", 5, tmp_path / "axis.tflite", bias_axis=3), ("tflm",), 5)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.slow) for s in range(3, 20))])
+@pytest.mark.parametrize("name", ["conv", "fully_connected", "transpose_conv"])
+def test_int16_with_a_32_bit_bias(name: str, seed: int, tmp_path: Path) -> None:
+    """TFLite Micro's TRANSPOSE_CONV reads any bias of int16 codes as int64."""
+    path = written(name, "int16", seed, tmp_path / "bias.tflite", bias_kind="int32")
+    check(path, ("litert",) if name == "transpose_conv" else ("tflm", "litert"), seed)
+
+
+def test_int16_depthwise_with_a_32_bit_bias_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"int32 bias.*LiteRT refuses.*give it an int64 bias"):
+        load(written("depthwise", "int16", 1, tmp_path / "bias.tflite", bias_kind="int32"))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class Case:
 
     def __init__(self, seed: int, dtype: str) -> None:
         self.rng, self.dtype, self.w, self.bias_axis = np.random.default_rng(seed), dtype, Writer(), 0
+        self.bias_kind = ""
 
     def number(self, low: int, high: int) -> int:
         return int(self.rng.integers(low, high + 1))
@@ -58,12 +59,17 @@ class Case:
 
     def bias(self, channels: int, scales: Array, kinds: Sequence[str], always: bool = False) -> list[int]:
         """A bias, of int32 for int8 codes, else of one of `kinds`; it may be absent, unless `always`."""
-        if not always and self.number(0, 3) == 0:
+        if not always and not self.bias_kind and self.number(0, 3) == 0:
             return []
-        kind = "int32" if self.dtype == "int8" else kinds[self.number(0, len(kinds) - 1)]
+        kind = self.bias_kind or ("int32" if self.dtype == "int8" else kinds[self.number(0, len(kinds) - 1)])
         values = self.rng.integers(-3000, 3000, channels).astype(kind)
         # The axis of a vector means nothing: files have any number there.
         return [self.w.constant(values, Quantised(scales.tolist(), [0] * len(scales), self.bias_axis))]
+
+    def sums(self, bias: Sequence[int]) -> dict[str, Any]:
+        """The option that a 32-bit bias of int16 products needs."""
+        narrow = self.dtype == "int16" and bias and self.w.graphs[0].tensors[bias[0]].type == 2
+        return {"quantizedBiasType": 2} if narrow else {}
 
     def product(self, x: Quantised, scales: Array, depth: int) -> Quantised:
         """A quantisation of sums of `depth` products that saturates some of them."""
@@ -94,8 +100,7 @@ def conv(c: Case, depthwise: bool = False) -> Ends:
     rows, columns = (_extent(shape[1 + i], kernel[i], stride[i], same, dilation[i]) for i in (0, 1))
     y = c.tensor((1, rows, columns, channels), c.product(x, scales, prod(form) // channels))
     common: dict[str, Any] = {"padding": 0 if same else 1, "strideH": stride[0], "strideW": stride[1]}
-    if not depthwise and c.w.graphs[0].tensors[bias[0]].type == 2:  # int32
-        common["quantizedBiasType"] = 2
+    common |= {} if depthwise else c.sums(bias)
     common |= {
         "dilationHFactor": dilation[0],
         "dilationWFactor": dilation[1],
@@ -126,7 +131,7 @@ def transpose_conv(c: Case) -> Ends:
     y = c.tensor((1, *size, channels), c.product(x, scales, prod(kernel) * shape[3]))
     extent = c.w.constant(np.array((1, *size, channels), np.int32))
     options: dict[str, Any] = {"padding": 0 if same else 1, "strideH": stride[0], "strideW": stride[1]}
-    c.w.op("TRANSPOSE_CONV", [extent, w, source, *bias], [y], "TransposeConvOptions", **options)
+    c.w.op("TRANSPOSE_CONV", [extent, w, source, *bias], [y], "TransposeConvOptions", **options, **c.sums(bias))
     return [source], [y]
 
 
@@ -136,9 +141,10 @@ def fully_connected(c: Case) -> Ends:
     source = c.tensor((rows, depth), x)
     scale = np.exp(c.rng.uniform(-4, -1, 1)).astype(np.float32)
     w = c.w.constant(c.rng.integers(-127, 128, (channels, depth)).astype(np.int8), Quantised(float(scale[0])))
-    bias = c.bias(channels, scale * np.float32(_one(x)), ("int64",)) or [-1]
+    bias = c.bias(channels, scale * np.float32(_one(x)), ("int64",))
     y = c.tensor((rows, channels), c.product(x, scale, depth))
-    c.w.op("FULLY_CONNECTED", [source, w, *bias], [y], "FullyConnectedOptions", fusedActivationFunction=c.activation())
+    options: dict[str, Any] = {"fusedActivationFunction": c.activation(), **c.sums(bias)}
+    c.w.op("FULLY_CONNECTED", [source, w, *(bias or [-1])], [y], "FullyConnectedOptions", **options)
     return [source], [y]
 
 
@@ -441,9 +447,9 @@ KINDS = {
 EACH = [(name, dtype) for name, kind in KINDS.items() for dtype in kind.dtypes]
 
 
-def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0) -> Path:
-    """The file of an operator. `bias_axis` is the axis that biases say their scales have."""
+def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0, bias_kind: str = "") -> Path:
+    """The file of an operator. `bias_axis` is the axis that biases say their scales have, `bias_kind` their type."""
     case = Case(seed, dtype)
-    case.bias_axis = bias_axis
+    case.bias_axis, case.bias_kind = bias_axis, bias_kind
     inputs, outputs = KINDS[name].make(case)
     return case.w.written(path, inputs, outputs)

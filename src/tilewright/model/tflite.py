@@ -352,5 +352,10 @@ def _check_weights(call: Call, x: Tensor) -> None:
         origin = "computed" if weights.data is None else "constant"
         reason = f"its weights are {origin} {weights.dtype}; constant int8 weights with a scale are supported"
         raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
-    if x.dtype == "int16" and call.option("QuantizedBiasType") == 2 and len(call.inputs) < 3:
+    place = 3 if call.code == "TRANSPOSE_CONV" else 2
+    bias = call.inputs[place] if place < len(call.inputs) else None
+    if x.dtype == "int16" and call.option("QuantizedBiasType") == 2 and bias is None:
         raise UnsupportedError(call.where, "sums int16 products in 32 bits", "give it an int32 bias of zeros")
+    if x.dtype == "int16" and bias is not None and bias.dtype == "int32" and call.code == "DEPTHWISE_CONV_2D":
+        reason = "has an int32 bias for int16 inputs, which LiteRT refuses and TFLite Micro reads as int64"
+        raise UnsupportedError(call.where, reason, "give it an int64 bias")

@@ -40,7 +40,7 @@ _LSTM = ("FusedActivationFunction", "CellClip", "ProjClip", "TimeMajor")
 _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "CONV_2D": (tflite.Conv2DOptions, (*_DILATED, "QuantizedBiasType")),
     "DEPTHWISE_CONV_2D": (tflite.DepthwiseConv2DOptions, _DILATED),
-    "TRANSPOSE_CONV": (tflite.TransposeConvOptions, _WINDOW),
+    "TRANSPOSE_CONV": (tflite.TransposeConvOptions, (*_WINDOW, "QuantizedBiasType")),
     "AVERAGE_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
     "MAX_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
     "FULLY_CONNECTED": (

@@ -1,7 +1,7 @@
 """Activation functions on codes, as TFLite's integer kernels compute them: leaky ReLU, hard swish, logistic, tanh.
 
-The kernels of TFLite Micro and LiteRT's reference kernels compute the same codes. In modes that have no rule of their
-own (`ort`, `pow2`), these rules are used too.
+Logistic and tanh of 8-bit codes are in fixed point in TFLite Micro, and in float32 in LiteRT. Modes that have no rule
+of their own (`ort`, `pow2`) use TFLite Micro's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from tilewright.graph.rounding import (
     Rounding,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    round_half_away,
     rounding_divide_by_pot,
+    wrap_int32,
 )
 
 
@@ -91,12 +93,14 @@ class HardSwish(Unary):
         gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
         gate = (gate + (1 << 15)) >> 1
         product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
+        if out_shift <= -16:  # gemmlowp's remainder of 16 bits overflows
+            return (clamped(np.where(product < 0, -1, 1) + out.zero_point, out),)
         return (clamped(rounding_divide_by_pot(product, -out_shift) + out.zero_point, out),)
 
 
 @dataclass(frozen=True)
 class Sigmoidal(Unary):
-    """Base class of logistic and tanh: gemmlowp's functions for 8-bit codes, a table of 256 values for int16."""
+    """Base class of logistic and tanh, with the rules of 8-bit codes and of int16 (a table of 256 values)."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """Return the input's shape. Raises UnsupportedError if scale or zero point of the output are not fixed ones."""
@@ -110,6 +114,10 @@ class Sigmoidal(Unary):
     @abstractmethod
     def result(self, dtype: str) -> tuple[float, int]:
         """Return the scale and zero point that TFLite requires of the output."""
+
+    @abstractmethod
+    def real(self, x: Array) -> Array:
+        """Return the function of float32 numbers x, in the float32 steps of LiteRT."""
 
     @abstractmethod
     def fixed(self, x: Array) -> Array:
@@ -133,14 +141,30 @@ class Sigmoidal(Unary):
             if rounding.elementwise == "xnnpack" and left is not None:  # LiteRT's optimised kernel
                 return (self.short(x << left).astype(np.int16),)
             return (self.table(in_12288ths(x, site.input(0).scale, left)).astype(np.int16),)
+        centred, limits = x - site.input(0).zero_point, np.iinfo(out.dtype)
+        if rounding.name in ("litert", "xnnpack"):
+            codes = self._by_float(site, centred, rounding)
+        else:
+            codes = self._by_fixed_point(site, centred)
+        return (np.clip(codes, limits.min, limits.max).astype(out.dtype),)
+
+    def _by_float(self, site: Site, centred: Array, rounding: Rounding) -> Array:
+        """Return LiteRT's codes: the function in float32 (XNNPACK rounds half to even)."""
+        out = site.output
+        real = self.real(centred.astype(np.float32) * np.float32(site.input(0).scale))
+        steps = real * (np.float32(1) / np.float32(out.scale))
+        rounded = np.rint(steps) if rounding.delegated else round_half_away(steps)
+        return rounded.astype(np.int64) + out.zero_point
+
+    def _by_fixed_point(self, site: Site, centred: Array) -> Array:
+        """Return TFLite Micro's codes: beyond a radius, which is 0 for scales from 8 on, the smallest or largest."""
+        out = site.output
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) * (1 << 27))
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
-        centred = x - site.input(0).zero_point
         inside = np.abs(centred) < radius
         codes = self.fixed(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift)) + out.zero_point
-        low, high = (-128, 127) if out.dtype == "int8" else (0, 255)
-        codes = np.where(inside, codes, np.where(centred < 0, low, high))
-        return (np.clip(codes, low, high).astype(out.dtype),)
+        limits = np.iinfo(out.dtype)
+        return np.where(inside, codes, np.where(centred <= -radius, limits.min, limits.max))
 
 
 def left_shift(scale: float, plain: Sequence[int]) -> int | None:
@@ -160,7 +184,7 @@ def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
     multiplier, shift = float(np.float32(scale)) * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
-    return (x * int(multiplier) + ((1 << shift) >> 1)) >> shift
+    return wrap_int32(x * int(multiplier) + ((1 << shift) >> 1)) >> shift  # the frameworks overflow from 5.34 on
 
 
 #: Entries of TFLite's table of the logistic function that are one more than the function, rounded to nearest.
@@ -194,6 +218,11 @@ class Logistic(Sigmoidal):
     def result(self, dtype: str) -> tuple[float, int]:
         return {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}[dtype]
 
+    def real(self, x: Array) -> Array:
+        with np.errstate(over="ignore"):
+            power = np.exp(-x.astype(np.float64)).astype(np.float32)
+        return np.float32(1) / (np.float32(1) + power)
+
     def fixed(self, x: Array) -> Array:
         return rounding_divide_by_pot(FIXED32.logistic(x, 4), 31 - 8)
 
@@ -214,6 +243,9 @@ class Tanh(Sigmoidal):
 
     def result(self, dtype: str) -> tuple[float, int]:
         return {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}[dtype]
+
+    def real(self, x: Array) -> Array:
+        return np.tanh(x.astype(np.float64)).astype(np.float32)
 
     def fixed(self, x: Array) -> Array:
         return rounding_divide_by_pot(FIXED32.tanh(x, 4), 31 - 7)
