@@ -24,11 +24,11 @@ def size(chosen: random.Random) -> int:
     return int(2 ** chosen.uniform(0, 8))
 
 
-def strides(chosen: random.Random, shape: dim4, local: bool, dtype: DType) -> dim4 | None:
-    """Return strides with gaps at random, or None for the default."""
+def strides(chosen: random.Random, shape: dim4, local: bool, dtype: DType, w: int | None = None) -> dim4 | None:
+    """Return strides with gaps at random, or None for the default. `w` is the stride of neighbours in a row."""
     if chosen.random() < 0.5:
         return None
-    w = chosen.choice([1, 1, 1, 2, 4])
+    w = w or chosen.choice([1, 1, 1, 2, 4])
     h = shape.w * w + chosen.choice([0, 0, 1, 5, 64])
     c = shape.h * h + chosen.choice([0, 0, 3, 64, 1000])
     if local:
@@ -60,14 +60,9 @@ def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
     if kind == "set_C_system":
         return f"tpu_gdma_{kind}", (FAR, 3, shape, strides(chosen, shape, False, dtype), dtype)
     if kind == "channel_bcast":
-        return "tpu_gdma_channel_bcast_S2L", (
-            0,
-            FAR,
-            dim4(shape.n, min(shape.c, 64), shape.h, shape.w),
-            None,
-            None,
-            dtype,
-        )
+        wide, narrow = (dim4(shape.n, c, shape.h, shape.w) for c in (min(shape.c, 64), 1))
+        steps = [strides(chosen, one, local, dtype, 1) for one, local in ((wide, True), (narrow, way[0] == "L"))]
+        return f"tpu_gdma_channel_bcast_{way[0]}2L", (0, 1 << 15 if way[0] == "L" else FAR, wide, *steps, dtype)
     if kind == "compact" and way != "S2S":
         return f"tpu_gdma_compact_{way}", (*places, shape, dtype)
     if kind == "cpy_cw_trans":

@@ -31,12 +31,15 @@ def _move(
     return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}", fixed)
 
 
-def _exchange(way: str) -> Function:
-    """Return the C function of a transfer that exchanges n and c. Between memories, it may have no strides."""
-    plain, bare = (_move(way, "dma_nc_trans", of="/nc", fixed={"without_strides": bare}) for bare in (False, True))
+def _bare(way: str, operation: str, of: str, always: bool = False) -> Function:
+    """Return the C function of a transfer whose command has no strides if the call has none.
+
+    With `always`, the command always has strides.
+    """
+    plain, bare = (_move(way, operation, of=of, fixed={"without_strides": bare}) for bare in (False, True))
 
     def run(api: Issuer, given: Given) -> None:
-        strides = given["dst_stride"] or given["src_stride"] or way[0] == way[2]
+        strides = given["dst_stride"] or given["src_stride"] or always
         (plain if strides else bare).run(api, given)
 
     return Function(plain.parameters, run)
@@ -97,9 +100,9 @@ SET, MASKED = "dst C shape dst_stride dtype", f"{ADDRESSES} mask mask_is_local s
 #: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: dict[str, Function] = {
     **{f"cpy_{way}": _move(way, local="L" if way == "L2L" else "D") for way in WAYS},
-    **{f"cpy_nc_trans_{way}": _exchange(way) for way in WAYS},
+    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", "/nc", always=way[0] == way[2]) for way in WAYS},
     **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", of="/cw") for way in WAYS},
-    **{f"channel_bcast_{way}": _move(way, "dma_broadcast", of="/c1") for way in ("S2L", "L2L")},
+    **{f"channel_bcast_{way}": _bare(way, "dma_broadcast", "/c1") for way in ("S2L", "L2L")},
     **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in WAYS[:3]},
     **{f"compact_{way}": _move(way, parameters=PLAIN, local="C") for way in BETWEEN},
     **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, "/nc", "C") for way in BETWEEN},

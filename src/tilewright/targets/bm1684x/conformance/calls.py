@@ -6,13 +6,15 @@ or the name of the vector's parameter that gives the type. The functions with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.targets.bm1684x.capi.moves import FROM, WAYS
 from tilewright.targets.bm1684x.capi.names import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
@@ -21,6 +23,8 @@ from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 MODES = ("mode", "src_mode")
 #: The attribute of an operation, by the name of the vector's parameter.
 NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
+#: A function of an array of a golden vector and the shape of the result. It returns the array as the command takes it.
+Arrange = Callable[[Array, tuple[int, ...]], Array]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Call:
     `types` maps an operand to its type, or to the name of the vector's parameter that gives the type; "" is the entry
     for all other operands. `constants` maps operands that are numbers to their bits, or to the vector's parameter that
     gives the number. `renamed` maps an operand of the operation to the vector's name for it. `attributes` are fixed.
+    `arranged` maps an operand or result whose shape is another one in the command than in the vector to its function.
     """
 
     operation: str
@@ -37,6 +42,7 @@ class Call:
     constants: Mapping[str, str | int] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    arranged: Mapping[str, Arrange] = field(default_factory=dict)
 
     @property
     def described(self) -> Operation:
@@ -63,6 +69,10 @@ class Call:
         found = {name: parameters.get(key, 0) if isinstance(key, str) else key for name, key in self.constants.items()}
         return {name: _bits(value, self._type(name, parameters)) for name, value in found.items()}
 
+    def arrange(self, name: str, values: Array, shape: tuple[int, ...]) -> Array:
+        """Return the values of an operand or result as the command takes them. The vector's result has this shape."""
+        return self.arranged[name](values, shape) if name in self.arranged else values
+
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         found = {NAMES.get(key, key): value for key, value in parameters.items() if key not in MODES}
         modes = {NAMES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
@@ -76,6 +86,21 @@ def _bits(value: float, dtype: DType) -> int:
     return value & ((1 << dtype.bits) - 1)
 
 
+def _in_rows(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return one row per n and c: the form in which gathers take the elements of planes."""
+    return values.reshape(*values.shape[:2], 1, -1)
+
+
+def _indices(*row: int) -> Arrange:
+    """Return the function that arranges indices which all channels share: a row in each lane."""
+    return lambda values, shape: values.reshape(1, -1, 1, *row)
+
+
+def _in_each_lane(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return a table with a row per channel of the result. All rows are equal."""
+    return np.broadcast_to(values.reshape(-1), (1, shape[1], 1, values.size))
+
+
 ONE_F32 = 0x3F80_0000
 from_to = {"": "src", "y": "dst"}
 integer = {"a": "a_dtype", "b": "b_dtype", "shift": "i8", "y": "dst"}
@@ -86,6 +111,7 @@ chosen = {"": "src", "c": "dst", "d": "dst", "y": "dst"}
 scaled = {"x": "src", "y": "dst", "multiplier": "i32", "shift": "i8", "offset": "i32", "scale": "f32"}
 shifted = {"a": "src", "y": "dst", "shift": "i8"}
 b_C, pad, sorted_names = {"b": "C_bits"}, {"pad": "pad_bits"}, {"y": "value", "numbers": "index"}
+indexed, by_rows, looked_up = {"index": "idt"}, {"index": "u32"}, {"x": "dst", "index": "src", "y": "dst"}
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
 TURNS: Mapping[str, Mapping[str, bool]] = {
     "": {},
@@ -93,6 +119,13 @@ TURNS: Mapping[str, Mapping[str, bool]] = {
     "_all_trans": {"both_transposed": True},
 }
 
+#: Gathers and scatters by kind: the function's name, the types, and how gathers and scatters arrange their operands.
+INDEXED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Arrange], Mapping[str, Arrange]]] = {
+    "w": ("w", indexed, {"index": _indices(1)}, {"index": _indices(1)}),
+    "hw": ("hw", {"index": "u16"}, {"index": _indices(2), "y": _in_rows}, {"index": _indices(2), "x": _in_rows}),
+    "pe": ("batch_bcast_w", indexed, {}, {}),
+    "h": ("batch_bcast_h", indexed, {}, {}),
+}
 #: Calls that run the operation of their name on operands of one type.
 PLAIN = """fp_add fp_sub fp_mul fp_diff_abs max min and or xor abs neg sign copy fp_round fp_div fp_rsqrt fp_sqrt fp_exp
     fp_sigmoid fp_log fp_depthwise2d cw_trans wc_trans npu_bcast"""
@@ -137,10 +170,21 @@ CALLS: dict[str, Call] = {
         f"int8_zp_mm{which}": Call("int8_zp_mm", wide_product, {"zero": "zp"}, attributes=turned)
         for which, turned in TURNS.items()
     },
-    "gdma_h_gather_S2S": Call("dma_h_gather", {"index": "u32"}, {"fill": "C_bits"}, {"x": "param"}),
-    "gdma_h_scatter_S2S": Call("dma_h_scatter", {"index": "u32"}, renamed={"x": "param"}),
-    "gdma_mask_select_S2S": Call("dma_mask_select", {"mask": "mask_dtype", "count": "u32"}),
-    "gdma_nonzero_S2S": Call("dma_nonzero", {"y": "u32", "count": "u32"}),
+    **{
+        f"{name}_{way}": Call(f"{kind}_{way}", types, renamed={"x": "param"}, arranged=arranged[way == "scatter"])
+        for kind, (name, types, *arranged) in INDEXED.items()
+        for way in ("gather", "scatter")
+    },
+    "table_lookup": Call(
+        "pe_gather",
+        looked_up,
+        renamed={"x": "table", "index": "x"},
+        arranged={"x": _in_each_lane, "index": _in_rows, "y": _in_rows},
+    ),
+    **{f"gdma_h_gather_{way}": Call("dma_h_gather", by_rows, {"fill": "C_bits"}, {"x": "param"}) for way in WAYS},
+    **{f"gdma_h_scatter_{way}": Call("dma_h_scatter", by_rows, renamed={"x": "param"}) for way in WAYS},
+    **{f"gdma_mask_select_{way}": Call("dma_mask_select", {"mask": "mask_dtype", "count": "u32"}) for way in FROM},
+    **{f"gdma_nonzero_{way}": Call("dma_nonzero", {"y": "u32", "count": "u32"}) for way in FROM},
     **{
         f"hau_sort{which}": Call("hau_sort", {"index": "i32", "numbers": "i32"}, renamed=sorted_names)
         for which in ("", "_natural_index", "_specific_index")

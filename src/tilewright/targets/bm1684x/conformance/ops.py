@@ -135,22 +135,25 @@ def laid_out(
     """Write the operands of a test case to memory, and return the command that `call` issues for them."""
     memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
+    if "y_before" in given and "y_before" not in values:  # a scatter keeps what it does not write
+        values = {**values, "y_before": np.zeros_like(expected["y"])}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
     operands: dict[str, Operand | Constant] = {
         name: Constant(bits, types[name]) for name, bits in call.constants_of(case).items()
     }
+    shape = next(iter(expected.values())).shape
     for name, own in given.items():
         if own in values and name not in operands:
-            operands[name] = memory.operand(name, values[own], types[name])
+            operands[name] = memory.operand(name, call.arrange(name, values[own], shape), types[name])
     if "b_stride" in case:
-        b, shape = operands["b"], layout.Shape(*next(iter(expected.values())).shape)
+        b = operands["b"]
         assert isinstance(b, Tensor)  # read over a larger shape, with explicit strides
-        operands["b"] = replace(b, shape=shape, stride=layout.Stride(*case["b_stride"]))
+        operands["b"] = replace(b, shape=layout.Shape(*shape), stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
         own = output or call.renamed.get(name, name)
         if own in expected and own != "count":
-            results[name] = memory.result(name, expected[own].shape, types[name])
+            results[name] = memory.result(name, call.arrange(name, expected[own], shape).shape, types[name])
     attributes = call.attributes_of(case)
     if "pad_tblr" in case:
         kernel = case.get("kernel") or values["w"].shape[-2:]

@@ -168,7 +168,8 @@ def _tensor_moves() -> Iterator[Instruction]:
         ("DMA_tensor", {"cmd_special_function": 1, "stride_enable": 1}, "dma_nc_trans", NC, SRC),
         ("DMA_tensor", {"cmd_special_function": 1, "stride_enable": 0}, "dma_nc_trans", NC, SRC),
         ("DMA_tensor", {"cmd_special_function": 2}, "dma_cw_trans", CW, SRC),
-        ("DMA_tensor", {"cmd_special_function": 3}, "dma_broadcast", TO_ALL, FROM_ONE),
+        ("DMA_tensor", {"cmd_special_function": 3, "stride_enable": 1}, "dma_broadcast", TO_ALL, FROM_ONE),
+        ("DMA_tensor", {"cmd_special_function": 3, "stride_enable": 0}, "dma_broadcast", TO_ALL, FROM_ONE),
         ("DMA_tensor", {"cmd_special_function": 4}, "dma_cw_trans", CW, SRC),
         ("DMA_cw_transpose", {}, "dma_cw_trans", CW, SRC),
     ):

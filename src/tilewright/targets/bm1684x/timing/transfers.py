@@ -5,7 +5,7 @@ elements, of at least 256 bytes each. DDR has four channels, which take turns ev
 fewer of them is slower in proportion. The estimator looks at the first four pages of 4096 bytes that a transfer visits,
 and counts them from the tensor's first byte. If source and destination differ in shape, it looks at the first four
 pages of the tensor only, and takes the source's shape for both. A command without strides that exchanges n and c counts
-as having planes of whole 16 bytes. Other commands have one rate.
+as having planes of whole 16 bytes; a broadcast without strides moves row by row. Other commands have one rate.
 
 The estimator gives no time to copies within local memory; here they take as long as copies into it.
 """
@@ -54,8 +54,11 @@ def transfer(command: Command, timing: Timing) -> int:
         runs, run = _runs(y.shape, y.stride)
         return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
     assert isinstance(x, Tensor)
-    if name == "dma_broadcast":  # each row is sent to all lanes at once
-        return int(y.shape.n * y.shape.h * max(timing.shortest_run, y.shape.w * size) / timing.matrix_read_rate)
+    if name == "dma_broadcast":  # each run is sent to all lanes at once
+        n, _, h, w = y.shape
+        by_rows = attribute(command.attributes, "without_strides")
+        runs, run = (n * h, w) if by_rows else _runs(Shape(n, 1, h, w), x.stride, y.stride)
+        return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
     # if the shapes differ, the estimator takes the source's for both ends
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     rate = timing.write_rate if out else timing.read_rate if y.storage.is_local else timing.copy_rate
