@@ -54,7 +54,7 @@ def tracked(program: Program, dim: int, bank: int) -> list[Tracked]:
         elif name == "mvout":
             rows = ((f["cols"] + dim - 1) // dim - 1) * dim + f["rows"]
             if st["pool_stride"]:
-                rows = bank - (f["local"] & 0xFFFFFF) % bank
+                rows = bank - (f["local"] & 0xFFFFFF) % bank if f["local"] >> 31 else 1
             found.append(Tracked("store", [_range(f["local"], rows)], []))
         elif name == "preload":
             reads = [] if f["bd"] == NOTHING else [_range(f["bd"], f["bd_rows"])]
@@ -74,7 +74,7 @@ def _range(local: int, rows: int) -> Range:
     return bool(local >> 31), local & 0xFFFFFF, (local & 0xFFFFFF) + rows
 
 
-def _meet(one: list[Range], other: list[Range]) -> bool:
+def meet(one: list[Range], other: list[Range]) -> bool:
     return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in one for b in other)
 
 
@@ -83,7 +83,7 @@ def waits(early: Tracked, late: Tracked) -> bool:
     if "fence" in (early.queue, late.queue):
         return True
     if early.queue != late.queue:
-        return _meet(early.writes, [*late.reads, *late.writes]) or _meet(early.reads, late.writes)
+        return meet(early.writes, [*late.reads, *late.writes]) or meet(early.reads, late.writes)
     if early.queue == "load":  # zeros overtake data; data stays in order
         return not late.zeros or early.zeros
     return True

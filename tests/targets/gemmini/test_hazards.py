@@ -128,6 +128,8 @@ def test_a_transposed_preload_reads_rows_that_are_not_tracked() -> None:
         ([*LOAD, *mvin(ACC, dram=0)], "stream", ""),
         ([*LOAD, *mvin(16380)], "out_of_range", "row 16395 of spad, which has 16384 rows"),
         ([*LOAD, *mvin(ACC | 1020)], "out_of_range", "row 1035 of acc"),
+        ([*STORE, *mvout(16384 + 1024)], "out_of_range", "row 17423 of spad, which has 16384 rows"),
+        ([*POOL, *mvout(0, cols=0)], "stream", "pools no pixels or no channels"),
         ([*LOAD, *mvin(0, rows=17)], "stream", "more than 16 rows"),
         ([*LOAD, *mvin(0, cols=80)], "stream", "more columns"),
         ([*mvin(0)], "uninitialised", "no config_ld"),

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.limits import within
 from tests.targets.gemmini.programs import ACC, BASE, Program, bits, encoded, program
 from tests.targets.gemmini.reference import NOTHING
 from tilewright.array import Array
 from tilewright.errors import ConfigError, HazardError
-from tilewright.sim.findings import RACE
+from tilewright.sim.findings import RACE, STREAM
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.passes import Passes
 
@@ -94,3 +95,38 @@ def test_the_store_that_is_done_but_not_written_is_named() -> None:
 def test_an_array_that_cannot_count_to_four_is_refused() -> None:
     with pytest.raises(ConfigError, match="dim"):
         Config(dim=2)
+
+
+LOADS: Program = [("config_ld", {"stride": 16, "scale": bits(1.0), "block_stride": 16})]
+ONE_ROW: Program = [("config_ld", {"stride": 0, "scale": bits(1.0), "block_stride": 16})]
+WINDOW = {"pool_stride": 1, "pool_size": 2, "out_dim": 2, "porows": 2, "pocols": 2, "orows": 3, "ocols": 3}
+
+
+def stores(**pool: int) -> Program:
+    return [("config_st", {"stride": 16, "scale": bits(1.0), **pool})]
+
+
+@pytest.mark.parametrize("local", [0, ACC], ids=["spad", "acc"])
+@pytest.mark.parametrize(
+    ("configs", "name", "sizes"),
+    [
+        *((LOADS, "mvin", sizes) for sizes in ((0, 16), (16, 0), (0, 0), (0, 20))),
+        (ONE_ROW, "mvin", (0, 16)),
+        (LOADS, "zeros", (0, 16)),
+        *((stores(), "mvout", sizes) for sizes in ((0, 16), (16, 0), (0, 0))),
+        *((stores(**WINDOW | {key: 0}), "mvout", (16, 16)) for key in ("pool_size", "porows", "pocols")),
+    ],
+)
+def test_moves_of_nothing_end_at_once(configs: Program, name: str, sizes: tuple[int, int], local: int) -> None:
+    """The RTL stops at an assertion (DMACommandTracker.scala); `check` says so."""
+    rows, cols = sizes
+    empty = {"dram": 0 if name == "zeros" else BASE, "local": local, "rows": rows, "cols": cols}
+    move = ("mvout" if name == "mvout" else "mvin", empty)
+    other = (move[0], {**empty, "dram": BASE + 4096, "rows": 2, "cols": 16})
+    with within(20):
+        passes = Passes(encoded([*configs, move, move, *LOADS, *stores(), other, ("fence", {})]), Config())
+        times, found = passes.times, passes.hazards.findings
+    assert (times.done >= 0).all() and times.cycles < 150
+    assert [one.kind for one in found if "no rows or no columns" in one.message or "pools no" in one.message] == [
+        STREAM
+    ] * 2

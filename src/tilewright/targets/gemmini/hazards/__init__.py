@@ -15,7 +15,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.hazards import legal, order, touch
 from tilewright.targets.gemmini.isa.fields import CODES, Funct
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.isa.work import NONE, Work
+from tilewright.targets.gemmini.isa.work import COMPUTE, NONE, Work
 from tilewright.targets.gemmini.loops import Expansion
 
 #: Most conflicts of each pass that are reported.
@@ -107,6 +107,8 @@ class Hazards:
         wide = np.where(loads.own["stride"] == 0, order.REPEATED, order.WIDE)
         mark[loads.step] = np.where(loads.own["shrunk"] == 1, order.NARROW, wide) * acc
         mark[loads.step[loads.dram == 0]] = order.ZERO
+        execute, writes = np.flatnonzero(queue == touch.EX), work.computes.preload[work.computes.c.garbage == 0]
+        mark[np.intersect1d(execute[:-1][work.kind[execute[1:]] == COMPUTE], writes)] = order.WRITES
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         rows = config.all_spad_rows + config.acc_rows
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))

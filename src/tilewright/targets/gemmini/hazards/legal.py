@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, STREAM, UNINITIALISED
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.hazards.touch import Touches
+from tilewright.targets.gemmini.hazards.touch import BEHIND, Touches
 from tilewright.targets.gemmini.isa.work import KEEP, NONE, Computes, Local, Moves, Work
 
 
@@ -47,10 +47,11 @@ Rule = tuple[Array, Array, str, str]
 
 def _outside(touches: Touches, config: Config) -> Iterator[Defect]:
     spad, rows = config.all_spad_rows, config.all_spad_rows + config.acc_rows
-    end = np.where(touches.start < spad, spad, rows)
+    in_acc = (touches.start >= spad) & (touches.start < BEHIND)
+    end = np.where(in_acc, rows, spad)
     for at in np.flatnonzero((touches.size > 0) & (touches.last >= end)).tolist():
-        memory, base = ("acc", spad) if touches.start[at] >= spad else ("spad", 0)
-        reason = f"reaches row {touches.last[at] - base} of {memory}, which has {end[at] - base} rows"
+        memory, base, size = ("acc", spad, config.acc_rows) if in_acc[at] else ("spad", 0, spad)
+        reason = f"reaches row {touches.last[at] % BEHIND - base} of {memory}, which has {size} rows"
         yield Defect(OUT_OF_RANGE, int(touches.step[at]), reason)
 
 
@@ -100,6 +101,8 @@ def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, moves.state == NONE, UNINITIALISED, "no config_st comes before it"
     yield step, int8 & (own["scale"] == KEEP) & (moves.state != NONE), UNINITIALISED, "no config_st has set its scale"
     yield step, ~pooled & _empty(place), STREAM, "has no rows or no columns [S]"
+    windows = own["porows"] * own["pocols"] * own["pool_size"]
+    yield step, pooled & ((windows == 0) | (place.cols == 0)), STREAM, "pools no pixels or no channels [S]"
     yield step, ~pooled & (place.rows > dim), STREAM, f"has more than {dim} rows [S]"
     wide = (place.acc == 1) & (place.full == 1)
     yield step, wide & (place.cols > dim), STREAM, f"moves int32 rows of more than one block of {dim} columns [S]"

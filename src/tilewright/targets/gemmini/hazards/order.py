@@ -3,7 +3,8 @@
 A command is *done* before another one *starts* if the other one waits for it. It waits if it is in another queue and
 their tracked ranges overlap, if both are stores, or at a config_ex behind a preload or a compute. Commands of a queue
 start in order. So `a` is done before `b` starts if some command waits for `a` and, by these rules, does not start after
-`b`.
+`b`. What waits for a preload with a result also waits for its compute: it is done when its result is written
+(ExecuteController.scala: mesh_completed_rob_id_fire), and one without a result before its compute.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ READ, WRITE = 1, 2
 #: through DRAM, a read after a write, and a write after a read; loads of int8 and of int32 rows.
 CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
 #: Marks of commands: a load of zeros, a config_ex, loads into the accumulator: of int8 rows, of int32 rows, and of one
-#: int32 row many times (stride 0), which yields to int8 rows.
-ZERO, DRAIN, NARROW, WIDE, REPEATED = range(1, 6)
+#: int32 row many times (stride 0), which yields to int8 rows; a preload with a result, right before its compute.
+ZERO, DRAIN, NARROW, WIDE, REPEATED, WRITES = range(1, 7)
 NEVER = 1 << 60
 
 
@@ -54,6 +55,15 @@ def successors(queue: Array, mark: Array, tracked: Rows, after: Array, waits: Ar
             waits[step, EX] = drain
             if mark[step] == DRAIN:
                 drain = step
+            if mark[step] == WRITES:
+                compute = follows[EX]
+                for other in range(QUEUES):
+                    if waits[step, other] > compute:
+                        waits[compute, other] = min(waits[compute, other], waits[step, other])
+        follows[own] = step
+    follows[:] = NEVER
+    for step in range(queue.shape[0] - 1, -1, -1):
+        own = queue[step]
         for other in range(QUEUES):
             first = NEVER if follows[own] == NEVER else reach[follows[own], other]
             for by in range(QUEUES):

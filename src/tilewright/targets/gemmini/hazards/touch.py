@@ -1,7 +1,8 @@
 """The rows that primitive commands touch, and the ranges by which the reservation station orders them.
 
-Rows are numbered through: those of the scratchpad, then those of the accumulator. The tracked ranges are those of
-ReservationStation.scala (ucb-bar/gemmini at 8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
+Rows are numbered through: those of the scratchpad, then those of the accumulator. Operands that begin behind the end of
+the scratchpad have numbers from BEHIND on. The tracked ranges are those of ReservationStation.scala (ucb-bar/gemmini at
+8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ READ, WRITE = 1, 2
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
 _QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
+#: The number of row 0 of the scratchpad, for operands that begin behind its end.
+BEHIND = 1 << 40
 QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
 
 
@@ -63,6 +66,13 @@ def by_step(touches: Touches, steps: int) -> Rows:
     return Rows(start, *(np.ascontiguousarray(column[order]) for column in touches[1:]))
 
 
+def _number(place: Local, config: Config) -> Array:
+    """Return the numbers of the rows in which operands begin."""
+    behind = (place.acc == 0) & (place.row >= config.all_spad_rows)
+    number: Array = place.row + place.acc * config.all_spad_rows + BEHIND * behind
+    return number
+
+
 def _joined(*parts: Touches) -> Touches:
     return Touches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -71,7 +81,7 @@ def _operand(
     step: Array, place: Local, mode: Array | int, count: Array, stride: Array | int, config: Config
 ) -> Touches:
     """Return the touches of operands, which are rows `stride` apart; a garbage operand has none."""
-    first = place.row + place.acc * config.all_spad_rows
+    first = _number(place, config)
     count = np.where(place.garbage, 0, count)
     mode, stride = (np.broadcast_to(value, step.shape) for value in (mode, stride))
     return Touches(step, mode, first, first, count, stride, np.zeros_like(step), np.full_like(step, config.dim))
@@ -81,7 +91,7 @@ def _blocks(moves: Moves, mode: Array | int, apart: Array | int, config: Config)
     """Return the touches of moves, whose blocks are `apart` rows apart."""
     place = moves.local
     block, of = numbers(np.zeros(len(moves.step), np.int64), -(-place.cols // config.dim))
-    first = place.row + place.acc * config.all_spad_rows
+    first = _number(place, config)
     modes = np.broadcast_to(mode, moves.step.shape)
     step = np.broadcast_to(apart, moves.step.shape)[of]
     wide = np.minimum(place.cols[of] - block * config.dim, config.dim)
@@ -116,7 +126,7 @@ def _repeated(loads: Moves, config: Config) -> Touches:
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
-    row, mode = place.row[of], np.full(len(of), WRITE)
+    row, mode = _number(place, config)[of], np.full(len(of), WRITE)
     floor = np.where(row >= config.half, config.half, 0) * (config.rules.repeats == "half")
     cut = np.maximum(copy + floor - row, 0)
     first = row - copy + cut
@@ -145,6 +155,8 @@ def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touch
 def tracked(work: Work, config: Config, looped: Array) -> Touches:
     """Return the ranges that the reservation station compares: all rows from the first to the last of an operand.
 
+    A range ends with its memory, though strides may carry it further.
+
     With repeated pixels, the range of a load begins earlier and is not longer, so it lacks the last rows of the load
     (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
     the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
@@ -163,7 +175,7 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     read = np.where(stores.own["pool_stride"] > 0, pooled, read)
     a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows) * own["a_stride"]
     paired = computes.preload != NONE
-    return _joined(
+    found = _joined(
         moved,
         _operand(stores.step, stores.local, READ, read, 1, config),
         _operand(computes.step, computes.a, READ, a_rows, 1, config),
@@ -171,6 +183,9 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
         _operand(computes.preload, computes.w, READ, computes.w.rows * paired, 1, config),
         _operand(computes.preload, computes.c, WRITE, computes.c.rows * own["c_stride"] * paired, 1, config),
     )
+    spad = config.all_spad_rows
+    end = np.where(found.start < spad, spad, spad + config.acc_rows)
+    return found._replace(size=np.minimum(found.size, end - found.first))
 
 
 def dram(work: Work, config: Config) -> Touches:

@@ -52,7 +52,11 @@ def step_loads(m: Array, p: Program, t: int) -> None:
             m[SLOT] += 1
         m[c.LOADS_USED] += 1
         track(m, m[SLOT], item & 63, 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0, rs1, rs2)
-        m[STATE], m[c.ACTIVE] = WAITING_DMA, 1
+        m[c.ACTIVE] = 1
+        if m[at(c.LOADED, m[SLOT]) + LEFT] == 0:  # nothing to load, which trips an assertion in the RTL
+            pop(m, c.LOADS, t)
+            return
+        m[STATE] = WAITING_DMA
     load = at(c.LOADED, m[SLOT])
     if m[load + VADDR] == 0:
         if m[c.ZEROS_VALID]:
@@ -76,7 +80,7 @@ def track(m: Array, slot: int, entry: int, state: int, rs1: int, rs2: int) -> No
     """Begin a load: keep what its rows have in common, and the bytes that must arrive."""
     st, load = at(c.STATES, state), at(c.LOADED, slot)
     columns, rows = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF
-    once = m[st + S_STRIDE] == 0 and rs1 != 0
+    once = m[st + S_STRIDE] == 0 and rs1 != 0 and rows > 0
     m[load + VALID], m[load + ENTRY], m[load + VADDR], m[load + STRIDE] = 1, entry, rs1, m[st + S_STRIDE]
     m[load + ADDR], m[load + COLUMNS], m[load + ROWS], m[load + REPEATS] = rs2 & 0xFFFFFFFF, columns, rows, 0
     if once:

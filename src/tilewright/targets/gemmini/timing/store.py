@@ -50,7 +50,11 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         if pooling:
             m[slot + LEFT] = m[P_ROWS] * m[P_COLUMNS] * m[POOL_SIZE] * m[POOL_SIZE]
         m[c.STORES_USED] += 1
-        m[STATE], m[c.ACTIVE] = WAITING_DMA, 1
+        m[c.ACTIVE] = 1
+        if m[slot + LEFT] == 0:  # nothing to store, which trips an assertion in the RTL
+            pop(m, c.STORES, t)
+            return
+        m[STATE] = WAITING_DMA
     if not ready(m, c.DISPATCH, t):
         return
     new = m[NEXT]
