@@ -73,9 +73,9 @@ def runs(
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
     for index in range(samples):
         writes = {
-            image.arena + place.offset: np.ascontiguousarray(inputs[place.name][index]).tobytes()
+            image.arena + place.offset: np.ascontiguousarray(own[min(index, len(own) - 1)]).tobytes()
             for place in image.inputs
-            if place.name in inputs
+            if (own := inputs.get(place.name)) is not None  # a value of constants is there once
         }
         cfu, profiled = unit() if unit else None, index == 0
         try:
@@ -192,7 +192,7 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
             raise ProgramError(f"launch '{launch.name}'", f"needs samples of {place.nbytes} bytes for '{place.name}'")
-    return len(values[there[0].name]) if there else 1
+    return max((len(values[place.name]) for place in there), default=1)
 
 
 def trace(cycles: int, found: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:

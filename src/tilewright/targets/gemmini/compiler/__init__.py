@@ -147,7 +147,8 @@ def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Ar
         data = np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)
         behind = segment.size - data.shape[1] if isinstance(site.node.op, Add) else 0  # whole blocks are read
         packed[segment.name] = np.pad(data, ((0, 0), (0, max(behind, 0))))
-    return packed
+    samples = max((len(data) for data in packed.values()), default=1)  # a constant is there once
+    return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
 
 
 def unpack(first: Site, last: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
