@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,9 +105,17 @@ int tw_start(struct tw_connection *made, const char *module, const char *argumen
     posix_spawn_file_actions_adddup2(&actions, pair[1], CONNECTION);
     int copy = shared < 0 ? -1 : fcntl(shared, F_DUPFD_CLOEXEC, UNUSED);
     if (copy >= 0) posix_spawn_file_actions_adddup2(&actions, copy, SHARED);
+    posix_spawnattr_t attributes; /* Ctrl-C is for the host alone: the process ends with it */
+    sigset_t blocked;
+    posix_spawnattr_init(&attributes);
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    sigaddset(&blocked, SIGINT);
+    posix_spawnattr_setsigmask(&attributes, &blocked);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     int error = made->socket < 0 || pair[1] < 0 || (shared >= 0 && copy < 0);
-    error = error || posix_spawnp(&made->process, arguments[0], &actions, NULL, arguments, environ);
+    error = error || posix_spawnp(&made->process, arguments[0], &actions, &attributes, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
     if (copy >= 0) close(copy);
     close(pair[1]);
     if (error) {
