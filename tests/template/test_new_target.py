@@ -66,7 +66,7 @@ def test_its_tests_fail_where_the_machine_is_wrong(name: str, right: str, wrong:
 
 
 def test_a_model_runs_on_it_exactly(folder: Path) -> None:
-    command = ["tilewright", "run", str(DIGITS / "digits.tflite"), "-t", "my_npu2", "--json"]
+    command = ["tilewright", "--targets", ".", "run", str(DIGITS / "digits.tflite"), "-t", "my_npu2", "--json"]
     done = run(folder, *command, "-i", str(DIGITS / "samples.npz"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -75,7 +75,7 @@ def test_a_model_runs_on_it_exactly(folder: Path) -> None:
 
 
 def test_an_mlperf_model_equals_its_goldens(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv(targets.FOLDERS, str(folder))
     data = samples(shared, "ad")
     result = tw.compile(model_path(shared, "ad"), target="my_npu2").run(data["inputs"][:20])
     assert (result.matches_reference, result.findings) == (True, ())
@@ -86,7 +86,7 @@ def test_an_mlperf_model_equals_its_goldens(folder: Path, shared: Path, monkeypa
 
 def test_it_is_found_by_its_name_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "my_npu2" not in targets.names()
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv(targets.FOLDERS, str(folder))
     assert "my_npu2" in targets.names()
     target = targets.get("my_npu2")
     assert (target.name, type(target).__name__) == ("my_npu2", "MyNpu2")
@@ -96,7 +96,7 @@ def test_it_is_found_by_its_name_alone(folder: Path, monkeypatch: pytest.MonkeyP
 def test_what_is_wrong_with_a_package_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(targets.FOLDERS, str(tmp_path))
     for name, text in (
         ("empty_one", ""),
         ("misnamed", "from types import SimpleNamespace\nTARGET = SimpleNamespace(name='x')"),
@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_package_is_said(
     assert said.count("\n") == 2
     (tmp_path / "tilewright_vta").mkdir()
     (tmp_path / "tilewright_vta" / "__init__.py").touch()
-    with pytest.raises(InputError, match="rename tilewright_vta"):
+    with pytest.raises(InputError, match=f"rename {tmp_path}/tilewright_vta"):
         targets.get("vta")
 
 
@@ -144,16 +144,45 @@ def test_a_folder_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     assert config.read_text() == "mine"
 
 
-def test_the_command_finds_the_target_in_the_current_folder(tmp_path: Path) -> None:
+def test_the_command_finds_the_target_in_a_folder_that_is_named(tmp_path: Path) -> None:
     assert main(["new-target", "npu", "-o", str(tmp_path)]) == 0
     command = [str(Path(sys.executable).with_name("tilewright")), "targets", "npu", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "npu" in done.stdout
-    away = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
-    assert away.returncode == 2
-    described = tomllib.loads((tmp_path / "tilewright_npu" / "pyproject.toml").read_text())
-    assert described["tool"]["setuptools"]["package-dir"] == {"tilewright_npu": "."}
+
+    def status(*before: str, **named: str) -> tuple[int, str]:
+        asked = [command[0], *before, *command[1:]]
+        environment = {**os.environ, **named}
+        done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    assert status("--targets", ".")[0] == status(TILEWRIGHT_TARGETS=f"/nowhere{os.pathsep}.")[0] == 0
+    for before, named in (((), ""), ((), "/"), ((), os.pathsep)):
+        found, said = status(*before, TILEWRIGHT_TARGETS=named)
+        assert (found, said.count("\n"), "--targets DIR" in said) == (2, 1, True)
+    found, said = status("--targets", "tilewright_npu")
+    assert (found, said.count("\n"), "has no target" in said) == (2, 1, True)
+
+
+def test_an_installed_target_is_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package as pip would install it: the module and its metadata, in a folder of installed packages."""
+    package = new_target("npu7", tmp_path)
+    described = tomllib.loads((package / "pyproject.toml").read_text())
+    assert described["tool"]["setuptools"]["package-dir"] == {"tilewright_npu7": "."}
+    ((name, value),) = described["project"]["entry-points"][targets.GROUP].items()
+    assert (name, value) == ("npu7", "tilewright_npu7:TARGET")
+    metadata = tmp_path / "tilewright_npu7-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: tilewright-npu7\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        f"[{targets.GROUP}]\n{name} = {value}\nvta = {value}\nbad = gone:TARGET\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "npu7" not in targets.names()  # on Python's path, but not installed
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    assert "npu7" in targets.names()
+    assert targets.get("npu7").name == "npu7"
+    assert type(targets.get("vta")).__module__ == "tilewright.targets.vta"  # a package cannot replace a built-in one
+    with pytest.raises(InputError, match="gone:TARGET cannot be imported"):
+        targets.get("bad")
 
 
 def test_json_names_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +193,7 @@ def test_json_names_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_machines_of_any_size_are_exact(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv(targets.FOLDERS, str(folder))
     target = targets.get("my_npu2")
     seed = 5
     rng = np.random.default_rng(seed)

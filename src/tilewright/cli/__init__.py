@@ -40,6 +40,7 @@ class Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@machines.target_folders
 @click.version_option(__version__, package_name="tilewright")
 @click.pass_context
 def cli(context: click.Context) -> int:

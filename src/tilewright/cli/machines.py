@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,36 @@ from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Config, Occupies, Target
+
+
+def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
+    """Name folders with targets, until the command ends."""
+    if not folders:
+        return
+    from tilewright import targets
+
+    before = os.environ.get(targets.FOLDERS)
+
+    def restore() -> None:
+        os.environ.pop(targets.FOLDERS, None)
+        if before is not None:
+            os.environ[targets.FOLDERS] = before
+
+    context.call_on_close(restore)
+    for folder in folders:
+        targets.add_folder(folder)
+
+
+target_folders = click.option(
+    "--targets",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_name_folders,
+    expose_value=False,
+    is_eager=True,
+    help="Run targets of your own: packages tilewright_NAME in this folder. Before the command's name.",
+)
 
 
 @click.command()
@@ -211,8 +242,9 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 
     made = write(name, folder)
     files = sorted(path.name for path in made.iterdir())
-    before = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    tries = [f"{before}python -m pytest {made.name}", f"{before}tilewright run MODEL.tflite -t {name}"]
+    place = shlex.quote(str(folder))
+    before = "" if folder.resolve() == Path.cwd() else f"cd {place} && "
+    tries = [f"{before}python -m pytest {made.name}", f"tilewright --targets {place} run MODEL.tflite -t {name}"]
     said = f"{made}: a target of {len(files)} files: {', '.join(files)}"
     told = {"target": name, "folder": str(made), "files": files, "next": tries}
     options.answer(as_json, told, said, *(f"  {command}" for command in tries))

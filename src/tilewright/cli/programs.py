@@ -329,13 +329,16 @@ def load(path: str, config: str | None = None) -> Program:
 
     program = file.load(path)
     try:
-        targets.get(program.target).config(program.config, {})
+        machine = targets.get(program.target)
+    except InputError as error:
+        raise error.within(Path(path)) from None
+    try:
+        machine.config(program.config, {})
         rounding_mode(program.rounding)
     except TilewrightError as error:
         raise ProgramError(f"{path}: {error.where}", error.reason, "compile it again") from None
     if config is None:
         return program
-    machine = targets.get(program.target)
     if not isinstance(machine, NamesCode):
         remedy = f"leave it out: machines of {program.target} name no code"
         raise InputError("--config", "is not needed: a program file names its own machine", remedy)

@@ -22,6 +22,7 @@ from tilewright.explore.trial import REFUSED, Trial
 DEATHS = 2
 #: One thread a worker: the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_THREADS["PYTHONSAFEPATH"] = "1"  # the workers must not import modules from the current folder
 #: How many machines are measured between two runs of the garbage collector.
 UNCOLLECTED = 64
 _MEASURED = count()

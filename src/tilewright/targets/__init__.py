@@ -1,33 +1,47 @@
-"""Finds targets: each sub-package that exports TARGET, and each importable package named tilewright_NAME.
+"""Finds targets: sub-packages of this one, installed packages, and packages in folders that the user names.
 
-There is no list to edit. Your own target is a folder `tilewright_NAME` in the current directory, on PYTHONPATH, or
-installed. See docs/new-target.md.
+An installed package declares an entry point in the group `tilewright.targets`. A folder is named by `--targets DIR`, or
+in the environment variable TILEWRIGHT_TARGETS; its packages are called tilewright_NAME. A target runs with the user's
+rights, and its name may come from a stranger's program file: so neither the current folder nor Python's path is
+searched. See docs/new-target.md and SECURITY.md.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import pkgutil
+import site
 import sys
-from contextlib import suppress
-from importlib import import_module, invalidate_caches
-from importlib.util import find_spec
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tilewright.errors import InputError, one_of, option
 from tilewright.targets.base import TakesSchedules, Target
 
-__all__ = ["PREFIX", "Target", "folder", "get", "names", "takes_schedules"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["FOLDERS", "GROUP", "PREFIX", "Target", "add_folder", "folder", "get", "names", "takes_schedules"]
 
 PREFIX = "tilewright_"
+#: The group of entry points that are targets.
+GROUP = "tilewright.targets"
+#: The environment variable with the folders that the user names, separated as in PATH. Worker processes inherit it.
+FOLDERS = "TILEWRIGHT_TARGETS"
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all targets, sorted."""
-    found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
-    _look_here()
-    own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
-    return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
+    inside = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
+    packages = (path.parent.name for each in _folders() for path in each.glob(f"{PREFIX}*/__init__.py"))
+    beside = {name.removeprefix(PREFIX) for name in packages}
+    return tuple(sorted(inside | set(_installed()) | {name for name in beside if name.isidentifier()}))
 
 
 def get(name: str) -> Target:
@@ -36,20 +50,39 @@ def get(name: str) -> Target:
     Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
     of this name.
     """
-    _look_here()
-    places = [
-        place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
-    ]
-    if not places:
-        raise InputError(option("--target"), f"there is no target '{name}'", one_of(name, names()))
-    if len(places) > 1:
-        raise InputError(option("--target"), f"'{name}' is ambiguous: {' and '.join(places)}", f"rename {places[1]}")
-    package = import_module(places[0])
-    target: Target | None = getattr(package, "TARGET", None)
+    builtin = f"{__name__}.{name}"
+    packages = list(_packages(name))
+    if name.isidentifier() and _is_package(builtin):
+        if packages:
+            raise InputError(option("--target"), f"'{name}' is a target already", f"rename {packages[0]}")
+        place, target = builtin, getattr(import_module(builtin), "TARGET", None)
+    elif len(packages) > 1:
+        both = f"{packages[0]} and {packages[1]}"
+        raise InputError(option("--target"), f"'{name}' is ambiguous: {both}", "rename one of them")
+    elif packages:
+        place, target = str(packages[0]), getattr(_imported(packages[0]), "TARGET", None)
+    elif point := _installed().get(name):
+        place, target = point.value, _loaded(point)
+    else:
+        elsewhere = f"name the folder of a package {PREFIX}NAME: {option('--targets DIR', FOLDERS)}"
+        raise InputError(option("--target"), f"there is no target '{name}'", f"{one_of(name, names())}, or {elsewhere}")
     if target is None or target.name != name:
         reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
-        raise InputError(option("--target"), f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
+        raise InputError(option("--target"), f"{place} {reason}", f"export TARGET with the name '{name}'")
     return target
+
+
+def add_folder(path: Path) -> None:
+    """Name a folder with packages of targets, for this process and those that it starts.
+
+    Raises InputError if there are no such packages, or if the folder's name has the character that separates folders.
+    """
+    if not any(path.glob(f"{PREFIX}*/__init__.py")):
+        remedy = f"name the folder that has a package {PREFIX}NAME in it"
+        raise InputError(option("--targets"), f"{path} has no target", remedy)
+    if os.pathsep in str(path.resolve()):
+        raise InputError(option("--targets"), f"{path}: '{os.pathsep}' separates folders", "rename the folder")
+    os.environ[FOLDERS] = os.pathsep.join(filter(None, (os.environ.get(FOLDERS), str(path.resolve()))))
 
 
 def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
@@ -66,19 +99,66 @@ def folder(target: Target) -> Path:
     return Path(inspect.getfile(type(target))).resolve().parent
 
 
-def _look_here() -> None:
-    """Let packages in the current directory be imported if a target may be among them, as `python -m` does.
-
-    The directory is the last place that is searched, so that it replaces nothing.
-    """
-    with suppress(OSError):  # the directory was deleted
-        here = Path.cwd()
-        if str(here) not in sys.path and "" not in sys.path and any(here.glob(f"{PREFIX}*/__init__.py")):
-            sys.path.append(str(here))
-            invalidate_caches()
-
-
 def _is_package(module: str) -> bool:
-    """Return whether a package can be imported. Unlike `names`, this finds packages that import hooks provide."""
+    """Return whether a package can be imported."""
     spec = find_spec(module)
     return spec is not None and bool(spec.submodule_search_locations) and spec.origin is not None
+
+
+def _folders() -> list[Path]:
+    """Return the folders that the user names. An empty part of the variable is not the current folder."""
+    return [Path(part).resolve() for part in os.environ.get(FOLDERS, "").split(os.pathsep) if part]
+
+
+def _packages(name: str) -> Iterator[Path]:
+    """Yield the packages of a target in the folders that the user names."""
+    if name.isidentifier():
+        for path in dict.fromkeys(each / f"{PREFIX}{name}" for each in _folders()):
+            if (path / "__init__.py").is_file():
+                yield path
+
+
+def _imported(package: Path) -> ModuleType:
+    """Import a package by its path, so that none of the same name on Python's path takes its place."""
+    name, file = package.name, package / "__init__.py"
+    loaded = sys.modules.get(name)
+    if loaded is not None and loaded.__file__ and Path(loaded.__file__).resolve() == file.resolve():
+        return loaded
+    spec = spec_from_file_location(name, file, submodule_search_locations=[str(package)])
+    if loaded is not None or spec is None or spec.loader is None:
+        raise InputError(option("--target"), f"{package}: another package {name} is imported", "rename one of them")
+    sys.modules[name] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """Return the entry points of installed packages.
+
+    Folders that are on Python's path for another reason, as the current one can be, are not asked.
+    """
+    places = {*site.getsitepackages(), site.getusersitepackages()}
+    return _entry_points(tuple(path for path in sys.path if path in places))
+
+
+@cache
+def _entry_points(places: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points of the packages that are installed in some folders; the first of a name counts."""
+    from importlib.metadata import distributions  # slow to import, and not needed for built-in targets
+
+    each = [point for found in distributions(path=list(places)) for point in found.entry_points.select(group=GROUP)]
+    return {point.name: point for point in reversed(each)}
+
+
+def _loaded(point: EntryPoint) -> Target:
+    """Import an entry point. Raises InputError if it is in no module."""
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            option("--target"), f"{point.value} cannot be imported: {error}", "install it again"
+        ) from error

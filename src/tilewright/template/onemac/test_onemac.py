@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tilewright import contract
+from tilewright import contract, targets
 from tilewright.errors import HazardError, ProgramError
 from tilewright.program import instruction, words
 from tilewright.program.program import Launch, Program
@@ -16,6 +17,8 @@ from tilewright.targets.base import Target
 
 from . import TARGET, codegen, isa
 from .config import Config
+
+targets.add_folder(Path(__file__).resolve().parents[1])
 
 MODEL = "guess"
 CODE = """\

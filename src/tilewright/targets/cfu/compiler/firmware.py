@@ -85,7 +85,7 @@ def _gcc() -> Compiler | None:
 def _zig() -> Compiler | None:
     if find_spec("ziglang") is None:
         return None
-    command = (sys.executable, "-m", "ziglang", "cc")
+    command = (sys.executable, "-P", "-m", "ziglang", "cc")
     flags = ("-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m", "-fno-sanitize=all")
     return Compiler("zig", command, f"zig {version('ziglang')}", flags)
 
