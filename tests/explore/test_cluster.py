@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import shutil
+import socket
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +80,66 @@ def test_a_worker_refuses_other_content(tmp_path: Path, monkeypatch: pytest.Monk
     model.keep(data)
     assert model.here
     assert len(model.load().nodes) > 3
+
+
+def listening(process: int) -> set[int]:
+    """The TCP ports at which a process and its descendants listen, by /proc."""
+    processes, sockets = [process], set[str]()
+    for each in processes:
+        children = Path(f"/proc/{each}/task").glob("*/children")
+        processes += [int(number) for path in children for number in path.read_text().split()]
+        sockets |= {str(file.readlink()) for file in Path(f"/proc/{each}/fd").iterdir() if file.is_symlink()}
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def over_http(port: int, path: str) -> bytes:
+    """What a port answers to a plain HTTP request, without the head; nothing for an error."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as asked:
+        try:
+            asked.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: asked.recv(1 << 16), b""))
+        except OSError:  # a port of TLS closes the connection
+            return b""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return body if head.split()[1:2] not in ([b"404"], []) else b""
+
+
+async def over_dask(port: int) -> object:
+    """What a port answers to a Dask client without a certificate."""
+    from distributed.core import rpc
+
+    async with rpc(f"tcp://127.0.0.1:{port}", timeout=0.5) as asked:
+        try:
+            return await asyncio.wait_for(asked.identity(), 5)
+        except (OSError, TimeoutError):
+            return None
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
+def test_a_local_cluster_answers_nobody_else() -> None:
+    before = listening(os.getpid())
+    opened = opener("local:2")(60)
+    try:
+        opened.client.wait_for_workers(2, timeout=60)
+        ports = listening(os.getpid()) - before
+        assert len(ports) == 5  # of the scheduler, two workers, and the two processes that watch over them
+        for port in ports:
+            for path in ("/health", "/json/identity.json", "/metrics", "/info/main/workers.html", "/sitemap.json"):
+                assert over_http(port, path) == b"", (port, path)
+            assert asyncio.run(over_dask(port)) is None, port
+        assert opened.client.submit(os.getpid).result(timeout=60) != os.getpid()
+        paths, modes = opened.client.submit(_searched).result(timeout=60)
+        assert "" not in paths and not any(mode & 0o022 for mode in modes), (paths, modes)
+    finally:
+        opened.client.close()
+        opened.cluster.close()
+
+
+def _searched() -> tuple[list[str], list[int]]:
+    """The places where a worker looks for modules, and the permissions of those in folders for temporary files."""
+    paths = [path for path in sys.path if path.startswith(tempfile.gettempdir())]
+    return sys.path, [Path(path).stat().st_mode for path in paths if Path(path).exists()]
 
 
 @pytest.mark.parametrize("where", ["", "local", "local:0", "tcp://host", "udp://host:1", "slurm", "cloud:3"])

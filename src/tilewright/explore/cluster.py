@@ -8,13 +8,17 @@ and results of a task are JSON texts. A worker finds a model by the hash of its 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import logging
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from importlib.util import find_spec
 from queue import Empty, Queue
+from shutil import rmtree
+from tempfile import mkdtemp
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -27,6 +31,13 @@ from tilewright.install import hint
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+#: What Dask is told where we start its scheduler or workers: no pages over HTTP, which asks nobody who they are (this
+#: module's `dask_setup` closes the ports), and no modules from the current folder. Workers get it from their parent.
+SETTINGS = {
+    **{f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")},
+    **{f"distributed.{role}.preload": [__name__] for role in ("scheduler", "worker")},
+    "distributed.nanny.pre-spawn-environ.PYTHONSAFEPATH": "1",
+}
 #: Seconds: to wait for a scheduler, or for one that died; between two looks at it; for a task before looking again.
 PATIENCE, PAUSE, LOOK = 120.0, 1.0, 5.0
 
@@ -161,8 +172,12 @@ def opener(where: str) -> Callable[[float], Opened]:
         raise InputError(option("--cluster"), f"'{where}' is no cluster", remedy)
     count = int(number)
     if kind == "local":
+        if find_spec("cryptography") is None:
+            raise InputError(option("--cluster"), "needs cryptography, for certificates", hint("cluster"))
+        # Without certificates, all users of this computer could run code in the scheduler and the workers.
         options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None, "silence_logs": 50}
-        return lambda _: _launched(distributed.LocalCluster(n_workers=count, threads_per_worker=1, **options))
+        options |= {"n_workers": count, "threads_per_worker": 1, "security": True, "local_directory": _private()}
+        return lambda _: _launched(lambda: distributed.LocalCluster(**options))
     package, name = {
         "slurm": ("dask_jobqueue", "SLURMCluster"),
         "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
@@ -173,17 +188,38 @@ def opener(where: str) -> Callable[[float], Opened]:
         missing = package.partition(".")[0].replace("_", "-")
         raise InputError(option("--cluster"), f"{kind} needs {missing}", f"pip install {missing}") from None
 
-    def launch(_: float) -> Opened:
-        cluster = launcher()  # its size, queue and image come from Dask's own configuration files
+    secure = {"security": True} if kind == "slurm" else {}  # its scheduler is in this process, and listens
+
+    def launch() -> Any:
+        cluster = launcher(**secure)  # its size, queue and image come from Dask's own configuration files
         cluster.scale(count)
-        return _launched(cluster)
+        return cluster
 
-    return launch
+    return lambda _: _launched(launch)
 
 
-def _launched(cluster: Any) -> Opened:
+def dask_setup(server: Any) -> None:
+    """Close the port for HTTP of a scheduler or worker, which Dask opens in any case. Dask calls this at its start."""
+    server.http_server.stop()
+
+
+def _private() -> str:
+    """Return a new folder that only this user may write, until this process ends.
+
+    Workers import modules from their folder; Dask's own is one for all users of a computer.
+    """
+    folder = mkdtemp(prefix="tilewright-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _launched(start: Callable[[], Any]) -> Opened:
+    """Start a cluster, and connect to it."""
+    import dask
     from distributed import Client
 
+    with dask.config.set(SETTINGS):
+        cluster = start()
     return Opened(Client(cluster, set_as_default=False), cluster)
 
 
