@@ -1,14 +1,143 @@
-"""`python -m tilewright` is the command `tilewright`."""
+"""The process of the command `tilewright`, also as `python -m tilewright`: Ctrl-C and the standard streams.
 
+Ctrl-C ends any command with one line and status 130, also while Python imports its modules, or ends. So this module
+imports little, and the command line only inside `main`.
+"""
+
+from __future__ import annotations
+
+import os
 import sys
+
+_SOURCES = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+if __name__ == "__main__" and __spec__ and not sys.flags.safe_path and sys.path[0] != _SOURCES:
+    # Python -m looks in the current folder first: a file there that is called like a module would take its place.
+    del sys.path[0]
+
+import signal
 from contextlib import suppress
-from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any
 
-with suppress(OSError):  # the current folder was deleted
-    # Python looks in the current folder first: a file there that is called like a package would take its place.
-    if not sys.flags.safe_path and Path(sys.path[0]) == Path.cwd() != Path(__file__).parents[1]:
-        del sys.path[0]
+INTERRUPTED = 130
+#: Seconds in which further Ctrl-C are ignored: they would break off the clean-up that the first one started.
+AGAIN = 1.0
+#: Seconds until an interrupt that a library has swallowed is repeated.
+SOON = 0.01
 
-from tilewright.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the process's command line and return the exit status."""
+    _open_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
+        signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _unraisable
+    try:
+        from tilewright.cli import main as run
+
+        status = run()
+    except KeyboardInterrupt:
+        _say_interrupted()
+        status = INTERRUPTED
+    with suppress(KeyboardInterrupt):
+        _flush()
+    if status == INTERRUPTED:
+        _end_now()
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, _interrupt_end)
+    return status
+
+
+class _Pressed:
+    """When Ctrl-C came last, in seconds."""
+
+    last = -AGAIN
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    before = _Pressed.last
+    _Pressed.last = monotonic()
+    if _Pressed.last - before > AGAIN:
+        raise KeyboardInterrupt
+
+
+def _interrupt_end(number: int, frame: FrameType | None) -> None:
+    _say_interrupted()
+    _end_now()
+
+
+def _unraisable(caught: Any) -> None:
+    """Repeat a Ctrl-C that came where no exception can leave, such as in a destructor."""
+    if not issubclass(caught.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(caught)
+        return
+    from threading import Timer, main_thread
+
+    _Pressed.last = -AGAIN
+    timer = Timer(SOON, signal.pthread_kill, (main_thread().ident, signal.SIGINT))
+    timer.daemon = True
+    timer.start()
+
+
+def _open_streams() -> None:
+    """Open the null device in place of closed streams, and have unprintable characters replaced.
+
+    Otherwise, the next file that is opened would take the number of a closed stream, and what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(null, True)
+            if null != number:
+                os.dup2(null, number)
+            stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+        if number:
+            getattr(sys, name).reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Write what is left in the streams; if that fails, into the null device, so that Python's end does not fail."""
+    for number, stream in enumerate((sys.stdout, sys.stderr), start=1):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def _say_interrupted() -> None:
+    with suppress(OSError):
+        os.write(2, b"\n" * os.isatty(2) + b"tilewright: interrupted\n")  # a terminal shows ^C
+
+
+def _end_now() -> None:
+    """End the process with its children, and let no library add to the line that was printed."""
+    import atexit
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with suppress(Exception):
+        atexit._run_exitfuncs()
+    for child in _children():
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+    os._exit(INTERRUPTED)
+
+
+def _children() -> list[int]:
+    """Return the processes that this one has started, and those that they have; none where /proc does not list them."""
+    parents = dict[int, int]()
+    with suppress(OSError):
+        for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    found = [os.getpid()]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,6 +10,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -94,17 +95,26 @@ def _main(arguments: Sequence[str] | None) -> int:
     except TilewrightError as error:
         return _refuse(str(error), BAD)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at exit must not fail again
         return PIPE_CLOSED
     except MemoryError as error:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
     except OSError as error:
-        return _refuse(f"{error.filename or 'input or output'}: {error.strerror or error}", BAD)
+        return _refuse(f"{error.filename or _stream()}: {error.strerror or error}", BAD)
     except Exception:  # a bug in Tilewright: not status 1, which means a finding
         traceback.print_exc()
         return DEFECT
 
 
 def _refuse(message: str, status: int) -> int:
-    click.echo(f"tilewright: {' '.join(message.split())}", err=True)
+    with suppress(OSError):  # nobody reads the errors
+        click.echo(f"tilewright: {' '.join(message.split())}", err=True)
     return status
+
+
+def _stream() -> str:
+    """Return what a system's error is about that names no file."""
+    try:
+        sys.stdout.flush()  # fails again if it has failed
+    except OSError:
+        return "standard output"
+    return "input or output"

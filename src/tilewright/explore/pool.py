@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import gc
-import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from itertools import count
-from multiprocessing import get_context
+from select import POLLIN, poll
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tilewright.array import uncollected
-from tilewright.explore.measure import Subject, measured
+from tilewright.errors import InputError, option
+from tilewright.explore.measure import Subject
 from tilewright.explore.trial import REFUSED, Trial
+from tilewright.explore.worker import Worker, collecting
 
-#: A machine whose worker dies this often is given up.
-DEATHS = 2
-#: One thread a worker: the workers share the cores.
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_THREADS["PYTHONSAFEPATH"] = "1"  # the workers must not import modules from the current folder
-#: How many machines are measured between two runs of the garbage collector.
-UNCOLLECTED = 64
-_MEASURED = count()
+#: A machine is given up whose workers die more often, and a study if more workers in a row die as they start.
+DEATHS, STARTS = 3, 20
+#: A machine to measure: its point and its keys.
+Task = tuple[int, Mapping[str, str]]
 
 
 class Pool(Protocol):
@@ -74,72 +67,73 @@ class Processes:
 
     def __init__(self, subject: Subject, workers: int) -> None:
         self.workers = workers
-        self._given = (subject.to_json(),)
-        self._waiting: dict[Future[dict[str, Any]], tuple[int, Mapping[str, str]]] = {}
-        self._deaths: dict[int, int] = {}
+        self._given = subject.to_json()
+        self._running = set[Worker]()
+        self._waiting = deque[Task]()
+        self._done = deque[Trial]()
+        self._deaths = Counter[int]()
+        self._failed_starts = 0
 
     def __enter__(self) -> Self:
-        before = {name: os.environ.get(name) for name in _THREADS}
-        self._before = before
-        os.environ.update(_THREADS)
-        self._start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for name, value in self._before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-    def _start(self) -> None:
-        context = get_context("spawn")
-        self._executor = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=self._given)
+        for worker in self._running:
+            worker.leave()
+        for worker in self._running:
+            worker.close()
 
     def submit(self, point: int, keys: Mapping[str, str]) -> None:
-        self._waiting[self._executor.submit(_measure, point, dict(keys))] = (point, keys)
+        self._waiting.append((point, keys))
+        self._give()
 
     def ended(self) -> Trial:
-        while True:
-            done, _ = wait(self._waiting, return_when=FIRST_COMPLETED)
-            future = done.pop()
-            point, keys = self._waiting.pop(future)
+        while not self._done:
+            talking, ready = {worker.fileno(): worker for worker in self._running}, poll()
+            for number in talking:
+                ready.register(number, POLLIN)
+            for number, _ in ready.poll():
+                self._hear(talking[number])
+            self._give()
+        return self._done.popleft()
+
+    def _give(self) -> None:
+        """Give the waiting machines to idle workers, and to new ones."""
+        idle = [worker for worker in self._running if not worker.task]
+        while self._waiting and (idle or len(self._running) < self.workers):
             try:
-                return Trial.from_json(future.result())
-            except BrokenProcessPool:
-                lost = [(point, keys), *self._waiting.values()]
-                self._waiting.clear()
-                self._executor.shutdown(wait=False, cancel_futures=True)
-                self._start()
-                given_up: Trial | None = None
-                for each, own in lost:  # nobody knows which of them ended the process
-                    self._deaths[each] = self._deaths.get(each, 0) + 1
-                    if self._deaths[each] > DEATHS and given_up is None:
-                        given_up = Trial(each, own, REFUSED, reason="the process that measures it dies")
-                    else:
-                        self.submit(each, own)
-                if given_up:
-                    return given_up
+                worker = idle.pop() if idle else Worker(self._given)
+            except OSError:  # the system allows no more processes or open files
+                if not self._running:
+                    raise
+                return
+            self._running.add(worker)
+            worker.measure(*self._waiting.popleft())
 
+    def _hear(self, worker: Worker) -> None:
+        """Take what a worker says. If it has died, have its machine measured again, or give the machine up."""
+        try:
+            self._done.extend(worker.said())
+        except EOFError as cause:
+            self._running.remove(worker)
+            worker.close()
+            self._lost(worker, str(cause))
+        else:
+            self._failed_starts = 0
 
-def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a machine, and run the garbage collector now and then, which is off while machines are measured.
-
-    It would scan everything twice for each machine, a tenth of the time.
-    """
-    if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
-        gc.collect()
-    return measured(subject, point, keys)
-
-
-_OWN: list[Subject] = []
-
-
-def _begin(subject: dict[str, Any]) -> None:
-    """Take the subject of a worker process."""
-    gc.disable()
-    _OWN[:] = [Subject.from_json(subject)]
-
-
-def _measure(point: int, keys: dict[str, str]) -> dict[str, Any]:
-    return collecting(_OWN[0], point, keys).to_json()
+    def _lost(self, worker: Worker, cause: str) -> None:
+        if not worker.started:
+            self._failed_starts += 1
+            if self._failed_starts > STARTS:
+                reason = f"{self._failed_starts} processes in a row died as they started ({cause})"
+                raise InputError(option("--workers"), reason, "give fewer workers; a single one shows its errors")
+        elif worker.task:
+            self._deaths[worker.task[0]] += 1
+        if not worker.task:
+            return
+        point, keys = worker.task
+        if self._deaths[point] > DEATHS:
+            reason = f"the process that measures it dies ({cause}, {self._deaths[point]} times)"
+            self._done.append(Trial(point, keys, REFUSED, reason=reason))
+        else:
+            self._waiting.append((point, keys))

@@ -1,0 +1,156 @@
+"""A worker: a process of this computer that measures machines, one after the other.
+
+Both sides talk in lines of JSON, through pipes. The worker's first line, an empty one, says that it has started. A
+worker has a session of its own, so that Ctrl-C reaches only the process that began it; it ends when that process ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from queue import SimpleQueue
+from threading import Thread, main_thread
+from time import sleep
+from typing import IO, Any
+
+from tilewright.errors import InputError, TilewrightError
+from tilewright.explore.measure import Subject, measured
+from tilewright.explore.trial import Trial
+
+#: One thread a worker: the workers share the cores.
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+#: What a worker runs. Its modules come from where this process finds them.
+_BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tilewright.explore.worker import serve; serve()"
+#: How many machines are measured between two runs of the garbage collector.
+UNCOLLECTED = 64
+#: Seconds that a worker has for its clean-up.
+PATIENCE = 1.0
+_MEASURED = count()
+
+
+class Worker:
+    """A worker as the process sees it that began it. `task` is the machine that it measures."""
+
+    def __init__(self, subject: Mapping[str, Any]) -> None:
+        self.task: tuple[int, Mapping[str, str]] | None = None
+        self.started = False
+        self._text = b""
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        command = [sys.executable, "-P", "-c", _BEGIN, json.dumps(sys.path)]
+        environment = {**os.environ, **_THREADS}
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True
+        )
+        self._send(subject)
+
+    def fileno(self) -> int:
+        """Return the file descriptor that can be read when the worker has said something, or has ended."""
+        return self._pipe(self._process.stdout).fileno()
+
+    def measure(self, point: int, keys: Mapping[str, str]) -> None:
+        """Have a machine measured."""
+        self.task = point, keys
+        self._send([point, dict(keys)])
+
+    def said(self) -> Iterator[Trial]:
+        """Yield the trials that have come. Raises EOFError if the worker has ended, or the error that it met."""
+        part = os.read(self.fileno(), 1 << 16)
+        if not part:
+            raise EOFError(self._end())
+        *lines, self._text = (self._text + part).split(b"\n")
+        for line in lines:
+            if not line:
+                self.started = True
+                continue
+            answer = json.loads(line)
+            if "refused" in answer:
+                raise InputError(*answer["refused"])
+            if "failed" in answer:
+                raise RuntimeError(f"a worker failed:\n{answer['failed']}")
+            self.task = None
+            yield Trial.from_json(answer)
+
+    def leave(self) -> None:
+        """Have the worker end, without waiting for it."""
+        with suppress(OSError):
+            self._pipe(self._process.stdin).close()
+
+    def close(self) -> None:
+        """End the worker."""
+        self.leave()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2 * PATIENCE)
+        self._end()
+        self._pipe(self._process.stdout).close()
+
+    def _end(self) -> str:
+        """End the worker and the processes that it has started. Return what ended it."""
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        status = self._process.wait()
+        return signal.Signals(-status).name if status < 0 else f"status {status}"
+
+    def _send(self, data: Any) -> None:
+        with suppress(OSError):  # it has ended: `said` says so
+            pipe = self._pipe(self._process.stdin)
+            pipe.write(json.dumps(data).encode() + b"\n")
+            pipe.flush()
+
+    @staticmethod
+    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+        assert pipe is not None
+        return pipe
+
+
+def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
+    """Measure a machine, and run the garbage collector now and then, which is off while machines are measured.
+
+    It would scan everything twice for each machine, a tenth of the time.
+    """
+    if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
+        gc.collect()
+    return measured(subject, point, keys)
+
+
+def serve() -> None:
+    """Measure the machines that come on stdin, until it is closed."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what a library prints is no answer
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked = SimpleQueue[bytes]()
+    Thread(target=_listen, args=(asked,), daemon=True).start()
+    gc.disable()
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        subject = Subject.from_json(json.loads(asked.get()))
+        os.write(answers, b"\n")
+        while True:
+            line = json.dumps(_answer(subject, *json.loads(asked.get()))).encode() + b"\n"
+            while line:
+                line = line[os.write(answers, line) :]
+    os._exit(0)
+
+
+def _listen(asked: SimpleQueue[bytes]) -> None:
+    """Pass on the lines of stdin. At its end, interrupt the main thread, and end the session if that takes too long."""
+    for line in sys.stdin.buffer:
+        asked.put(line)
+    signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+    sleep(PATIENCE)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer(subject: Subject, point: int, keys: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        return collecting(subject, point, keys).to_json()
+    except TilewrightError as error:
+        return {"refused": [error.where, error.reason, error.remedy]}
+    except Exception:
+        return {"failed": traceback.format_exc()}
