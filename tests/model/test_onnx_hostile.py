@@ -23,58 +23,6 @@ from tilewright.model.inputs import random
 MAX_GROWTH = 1 << 31
 
 
-def network(seed: int) -> Any:
-    """A quantised network with a real shell: convolutions, pool, concat, slice, pad, resize, product."""
-    net = Net(seed, np.int8)
-    pair = net.scales()
-    x = net.quantized(net.input((1, 3, 8, 8)))
-    w = net.weights((4, 3, 3, 3))
-    a = net.quantized(net.op("Conv", x, w, net.bias(x, w), pads=[1, 1, 1, 1]), pair)
-    b = net.quantized(net.op("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2]), pair)
-    c = net.quantized(net.op("Conv", b, net.weights((4, 1, 3, 3)), group=4, pads=[1, 1, 1, 1]), pair)
-    d = net.quantized(net.op("Concat", net.op("Sigmoid", c), b, axis=1))
-    e = net.op("Slice", d, net.const([0, 1]), net.const([6, 4]), net.const([1, 2]))
-    e = net.op("Pad", e, net.const([0, 0, 1, 0, 0, 0, 0, 1]))
-    e = net.op("Resize", e, "", net.const([1.0, 1.0, 2.0, 2.0], np.float32), mode="nearest")
-    e = net.op("Transpose", net.op("AveragePool", e, kernel_shape=[2, 2], strides=[2, 2]), perm=[0, 2, 3, 1])
-    f = net.quantized(net.op("Reshape", e, net.const([1, -1])))
-    size = 6 * 4 * 5
-    g = net.op("Gemm", f, net.weights((size, 5), 1))
-    return net.model(net.op("Softmax", net.op("LayerNormalization", g, net.const(np.ones(5), np.float32))))
-
-
-def kernels() -> Any:
-    """A network of operators that onnxruntime runs, on codes and on real numbers, some in its own domain."""
-    net = Net(2, np.uint8)
-    x = net.quantized(net.input((1, 4, 12)))
-    a = net.quantized(net.op("Conv", x, net.weights((6, 4, 3))))
-    b = net.quantized(net.op("AveragePool", a, kernel_shape=[2], strides=[2], ceil_mode=1))
-    pair = net.scales()
-    c = net.quantized(net.op("LeakyRelu", b, alpha=0.1), pair)
-    parts = net.op("Split", c, net.const([2, 4]), outputs=2, axis=1)
-    d = net.quantized(
-        net.op(
-            "MatMul", *(net.quantized(part, pair) for part in (net.op("Transpose", parts[1], perm=[0, 2, 1]), parts[1]))
-        )
-    )
-    e = net.op("Softmax", net.quantized(net.op("Gather", d, net.const([0, 2, 4]), axis=1)))
-    f = net.op("ReduceMean", net.op("Gelu", net.quantized(e), domain="com.microsoft"), axes=[1], keepdims=0)
-    g = net.op("TopK", net.op("Div", f, net.const([2.0], np.float32)), net.const([3]), outputs=2)[0]
-    return net.model(net.op("Expand", net.op("Unsqueeze", g, net.const([0])), net.const([2, 1, 3])))
-
-
-def shifted() -> Any:
-    """A small integer network in PULP's dialect."""
-    net = Net(1, opset=10)
-    tensors = {
-        key: onnx.numpy_helper.from_array(np.array(value, np.float32), key)
-        for key, value in (("div", 64.0), ("n_levels_out", 256.0), ("signed", 1.0))
-    }
-    factors = (net.const(np.full((4, 1, 1), 3.0), np.float32), net.const(np.full((4, 1, 1), 40.0), np.float32))
-    x = net.op("Conv", net.input((1, 3, 6, 6)), net.const(net.rng.integers(-8, 8, (4, 3, 3, 3)), np.float32))
-    return net.model(net.op("RequantShift", x, *factors, domain="PACTOps", **tensors))
-
-
 def try_all(folder: Path, trials: int, seed: int) -> tuple[int, int]:
     """(read and run, refused) of so many damaged models."""
     rng = np.random.default_rng(seed)
