@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import sys
 
-_SOURCES = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
-if __name__ == "__main__" and __spec__ and not sys.flags.safe_path and sys.path[0] != _SOURCES:
+if (
+    __name__ == "__main__"
+    and __spec__
+    and not sys.flags.safe_path
+    and sys.path[0] != os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+):
     # Python -m looks in the current folder first: a file there that is called like a module would take its place.
     del sys.path[0]
 
