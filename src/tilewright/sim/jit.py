@@ -9,6 +9,7 @@ from inspect import isfunction
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from tilewright.sim import native
+from tilewright.sim.beside import apart
 from tilewright.sim.native import Emit
 
 P = ParamSpec("P")
@@ -20,6 +21,8 @@ R = TypeVar("R")
 PATIENCE = 300_000
 #: The same for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
 PATIENCE_IF_KEPT = 100_000
+#: Uncompiled microseconds from which on a call is left by Ctrl-C. Compiled, such a call takes 5 ms.
+LONG = 1_000_000
 #: Parts of compiled functions, by module.
 _PARTS: dict[str, list[Callable[..., object]]] = {}
 
@@ -62,7 +65,13 @@ class Compiled(Generic[P, R]):
 
     def of(self, microseconds: int) -> Callable[P, R]:
         """Return the function, compiled or not, for a call that takes about `microseconds` uncompiled."""
-        return self if self.due(microseconds) else self.python
+        if not self.due(microseconds):
+            return self.python
+        return self.apart if microseconds >= LONG else self
+
+    def apart(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the compiled function so that Ctrl-C ends the wait for it, at the cost of 0.1 ms."""
+        return apart(lambda: self(*args, **kwargs))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs, "a compiled loop takes its arguments by position"

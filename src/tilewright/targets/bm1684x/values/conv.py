@@ -36,11 +36,11 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
     with np.errstate(all="ignore"):
         if dtype is F32:
             flat = left.reshape(p, g * length), right.reshape(g * length, outputs)
-            return alternate(np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms))
+            return alternate.apart(np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms))
         start = np.zeros((p, outputs), np.float32)
         for term in terms:
             start += term
-        return aligned(left.astype(np.float64), right.astype(np.float64), start)
+        return aligned.apart(left.astype(np.float64), right.astype(np.float64), start)
 
 
 @by_numba

@@ -45,7 +45,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     the machine stalls for ever.
     """
     program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
-    loop = run_machine.of(UNCOMPILED * len(expansion.prims))
+    loop = run_machine.apart if run_machine.due(UNCOMPILED * len(expansion.prims)) else run_machine.python
     kept = memo(expansion, config)
     cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, LIMIT)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
