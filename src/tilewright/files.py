@@ -6,9 +6,13 @@ import hashlib
 import os
 import secrets
 import stat
+import struct
+import tokenize
 import zipfile
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import prod
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -20,6 +24,15 @@ from tilewright.errors import InputError, TilewrightError
 
 #: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
+#: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
+MAX_BYTES, FREE_BYTES, MAX_RATIO, MAX_RANK = 1 << 31, 1 << 27, 100, 32
+#: The most characters of another package's message in an error.
+LONGEST = 200
+#: Exceptions that zipfile, zlib, NumPy's headers (Python literals) and struct raise when their input is damaged.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
+    *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
+)
 #: Exceptions that a file's wrong types and values raise where they are used.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 #: Names of the inode types that are not regular files.
@@ -107,18 +120,76 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
                 temporary.unlink()
 
 
-def arrays(path: Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file, by name.
+def arrays(
+    path: str | Path,
+    error: type[TilewrightError] = InputError,
+    remedy: str = "write the file again",
+    chosen: Callable[[list[str]], Iterable[str]] = iter,
+) -> dict[str, Array]:
+    """Return arrays of an .npz file by name: those that `chosen` takes of its names [all].
 
-    Raises InputError if the path is not a regular file, and ValueError if the file is not an .npz archive. NumPy's own
-    error would advise the user to allow pickles, which is unsafe.
+    Raises `error` if the path is not a regular file, or not an archive that is whole. Sizes are checked before memory
+    is taken.
     """
-    with regular(path).open("rb") as file:
-        if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise ValueError("it is not an .npz archive")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+    path = regular(path, error)
+    with damage_of(path, "an .npz archive", error, remedy), zipfile.ZipFile(path) as archive:
+        infos = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
+        }
+        total, limit = (
+            sum(info.file_size for info in archive.infolist()),
+            max(FREE_BYTES, MAX_RATIO * path.stat().st_size),
+        )
+        if total > min(limit, MAX_BYTES):
+            raise error(path, f"unpacks to {total} bytes; the limit is {min(limit, MAX_BYTES)}", "split the data")
+        found = {}
+        for name in chosen(list(infos)):
+            if infos[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{name} is compressed in another way than deflate")
+            with archive.open(infos[name]) as file:
+                found[name] = _array(file, infos[name].file_size)
+        return found
+
+
+def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
+    """Return the array of a .npy file. Raises `error` if the path is not a regular file, or not such a file."""
+    path = regular(path, error)
+    with damage_of(path, "a .npy file", error, "write the file again"), path.open("rb") as file:
+        return _array(file, path.stat().st_size)
+
+
+def _array(file: IO[bytes], size: int) -> Array:
+    """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE if it is none of plain values.
+
+    NumPy's own errors would advise the user to allow pickles, which is unsafe.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, column_major, dtype = header(file)
+    if dtype.hasobject or not dtype.itemsize or len(shape) > MAX_RANK or min(shape, default=0) < 0:
+        raise ValueError(f"it is no array of plain values: {dtype}, {len(shape)} axes")
+    needed = dtype.itemsize * prod(shape)
+    if needed > min(size, MAX_BYTES):
+        raise ValueError(f"it declares {needed} bytes of data; at most {min(size, MAX_BYTES)} are possible")
+    data, have = bytearray(needed), 0
+    while have < needed and (count := file.readinto(memoryview(data)[have:])):  # type: ignore[attr-defined]
+        have += count
+    if have < needed:
+        raise ValueError(f"it has {have} bytes of data, and declares {needed}")
+    values: Array = np.ndarray(shape, dtype, data, order="F" if column_major else "C")
+    return values
+
+
+@contextmanager
+def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) -> Iterator[None]:
+    """Run a `with` block that decodes a file. Raises `error` for the exceptions that damaged data causes."""
+    try:
+        yield
+    except DAMAGE as found:
+        reason = " ".join((str(found) or type(found).__name__).split())[:LONGEST]
+        raise error(path, f"is damaged or not {what}: {reason}", remedy) from None
 
 
 class Entries(dict[str, Any]):

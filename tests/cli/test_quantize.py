@@ -14,8 +14,8 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from onnx import ModelProto, helper  # noqa: E402
-
 from tests.model.damage import SEED, bytewise, meaningful  # noqa: E402
+
 from tests.quantize.models import model, residual, samples, save  # noqa: E402
 from tilewright.cli import main  # noqa: E402
 from tilewright.install import hint  # noqa: E402

@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 
 from tests.fuzz.kinds import KINDS, Kind
-from tilewright.cli import main
+from tilewright.cli import DEFECT, main
 from tilewright.errors import HazardError, TilewrightError
 
 #: Seconds of one command, and bytes by which it may grow the process.
@@ -82,7 +82,7 @@ def _child(kind: Kind, seed: int, numbers: range, folder: Path, notes: Path) -> 
         resource.setrlimit(resource.RLIMIT_AS, (used + GROWTH, used + GROWTH))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.environ |= {"TILEWRIGHT_NO_CACHE": "1", "COLUMNS": "100"}
-        with notes.open("a", buffering=1) as told, (folder / "output").open("w+b") as output:
+        with notes.open("a", buffering=1, errors="replace") as told, (folder / "output").open("w+b") as output:
             for descriptor in (1, 2):
                 os.dup2(output.fileno(), descriptor)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -95,13 +95,15 @@ def _child(kind: Kind, seed: int, numbers: range, folder: Path, notes: Path) -> 
                 told.write(f"{number} {code} {wrong.replace(chr(10), ' | ')}\n")
         status = 0
     except BaseException:  # of this file, or of a way to damage
-        notes.write_text(notes.read_text() + f"{number} 1 {traceback.format_exc().replace(chr(10), ' | ')}\n")
+        with notes.open("a", errors="replace") as told:
+            told.write(f"{number} 1 {traceback.format_exc().replace(chr(10), ' | ')}\n")
     finally:
         os._exit(status)
 
 
 def _stream(descriptor: int) -> TextIO:
-    return cast(TextIO, os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8"))
+    errors = "backslashreplace" if descriptor == 2 else "strict"
+    return cast(TextIO, os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8", errors=errors))
 
 
 def _trial(kind: Kind, seed: int, number: int, folder: Path, output: IO[bytes]) -> tuple[int, str]:
@@ -136,7 +138,11 @@ def _called(kind: Kind, command: str, path: Path, odd: Path, results: Path) -> t
     if kind.call is None:
         words = command.format(odd=path, f=odd, out=results).split()
         os.chdir(odd)
-        return main(words), ""
+        try:
+            return main(words), ""
+        except Exception:  # where `main` shows an error
+            traceback.print_exc()
+            return DEFECT, ""
     try:
         kind.call(odd)
         return 0, ""
@@ -150,7 +156,7 @@ def _called(kind: Kind, command: str, path: Path, odd: Path, results: Path) -> t
 def _wrong(code: int, said: str, text: str) -> str:
     lines = [line for line in text.splitlines() if line.startswith("tilewright: ")]
     if "Traceback" in text:
-        return text[-1500:]
+        return " ".join(text[text.rindex("  File ") :].replace("^", "").split())[:400]
     if code not in (0, 1, 2):
         return f"status {code}: {text[-500:]}"
     if code == 2 and (len(lines) != 1 or "\n" in said):

@@ -1,8 +1,7 @@
-"""Damaged ONNX files: each is read, or refused with one line. Nothing else may come out, and memory stays bounded."""
+"""ONNX files whose parts make no sense: the error says what is wrong. tests/fuzz damages files at random."""
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,44 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.model.damage import SEED, bytewise, meaningful
+from tests.fuzz.networks import kernels, network
 from tests.model.onnx_nets import Net, answer, needs_vnni, onnx
-from tilewright.cli import main
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
 from tilewright.graph.ir import MAX_COMPUTED
 from tilewright.model import load
 from tilewright.model.inputs import random
 
-#: Growth of the process while hundreds of small damaged models are read and run.
-MAX_GROWTH = 1 << 31
-
-
-def try_all(folder: Path, trials: int, seed: int) -> tuple[int, int]:
-    """(read and run, refused) of so many damaged models."""
-    rng = np.random.default_rng(seed)
-    sources = [network(seed).SerializeToString(), kernels().SerializeToString(), shifted().SerializeToString()]
-    path, counts = folder / "damaged.onnx", [0, 0]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for trial in range(trials):
-        source = sources[(0, 0, 1, 1, 2)[trial % 5]]
-        path.write_bytes((bytewise if trial % 3 == 0 else meaningful)(source, rng))
-        try:
-            graph = load(path)
-            reference.run(graph, random(graph).values)
-            counts[0] += 1
-        except TilewrightError as error:
-            assert "\n" not in str(error) and len(str(error)) < 2000, f"seed {seed}, trial {trial}: {error}"
-            counts[1] += 1
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, trial {trial}: {error!r}") from error
-    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    assert growth < MAX_GROWTH, f"seed {seed}: the process grew by {growth >> 20} MiB"
-    return counts[0], counts[1]
-
 
 @needs_vnni
-@pytest.mark.parametrize("make", [lambda: network(SEED), kernels])
+@pytest.mark.parametrize("make", [lambda: network(20261121), kernels])
 def test_undamaged_they_equal_onnxruntime(make: Callable[[], Any], tmp_path: Path) -> None:
     path, model = tmp_path / "model.onnx", make()
     path.write_bytes(model.SerializeToString())
@@ -55,27 +27,6 @@ def test_undamaged_they_equal_onnxruntime(make: Callable[[], Any], tmp_path: Pat
     values = random(graph).values
     (ours,) = reference.run(graph, values).values()
     np.testing.assert_allclose(ours[0], answer(path, dict(values))[0][0], rtol=1e-5)
-
-
-def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
-    good, refused = try_all(tmp_path, 300, SEED)
-    assert good > 20 and refused > 100  # the test reaches both sides
-
-
-@pytest.mark.slow
-def test_many_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
-    for part in range(8):
-        try_all(tmp_path, 250, SEED + 1 + part)
-
-
-def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng, path = np.random.default_rng(SEED), tmp_path / "damaged.onnx"
-    content = network(SEED).SerializeToString()
-    for trial in range(12):
-        path.write_bytes((bytewise if trial % 2 else meaningful)(content, rng))
-        status = main(["run", str(path), "-t", "vta", "--json"])
-        lines = capsys.readouterr().err.count("\n")
-        assert (status, lines) in ((0, 0), (0, 1), (2, 1)), f"seed {SEED}, trial {trial}: status {status}"
 
 
 def refused(tmp_path: Path, model: Any, kind: type[TilewrightError], match: str) -> None:

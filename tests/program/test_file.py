@@ -261,9 +261,9 @@ def test_a_bad_array_is_named(content: bytes, tmp_path: Path, index: int) -> Non
         ({"version": 2}, r"a\.twp: has version 2 of the format; this Tilewright reads up to 1; upgrade Tilewright"),
         ({"version": "1"}, r"a\.twp: program\.json: has no valid version"),
         ({"format": "zip"}, r"a\.twp: program\.json: is not a 'tilewright program'"),
-        ({"extra": 1}, r"a\.twp: program: has 'extra', which is unknown"),
-        ({"target": 1}, r"a\.twp: program\.target: is 1, not str"),
-        ({"digest": None}, r"a\.twp: program\.digest: is None, not str"),
+        ({"extra": 1}, r'a\.twp: program: has "extra", which is unknown'),
+        ({"target": 1}, r"a\.twp: program\.target: is 1, not a text"),
+        ({"digest": None}, r"a\.twp: program\.digest: is null, not a text"),
     ],
 )
 def test_a_header_that_is_wrong_is_named(
@@ -330,5 +330,5 @@ def test_a_failed_save_leaves_the_old_file(program: Program, tmp_path: Path, mon
         save(program, path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.twp"]
-    with pytest.raises(ProgramError, match=r"a\.twp: config\.x: is a set"):
+    with pytest.raises(ProgramError, match=r"a\.twp: config\.x: is .*a set"):
         save(replace(program, config={"x": {1}}), path)

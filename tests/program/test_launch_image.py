@@ -58,19 +58,19 @@ def segment(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({"segments": None}, "segments: is None"),
+        ({"segments": None}, "segments: is null"),
         ({"segments": [7]}, r"segments\[0\]: is 7, not an object"),
         (segment(kind="rom"), "has the kind 'rom'"),
-        (segment(name=3), "name: is 3, not str"),
+        (segment(name=3), "name: is 3, not a text"),
         (segment(address=-1), "the address of segment 'x' is -1"),
-        (segment(address="8"), "address: is '8', not int"),
+        (segment(address="8"), 'address: is "8", not an integer'),
         (segment(size=0), "the size of segment 'x'"),
         (segment(size=MAX_BYTES + 1), "MiB of segments"),
         (segment(kind="const", size=5), "segment 'x' lacks its 5 bytes"),
-        (segment(more=1), "has 'more', which is unknown"),
+        (segment(more=1), 'has "more", which is unknown'),
         ({"bases": {"in": 0}}, "bases: lacks 'out'"),
         ({"bases": {"in": 0, "out": 1 << 40}}, "bases.out is"),
-        ({"bases": {"in": 0, "out": True}}, "out: is True, not int"),
+        ({"bases": {"in": 0, "out": True}}, "out: is true, not an integer"),
     ],
 )
 def test_numbers_that_do_not_fit(meta: dict[str, Any], said: str) -> None:

@@ -74,10 +74,10 @@ def put(array: Any, place: Any, value: Any) -> None:
     ("change", "said"),
     [
         (lambda run, arrays: run.pop("title"), "run: lacks 'title'"),
-        (lambda run, arrays: run.update(clock_mhz="fast"), "run.clock_mhz: is 'fast', not float"),
+        (lambda run, arrays: run.update(clock_mhz="fast"), 'run.clock_mhz: is "fast", not a number'),
         (lambda run, arrays: run["summary"].update(layers=3), "summary.layers: is not a list of objects"),
         (lambda run, arrays: run["summary"].pop("cycles"), "summary: lacks 'cycles'"),
-        (lambda run, arrays: run["summary"].update(causes=[]), "summary.causes: is a list, not dict"),
+        (lambda run, arrays: run["summary"].update(causes=[]), "summary.causes: is \\[\\], not an object"),
         (lambda run, arrays: run["summary"]["layers"][0].update(macs=-4), r"summary.layers\[0\].macs: is -4"),
         (lambda run, arrays: run["summary"]["layers"][0].update(causes={"a": 0}), r"summary.layers\[0\].causes: has a"),
         (lambda run, arrays: run["summary"].update(whatifs=[{"change": 1}]), r"summary.whatifs\[0\]: lacks 'cycles'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,17 +84,16 @@ class Exploration:
             return Study.open(self.resume)
         if self.target is None:
             raise InputError("--target", "is missing", "give -t TARGET, or --resume STUDY")
-        made = _space(self.space, self.target) if self.space else {"keys": {}}
+        data = _space(self.space, self.target) if self.space else {}
+        space = Space.from_json(data, self.space or "--vary", self.vary, self.where)
         if self.config is not None:
-            made["config"] = self.config
-        made["keys"] = {**made.get("keys", {}), **self.vary}
-        made["where"] = [*made.get("where", []), *self.where]
+            space = replace(space, config=self.config)
         given = (name.strip() for names in self.objective for name in names.split(","))
         names = list(dict.fromkeys(filter(None, given)))
         study = study_of(
             self.models,
             self.target,
-            Space.from_json(made, self.space or "--vary"),
+            space,
             names,
             overrides=self.overrides,
             rounding=self.rounding,
@@ -109,12 +108,12 @@ class Exploration:
 
 def _space(name: str, target: str) -> dict[str, Any]:
     """Return the space in a file, or the target's space of this name."""
-    from tilewright import targets
-    from tilewright.targets import given
+    from tilewright import fields, targets
+    from tilewright.explore.space import FORM
     from tilewright.targets.base import Spaces
 
     if name.endswith(".json"):
-        return given.json_file(name)
+        return fields.read(name, InputError, FORM)
     machine = targets.get(target)
     spaces = machine.spaces if isinstance(machine, Spaces) else {}
     if name not in spaces:

@@ -9,18 +9,17 @@ its square, and the wires of an SRAM with the square root of its capacity.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from tilewright.errors import ConfigError, one_of
+from tilewright import fields
+from tilewright.errors import ConfigError
+from tilewright.fields import FieldError, Range, naming, record
 from tilewright.sim.events import KINDS
 
-#: The tables of this package, by file name without suffix.
-FOLDER = Path(__file__).parent / "tables"
 DEFAULT = "horowitz"
 #: Accesses to an SRAM of `bytes` bytes, `bits` at a time. Without sram_write, a write costs as much as a read.
 SRAM, SRAM_WRITE = "sram", "sram_write"
@@ -28,8 +27,30 @@ DRAM = ("dram_read", "dram_write")
 #: Events without a size: an activation of a DRAM row, and a clock cycle of the whole machine.
 PLAIN = ("dram_activate", "cycle")
 EVENTS = (*KINDS, SRAM, SRAM_WRITE, *DRAM, *PLAIN)
-_TEXTS, _OTHERS = ("name", "technology", "source"), ("base", "dram", "entry")
-_KEYS = {"event", "bits", "bytes", "picojoules", "range", "as", "technology", "source"}
+_Size: TypeAlias = Annotated[int, Range(1, 1 << 40)]
+_Energy: TypeAlias = Annotated[float, Range(0, 1e30)]
+
+
+class Dram(NamedTuple):
+    """The section [dram] of a file."""
+
+    row_bytes: _Size
+    banks: _Size
+
+
+_TABLE: dict[str, Any] = dict.fromkeys(("name", "technology", "source"), str) | {"dram": Dram, "entry": list}
+_ENTRY: dict[str, Any] = {"event": Literal[EVENTS], "as": Literal[EVENTS], "bits": _Size, "bytes": _Size}
+_ENTRY |= {"picojoules": _Energy, "range": tuple[_Energy, _Energy], "technology": str, "source": str}
+#: The tables of this package, by file name without suffix.
+FOLDER = Path(__file__).parent / "tables"
+
+
+def names() -> list[str]:
+    """Return the names of the tables that this package has."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+_TABLE["base"] = Literal[tuple(names())]
 
 
 @dataclass(frozen=True)
@@ -117,11 +138,6 @@ def _between(x: float, y: float, share: float) -> float:
     return max(0.0, x + (y - x) * share)
 
 
-def names() -> list[str]:
-    """Return the names of the tables that this package has."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
 def read(source: str | Path) -> Table:
     """Return the table with this name ("default": the default table), or the one in a TOML file.
 
@@ -137,27 +153,27 @@ def read(source: str | Path) -> Table:
 
 @lru_cache
 def _read(path: Path, where: str) -> Table:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(where, f"cannot be read: {error}", "give a table as docs/energy.md describes") from None
-    _refuse_unknown(where, data, {*_TEXTS, *_OTHERS})
-    name, technology, source = (_text(where, data, key) for key in _TEXTS)
-    listed, base = data.get("entry"), _base(where, data.get("base"))
-    if not isinstance(listed, list) or not listed:
-        raise ConfigError(where, "has no entries", "add [[entry]] sections, as docs/energy.md describes")
-    row_bytes, banks = _dram(where, data.get("dram"), base)
+    with naming(where, ConfigError, "write a table as docs/energy.md describes"):
+        return _table(record(_TABLE, fields.read(path, ConfigError), "", {"base": None, "dram": None}))
+
+
+def _table(data: Mapping[str, Any]) -> Table:
+    """Return the table that a file describes. Raises FieldError if it contradicts itself."""
+    base = None if data["base"] is None else _read(FOLDER / f"{data['base']}.toml", data["base"])
+    if not (dram := data["dram"] or (base and Dram(base.row_bytes, base.banks))):
+        raise FieldError("", "has no section [dram]", "add one with row_bytes and banks")
     entries: dict[str, tuple[Entry, ...]] = {}
     alias: dict[str, str] = {}
-    for number, item in enumerate(listed, 1):
-        here = f"{where}: entry {number}"
-        event = _event(here, item)
-        if "as" in item:
-            alias[event] = _event(here, {"event": item["as"]})
+    for number, item in enumerate(data["entry"], 1):
+        here = f"entry {number}"
+        values = record(_ENTRY, item, here, dict.fromkeys(_ENTRY.keys() - {"event"}))
+        event: str = values["event"]
+        if values["as"] is not None:
+            alias[event] = values["as"]
             continue
-        entry = _entry(here, item, technology, source)
+        entry = _entry(here, values, data["technology"], data["source"])
         if any((entry.bits, entry.bytes) == (known.bits, known.bytes) for known in entries.get(event, ())):
-            raise ConfigError(here, f"is a second energy of {event} of this size", "remove one of the two")
+            raise FieldError(here, f"is a second energy of {event} of this size", "remove one of the two")
         entries[event] = (*entries.get(event, ()), entry)
     own = entries.keys() | alias.keys()
     if base:
@@ -165,78 +181,23 @@ def _read(path: Path, where: str) -> Table:
         alias = {event: other for event, other in base.alias.items() if event not in own} | alias
     for event, other in alias.items():
         if event in entries or other not in entries:
-            raise ConfigError(where, f"'{event}' cannot stand for '{other}'", "refer to an event that has energies")
-    return Table(name, technology, source, row_bytes, banks, entries, alias)
+            raise FieldError("entry", f"'{event}' cannot stand for '{other}'", "refer to an event that has energies")
+    return Table(data["name"], data["technology"], data["source"], dram.row_bytes, dram.banks, entries, alias)
 
 
-def _base(where: str, name: Any) -> Table | None:
-    """Return the table of this package that another one completes, if it names one."""
-    if name is None:
-        return None
-    if name not in names():
-        raise ConfigError(where, f"there is no table {name!r} to start from", one_of(name, names()))
-    return _read(FOLDER / f"{name}.toml", name)
-
-
-def _dram(where: str, found: Any, base: Table | None) -> tuple[int, int]:
-    """Return the bytes of a DRAM row and the number of banks: from the section `dram`, or else from the base."""
-    if found is None and base:
-        return base.row_bytes, base.banks
-    if not isinstance(found, dict):
-        raise ConfigError(where, "has no section [dram]", "add one with row_bytes and banks")
-    _refuse_unknown(f"{where}: dram", found, {"row_bytes", "banks"})
-    return _whole(f"{where}: dram", found, "row_bytes"), _whole(f"{where}: dram", found, "banks")
-
-
-def _entry(where: str, item: Mapping[str, Any], technology: str, source: str) -> Entry:
-    event = item["event"]
-    needs_bytes, plain = event in (SRAM, SRAM_WRITE), event in PLAIN
-    bits = 0 if plain else _whole(where, item, "bits")
-    capacity = _whole(where, item, "bytes") if needs_bytes else 0
-    if extra := ({"bits"} if plain else set()) & item.keys() | (set() if needs_bytes else {"bytes"}) & item.keys():
-        raise ConfigError(where, f"{event} has no {min(extra)}", f"remove {min(extra)}")
-    value = _energy(where, "picojoules", item.get("picojoules"))
-    limits = item.get("range", [value, value])
-    if not isinstance(limits, list) or len(limits) != 2:
-        raise ConfigError(where, "range is not a list of two numbers", "give the least and the greatest energy")
-    low, high = (_energy(where, "range", limit) for limit in limits)
+def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) -> Entry:
+    """Return an entry. Raises FieldError if its event has no such size, or if its numbers contradict each other."""
+    event = values["event"]
+    sizes = (*(("bits",) if event not in PLAIN else ()), *(("bytes",) if event in (SRAM, SRAM_WRITE) else ()))
+    for key in ("bits", "bytes", "picojoules"):
+        if values[key] is None and key in (*sizes, "picojoules"):
+            raise FieldError(where, f"lacks '{key}'", f"give {key}")
+        if values[key] is not None and key not in (*sizes, "picojoules"):
+            raise FieldError(where, f"{event} has no {key}", f"remove {key}")
+    value = values["picojoules"]
+    low, high = values["range"] or (value, value)
     if not low <= value <= high:
-        raise ConfigError(where, f"picojoules {value:g} is not in the range {low:g} to {high:g}", "correct one of them")
-    texts = {"technology": technology, "source": source} | {key: item[key] for key in _TEXTS[1:] if key in item}
-    return Entry(event, bits, capacity, Cost(value, low, high), *(_text(where, texts, key) for key in _TEXTS[1:]))
-
-
-def _event(where: str, item: Any) -> str:
-    """Return the event of an entry. Raises ConfigError if the entry is not a table, or has an unknown key or event."""
-    if not isinstance(item, dict):
-        raise ConfigError(where, "is not a table", "write it as an [[entry]] section")
-    _refuse_unknown(where, item, _KEYS)
-    event = item.get("event")
-    if event not in EVENTS:
-        raise ConfigError(where, f"unknown event {event!r}", one_of(event, EVENTS))
-    return str(event)
-
-
-def _refuse_unknown(where: str, found: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := found.keys() - known:
-        raise ConfigError(where, f"unknown key '{min(unknown)}'", one_of(min(unknown), sorted(known)))
-
-
-def _text(where: str, found: Mapping[str, Any], key: str) -> str:
-    value = found.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigError(where, f"{key} is {value!r}, not text", f"give {key}")
-    return value
-
-
-def _whole(where: str, found: Mapping[str, Any], key: str) -> int:
-    value = found.get(key)
-    if type(value) is not int or value < 1:
-        raise ConfigError(where, f"{key} is {value!r}, not a positive whole number", f"give {key}")
-    return value
-
-
-def _energy(where: str, key: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise ConfigError(where, f"{key} is {value!r}, not a number of at least 0", "give an energy in picojoules")
-    return float(value)
+        raise FieldError(where, f"picojoules {value:g} is not in the range {low:g} to {high:g}", "correct one of them")
+    cost = Cost(value, low, high)
+    texts = values["technology"] or technology, values["source"] or source
+    return Entry(event, values["bits"] or 0, values["bytes"] or 0, cost, *texts)

@@ -19,6 +19,7 @@ from tilewright.energy import DEFAULT, estimate, read
 from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
+from tilewright.fields import record, types
 from tilewright.files import regular, replacing, user_folder
 from tilewright.graph import ort
 from tilewright.graph.ir import Graph
@@ -51,11 +52,6 @@ class Model(NamedTuple):
         own = _inputs(path) if shapes else ()
         kept = tuple((name, tuple(shape)) for name, shape in (shapes or {}).items() if name in own)
         return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest(), kept)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `_asdict` returns, after JSON has made lists of tuples."""
-        return cls(**{**data, "shapes": tuple((name, tuple(shape)) for name, shape in data["shapes"])})
 
     def load(self) -> Graph:
         """Return the network. Raises InputError if the file is no longer the one that the study began with."""
@@ -130,8 +126,8 @@ class Subject:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        models = tuple(map(Model.from_json, data["models"]))
-        return cls(**{**data, "models": models, "rules": tuple(data["rules"])})
+        """Read what `to_json` returns. Raises FieldError if the data are malformed."""
+        return cls(**record(types(cls), data, ""))
 
 
 #: Compiles a network for a machine: (graph, configuration, rounding mode, timing model).

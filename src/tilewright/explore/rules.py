@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from tilewright.errors import InputError, option
 
-Value: TypeAlias = int | float | str
+Value: TypeAlias = bool | int | float | str
 #: Characters of a rule; the largest exponent, so that `2 ** KEY` stays small.
 LONGEST, LARGEST_EXPONENT = 500, 64
 

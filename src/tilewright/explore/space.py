@@ -12,13 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tilewright.errors import ConfigError, InputError, option
+from tilewright import fields
+from tilewright.errors import InputError, option
+from tilewright.fields import decode, naming, record
 from tilewright.targets import given
 
 #: Values of one key, and keys of a space.
 MOST_VALUES, MOST_KEYS = 4096, 64
+FORM = 'write {"keys": {KEY: [VALUE, ...]}}'
+_SPACE = {"config": str | dict[str, Any] | None, "set": dict[str, int | float | bool | str], "keys": dict[str, Any]}
+_SPACE |= {"where": tuple[str, ...], "about": Any}
 _RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
 
 
@@ -32,12 +38,12 @@ class Axis(NamedTuple):
     @classmethod
     def of(cls, key: str, values: object) -> Axis:
         """Read the values of a key: a list, or a text. Raises InputError if they are neither or repeat."""
-        if isinstance(values, str):
-            texts = _expanded(key, values)
-        elif isinstance(values, Sequence) and all(isinstance(value, int | str) for value in values):
-            texts = [str(int(value) if isinstance(value, bool) else value) for value in values]
+        with naming(key, InputError, 'give a list, or a text such as "13..17"'):
+            given = decode(str | tuple[int | bool | str, ...], values, "")
+        if isinstance(given, str):
+            texts = _expanded(key, given)
         else:
-            raise InputError(key, f"its values are {values!r}", 'give a list, or a text such as "13..17"')
+            texts = [str(int(value) if isinstance(value, bool) else value) for value in given]
         if not 0 < len(texts) <= MOST_VALUES:
             raise InputError(key, f"has {len(texts)} values", f"give 1 to {MOST_VALUES}")
         if len(set(texts)) < len(texts):
@@ -113,32 +119,30 @@ class Space:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], where: str = "space") -> Space:
-        """Read a space in the form of its file. Raises InputError, with `where`, if it is malformed."""
-        known = ("config", "set", "keys", "where", "about")
-        if unknown := [key for key in data if key not in known]:
-            raise InputError(where, f"unknown entry '{unknown[0]}'", f"the entries are {', '.join(known)}")
-        keys, fixed, rules = data.get("keys", {}), data.get("set", {}), data.get("where", [])
-        config = data.get("config")
-        if not isinstance(keys, Mapping) or not isinstance(fixed, Mapping):
-            raise InputError(where, "'keys' or 'set' is not an object", 'write {"keys": {KEY: VALUES}}')
-        if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
-            raise InputError(where, "'where' is not a list of texts", 'write {"where": ["dsp <= 220"]}')
-        if not isinstance(config, str | Mapping | None):
-            raise InputError(where, "'config' is neither a preset's name nor an object")
-        axes = tuple(Axis.of(key, values) for key, values in keys.items())
-        return cls(axes, config, {key: str(value) for key, value in fixed.items()}, tuple(rules))
+    def from_json(
+        cls,
+        data: Mapping[str, Any],
+        where: str = "space",
+        vary: Mapping[str, Any] = MappingProxyType({}),
+        rules: Sequence[str] = (),
+    ) -> Space:
+        """Read a space in the form of its file; `vary` are keys to add or replace, `rules` more rules.
+
+        Raises InputError, with `where`, if it is malformed.
+        """
+        with naming(where, InputError):
+            values = record(_SPACE, data, "", {"config": None, "set": {}, "keys": {}, "where": (), "about": None})
+            axes = tuple(Axis.of(key, each) for key, each in {**values["keys"], **vary}.items())
+            fixed = {key: str(value) for key, value in values["set"].items()}
+            return cls(axes, values["config"], fixed, (*values["where"], *rules))
 
     @classmethod
     def read(cls, path: Path) -> Space:
-        """Read a file. Raises InputError if it is malformed, and ConfigError if it is not a JSON object."""
+        """Read a file. Raises InputError if it is malformed."""
         try:
-            return cls.from_json(given.json_file(path), str(path))
+            return cls.from_json(fields.read(path, InputError, FORM), str(path))
         except InputError as error:
             raise error.within(path) from None
-        except ConfigError as error:
-            remedy = error.remedy and 'write {"keys": {KEY: [VALUE, ...]}}'
-            raise ConfigError(error.where, error.reason, remedy) from None
 
 
 def _expanded(key: str, text: str) -> list[str]:

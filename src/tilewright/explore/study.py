@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -26,11 +26,12 @@ from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
 from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial
-from tilewright.files import replacing, sources, untrusted
+from tilewright.fields import FieldError, decode, naming, parsed, read, record
+from tilewright.files import replacing, sources
 from tilewright.program.cache import PACKAGE
-from tilewright.targets import given
 
 DEFINITION, JOURNAL = "study.json", "trials.jsonl"
+_DEFINITION = {"sources": str, "subject": dict, "space": dict, "objectives": tuple[str, ...], "seed": int}
 REMEDY = "give the folder of a study, or begin a new one"
 
 
@@ -58,6 +59,35 @@ class Study:
             self.journal.write(json.dumps(trial.to_json(), separators=(",", ":")).encode() + b"\n")
             self.journal.flush()
             os.fsync(self.journal.fileno())
+
+    def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
+        """Return the trials of a journal, and cut off a torn last line. Raises InputError if another is damaged."""
+        journal.seek(0)
+        found, whole = [], 0
+        for number, line in enumerate(journal, 1):
+            if not line.endswith(b"\n"):
+                break
+            with naming(f"{path}: line {number}", InputError, REMEDY):
+                found.append(self._trial(line))
+            whole += len(line)
+        journal.truncate(whole)
+        return found
+
+    def _trial(self, line: bytes) -> Trial:
+        """Return the trial in a line of the journal. Raises FieldError if it is none of this study."""
+        try:
+            trial = Trial.from_json(parsed(line))
+        except ValueError as error:
+            raise FieldError("", f"is not JSON: {error}") from None
+        if not BASE <= trial.point < self.space.size or (
+            trial.point != BASE and trial.set != self.space.at(trial.point)
+        ):
+            raise FieldError("", f"is no machine of this study: point {trial.point}")
+        if missing := set(self.objectives if trial.measured else ()) - trial.values.keys():
+            raise FieldError("values", f"lacks '{min(missing)}'")
+        for name in self.objectives if trial.measured else ():
+            decode(float, trial.values[name], f"values.{name}")
+        return trial
 
     def _count(self, trial: Trial) -> None:
         """Take note of a measured machine, and of the front with it: of equal machines, the first is kept."""
@@ -146,15 +176,14 @@ class Study:
         if not definition.exists():
             with replacing(definition) as file:
                 file.write(json.dumps(self.definition(), indent=2).encode())
-        elif given.json_file(definition) != json.loads(json.dumps(self.definition())):
+        elif read(definition, InputError, REMEDY) != json.loads(json.dumps(self.definition())):
             raise InputError(
                 folder, "has another study", "give its own options again, resume it, or give another folder"
             )
         self.journal = _journal(folder)
-        for line in _lines(self.journal, folder):
-            self.trials[line.point] = line
-            with untrusted(folder / JOURNAL, REMEDY):
-                self._count(line)
+        for trial in self._kept(self.journal, folder / JOURNAL):
+            self.trials[trial.point] = trial
+            self._count(trial)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -162,13 +191,14 @@ class Study:
         path = folder / DEFINITION
         if not path.is_file():
             raise InputError(folder, "has no study", REMEDY)
-        data = given.json_file(path)
-        with untrusted(path, REMEDY):
-            if data["sources"] != _sources(data["subject"]["target"]):
+        with naming(path, InputError, REMEDY):
+            data = record(_DEFINITION, read(path, InputError, REMEDY), "")
+            subject = Subject.from_json(data["subject"])
+            if data["sources"] != _sources(subject.target):
                 reason = "was made by another version of Tilewright, whose cycles may differ"
                 raise InputError(folder, reason, "begin a new study")
-            subject, space = Subject.from_json(data["subject"]), Space.from_json(data["space"], str(path))
-            study = cls(subject, space, tuple(map(str, data["objectives"])), int(data["seed"]))
+            space = Space.from_json(data["space"], str(path))
+            study = cls(subject, space, data["objectives"], data["seed"])
         study.keep(folder)
         return study
 
@@ -197,17 +227,3 @@ def _journal(folder: Path) -> IO[bytes]:
         journal.close()
         raise InputError(folder, "is in use by another process", "wait for it, or end it") from None
     return journal
-
-
-def _lines(journal: IO[bytes], folder: Path) -> Sequence[Trial]:
-    """Return the trials of a journal, and cut off a torn last line."""
-    journal.seek(0)
-    found, whole = [], 0
-    with untrusted(folder / JOURNAL, REMEDY):
-        for line in journal:
-            if not line.endswith(b"\n"):
-                break
-            found.append(Trial.from_json(json.loads(line)))
-            whole += len(line)
-    journal.truncate(whole)
-    return found

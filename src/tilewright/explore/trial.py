@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from tilewright.explore.rules import Value
+from tilewright.fields import record, types
 
 #: What became of a machine: it was timed; the target refuses it; it breaks a rule; its bound is worse than the front.
-MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = ("measured", "refused", "excluded", "pruned")
+Status = Literal["measured", "refused", "excluded", "pruned"]
+MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = get_args(Status)
 #: The point of the base machine.
 BASE = -1
 
@@ -27,7 +29,7 @@ class Trial:
 
     point: int
     set: Mapping[str, str]
-    status: str
+    status: Status
     digest: str = ""
     reason: str = ""
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -59,8 +61,5 @@ class Trial:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read a trial. Raises KeyError, TypeError or ValueError if the data are malformed."""
-        if data["status"] not in STATUSES or not isinstance(data["point"], int):
-            raise ValueError("not a trial")
-        host = {str(model): tuple(nodes) for model, nodes in data["host"].items()}
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__} | {"host": host})
+        """Read a trial. Raises FieldError if the data are malformed."""
+        return cls(**record(types(cls), data, ""))

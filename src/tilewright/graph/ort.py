@@ -248,7 +248,7 @@ def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping
 def _attribute(call: Call, name: str, text: str) -> Any:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is not JSON") from None
     many = value if isinstance(value, list) else [value]
     kinds = {type(item) for item in many}

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, option
-from tilewright.files import regular
+from tilewright.files import MAX_BYTES, regular
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs
 
-#: Bytes of the largest file, and of the largest array that a header may declare; checked before anything is read.
-MAX_BYTES = 1 << 31
-#: Limits against zip bombs: an archive may unpack to FREE_BYTES, or to MAX_RATIO times its size if that is more.
-FREE_BYTES, MAX_RATIO = 1 << 27, 100
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 SAMPLES, LABELS = "inputs", "labels"
-_BROKEN = (
-    ValueError,
-    TypeError,
-    EOFError,
-    KeyError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    NotImplementedError,
-    RuntimeError,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +69,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     if suffix == ".npz":
         values, labels = _npz(path, graph)
     elif suffix == ".npy":
-        values = _npy(path)
+        values = files.array(path)
     elif suffix == ".bin":
         values = _raw(path, only_input(path, graph))
     elif suffix in IMAGES:
@@ -119,60 +100,25 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
 
     The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size, unpacked = path.stat().st_size, sum(info.file_size for info in archive.infolist())
-            limit = max(FREE_BYTES, MAX_RATIO * size)
-            if unpacked > limit:
-                reason = f"unpacks from {size} to {unpacked} bytes; the limit is {limit}"
-                raise InputError(path, reason, "split the samples, or use .npy")
-            members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-            candidates = [name for name in members if name != LABELS or name in graph.inputs]
-            if set(graph.inputs) <= set(members):
-                chosen = list(graph.inputs)
-            elif SAMPLES in members:
-                chosen = [SAMPLES]
-            elif len(candidates) == 1:
-                chosen = candidates
-            else:
-                reason = f"has no array for each input of the model; its arrays are: {', '.join(members) or 'none'}"
-                remedy = f"name the arrays {', '.join(graph.inputs)}, or a single array `inputs`"
-                raise InputError(path, reason, remedy)
-            arrays = {name: _member(archive, members[name], path) for name in chosen}
-            labels = _member(archive, members[LABELS], path) if LABELS in set(members) - set(chosen) else None
-    except _BROKEN as error:
-        raise InputError(path, f"cannot be read as .npz: {error}") from None
-    return (arrays if set(chosen) == set(graph.inputs) else arrays[chosen[0]]), labels
+    chosen: list[str] = []
 
+    def taken(names: list[str]) -> list[str]:
+        candidates = [name for name in names if name != LABELS or name in graph.inputs]
+        if set(graph.inputs) <= set(names):
+            chosen.extend(graph.inputs)
+        elif SAMPLES in names or len(candidates) == 1:
+            chosen.append(SAMPLES if SAMPLES in names else candidates[0])
+        else:
+            reason = f"has no array for each input of the model; its arrays are: {', '.join(names) or 'none'}"
+            remedy = f"name the arrays {', '.join(graph.inputs)}, or a single array `inputs`"
+            raise InputError(path, reason, remedy)
+        return [*chosen, *({LABELS} & set(names) - set(chosen))]
 
-def _member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    with archive.open(name) as file:
-        _check_header(file, archive.getinfo(name).file_size, f"{path}: {name}")
-    with archive.open(name) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _npy(path: Path) -> Array:
-    try:
-        with path.open("rb") as file:
-            _check_header(file, path.stat().st_size, str(path))
-            file.seek(0)
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except _BROKEN as error:
-        raise InputError(path, f"cannot be read as .npy: {error}") from None
-
-
-def _check_header(file: IO[bytes], size: int, where: str) -> None:
-    """Check the .npy header of `file` before the array is read. Raises InputError if it declares over `size` bytes."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(file)
-    needed = dtype.itemsize * prod(shape)
-    if needed > min(size, MAX_BYTES):
-        reason = f"declares {needed} bytes of data; at most {min(size, MAX_BYTES)} are possible"
-        raise InputError(where, reason, "save the array again")
+    found = files.arrays(path, chosen=taken)
+    values = {name: found[name] for name in chosen}
+    return (values if set(chosen) == set(graph.inputs) else values[chosen[0]]), found.get(
+        LABELS if LABELS not in chosen else ""
+    )
 
 
 def _raw(path: Path, tensor: Tensor) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import isfinite, isnan, prod
+from math import isnan, prod
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable, shown
+from tilewright.fields import decode, naming, parsed
 from tilewright.graph.ir import MAX_ELEMENTS, Named, Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
@@ -129,17 +130,15 @@ def pixels_text(pixels: Pixels) -> str:
 
 def _pixels(text: str) -> Pixels:
     """Return how images become inputs. Raises ModelError if the text is damaged."""
+    where, form = f"metadata '{PIXELS}'", 'it holds {"mean": [...], "std": [...], "bgr": false}'
     try:
-        given = json.loads(text)
-        mean, std = (tuple(float(number) for number in given[key]) for key in ("mean", "std"))
-        fits = all(1 <= len(numbers) <= MAX_CHANNELS and all(map(isfinite, numbers)) for numbers in (mean, std))
-        if fits and all(std) and isinstance(given["bgr"], bool):
-            return Pixels(mean, std, given["bgr"])
-    except (ValueError, TypeError, LookupError, RecursionError):
-        pass
-    raise ModelError(
-        f"metadata '{PIXELS}'", f"is {shown(text)}", 'it holds {"mean": [...], "std": [...], "bgr": false}'
-    )
+        with naming(where, ModelError, form):
+            pixels: Pixels = decode(Pixels, parsed(text), "")
+    except ValueError as error:
+        raise ModelError(where, f"is not JSON: {error}", form) from None
+    if not all(1 <= len(numbers) <= MAX_CHANNELS for numbers in (pixels.mean, pixels.std)) or not all(pixels.std):
+        raise ModelError(where, f"is {shown(text)}", form)
+    return pixels
 
 
 def name(text: str | bytes) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, option
 from tilewright.files import regular
@@ -107,10 +108,10 @@ def _labels(path: Path, count: int, cut: bool) -> Array:
     path = regular(path)
     try:
         if path.suffix.lower() == ".npy":
-            found = np.load(path, allow_pickle=False)
+            found = files.array(path)
         else:
-            found = np.array([int(word) for word in path.read_text().split()])
-    except (ValueError, EOFError) as error:
+            found = np.array([int(word) for word in path.read_text("utf-8").split()])
+    except ValueError as error:
         raise InputError(path, f"cannot be read as labels: {error}", "give .npy or one number per line") from None
     found = found[:count] if cut and found.ndim == 1 else found
     if found.shape != (count,) or found.dtype.kind not in "iu":

@@ -14,11 +14,10 @@ import shutil
 import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +25,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
-from tilewright.files import regular, replacing
+from tilewright.fields import parsed
+from tilewright.files import DAMAGE, regular, replacing
 from tilewright.program.serial import DTYPES
 
 MAX_BYTES = (1 << 31) - (1 << 24)  # of all members, unpacked: archives of this size need no zip64
@@ -45,11 +45,6 @@ _NPY = re.compile(
     rb"'shape': \(((?:[0-9]{1,19}(?:, [0-9]{1,19}){0,63},?)?)\), \} *\n"
 )
 _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyteorder("<") for name in DTYPES}
-#: All exceptions that zipfile, zlib and json raise when their input is damaged.
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError),
-    *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError),
-)
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
                 members = _members(file, form)
             header = members.pop(form.header)
             arrays = {name.removesuffix(".npy"): _array(name, members.pop(name)) for name in sorted(members)}
-            data = json.loads(header.decode(), parse_float=_finite, parse_constant=_finite)
+            data = parsed(header)
             return _body(data, form), arrays
     except OSError as error:
         raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
@@ -114,7 +109,7 @@ def damage_of(form: Format) -> Iterator[None]:
     """Run a `with` block that decodes an archive. Raises ProgramError for the exceptions that damaged data causes."""
     try:
         yield
-    except _DAMAGE as error:
+    except DAMAGE as error:
         reason = f"is damaged or not a {form.what} ({str(error) or type(error).__name__})"
         raise ProgramError("", reason, form.again) from None
 
@@ -147,7 +142,7 @@ def _pack(file: IO[bytes], members: Mapping[str, bytes | Array], method: int) ->
 def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
     """Return the bytes of each member of an archive, by name.
 
-    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and an exception in _DAMAGE if
+    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and an exception in DAMAGE if
     unpacking fails.
     """
     size = file.seek(0, os.SEEK_END)
@@ -207,13 +202,6 @@ def _array(name: str, content: bytes) -> Array:
         raise ProgramError(name, f"has {len(content) - match.end()} bytes of data for {dtype}{list(shape)}")
     values = np.frombuffer(content, dtype, prod(shape), match.end()).reshape(shape)
     return values.astype(dtype.newbyteorder("="))  # a copy, so that it is writable
-
-
-def _finite(text: str) -> float:
-    """Parse a JSON number. Raises ValueError for NaN, Infinity, and numbers that overflow to infinity."""
-    if not isfinite(value := float(text)):
-        raise ValueError(f"{text} is not a finite number")
-    return value
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ProgramError
+from tilewright.fields import parsed
 from tilewright.files import regular
 from tilewright.program import archive
 from tilewright.program.archive import naming
@@ -74,8 +75,8 @@ def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | N
             target = line.removeprefix(_TARGET).strip()
         elif line.startswith(_CONFIG):
             try:
-                config = json.loads(line.removeprefix(_CONFIG))
-            except (ValueError, RecursionError) as error:
+                config = parsed(line.removeprefix(_CONFIG))
+            except ValueError as error:
                 raise ProgramError(f"{where}: line {number}", f"the configuration is not JSON: {error}") from None
             if not isinstance(config, dict):
                 raise ProgramError(f"{where}: line {number}", "the configuration is not a JSON object")

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from tilewright.array import Array, ascending
 from tilewright.errors import MachineError, ProgramError
+from tilewright.fields import decode, record
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
-from tilewright.program.serial import decode, record
 
 KINDS = ("const", "input", "output", "scratch", "inout")
 #: Kinds whose bytes the launch carries; kinds that the launch returns; kinds that the host fills before the launch.

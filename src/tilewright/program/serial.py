@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
 from math import isfinite
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, ProgramError, UnsupportedError
+from tilewright.errors import ModelError, ProgramError, UnsupportedError, shown
+from tilewright.fields import decode, record
 from tilewright.graph.ir import Graph, Node, Pixels, Quant, State, Tensor
 from tilewright.graph.ops import KINDS
 from tilewright.program.program import HostStep, Launch, Program
@@ -27,12 +26,11 @@ DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 )
 
-_hints = cache(get_type_hints)
 _NAMES = tuple[str, ...]
 _GRAPH: Data = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
 _GRAPH |= {"rounding": str, "states": tuple[State, ...], "pixels": Pixels | None}
 #: Entries of a graph that may be absent, with their values then: files of networks without them keep their old form.
-_ABSENT: Data = {"states": [], "pixels": None}
+_ABSENT: Data = {"states": (), "pixels": None}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
 _NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
 _PROGRAM = {"target": str, "config": dict, "digest": str, "rounding": str, "graph": dict | None, "steps": list}
@@ -110,42 +108,7 @@ def encode(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: encode(value[key], f"{where}.{key}") for key in sorted(value)}
     remedy = "use JSON values (finite numbers, text, lists, objects with text keys), and arrays for bulk data"
-    raise ProgramError(where, f"is {_shown(value)}, a {type(value).__name__}, which a program cannot hold", remedy)
-
-
-def decode(hint: Any, value: Any, where: str) -> Any:
-    """Convert a JSON value to the declared type `hint`: scalar, tuple, Literal, optional or dataclass.
-
-    A list or dict is returned as it is. Raises ProgramError if the value does not have this type.
-    """
-    origin, args = get_origin(hint), get_args(hint)
-    if is_dataclass(hint) and isinstance(hint, type):
-        declared = _hints(hint)
-        return hint(**record({f.name: declared[f.name] for f in fields(hint)}, value, where))
-    if origin in (Union, UnionType) and NoneType in args:
-        others = [arg for arg in args if arg is not NoneType]
-        return None if value is None else decode(others[0], value, where)
-    if origin is tuple and type(value) in (list, tuple):
-        hints = [args[0]] * len(value) if args[-1] is Ellipsis else args
-        if len(hints) == len(value):
-            return tuple(decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
-    if origin is Literal and any(type(value) is type(arg) and value == arg for arg in args):
-        return value
-    if hint is float and type(value) is int and abs(value) < 1 << 53:
-        return float(value)
-    if type(value) is hint and (hint is not float or isfinite(value)):
-        return value
-    wanted = getattr(hint, "__name__", "") if origin is None else ""
-    raise ProgramError(where, f"is {_shown(value)}, not {wanted or hint}")
-
-
-def record(hints: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]:
-    """Decode a JSON object with exactly the keys of `hints`. Raises ProgramError if a key or a value is wrong."""
-    if type(value) is not dict:
-        raise ProgramError(where, f"is {_shown(value)}, not an object")
-    for name in sorted(value.keys() ^ hints.keys()):
-        raise ProgramError(where, f"lacks '{name}'" if name in hints else f"has '{name}', which is unknown")
-    return {name: decode(hint, value[name], f"{where}.{name}") for name, hint in hints.items()}
+    raise ProgramError(where, f"is {shown(value)}, a {type(value).__name__}, which a program cannot hold", remedy)
 
 
 def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | HostStep:
@@ -154,7 +117,7 @@ def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | Ho
         _check_nodes((host.node,), known, where)
         return host
     if type(data) is not dict or list(data) != ["launch"]:
-        raise ProgramError(where, f"is {_shown(data)}, neither a launch nor a host step")
+        raise ProgramError(where, f"is {shown(data)}, neither a launch nor a host step")
     values = record(_LAUNCH, data["launch"], where)
     _check_nodes(values["nodes"], known, where)
     taken = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
@@ -162,7 +125,7 @@ def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | Ho
 
 
 def _graph(data: Any, arrays: Arrays) -> Graph:
-    values = record(_GRAPH, _ABSENT | data if type(data) is dict else data, "graph")
+    values = record(_GRAPH, data, "graph", _ABSENT)
     tensors = [_tensor(tensor, arrays, f"graph.tensors[{index}]") for index, tensor in enumerate(values["tensors"])]
     nodes = [_node(node, f"graph.nodes[{index}]") for index, node in enumerate(values["nodes"])]
     by_name = {tensor.name: tensor for tensor in tensors}
@@ -181,7 +144,7 @@ def _tensor(data: Any, arrays: Arrays, where: str) -> Tensor:
     if not values["name"] or (values["quant"] and not values["quant"].scale):
         raise ProgramError(where, "has quantisation without a scale" if values["name"] else "has no name")
     if values["dtype"] not in DTYPES:
-        reason = f"has the unknown dtype {_shown(values['dtype'])}"
+        reason = f"has the unknown dtype {shown(values['dtype'])}"
         raise ProgramError(where, reason, f"choose one of {', '.join(sorted(DTYPES))}")
     if values["data"] is not None:
         values["data"] = _take(arrays, values["data"], where)
@@ -199,7 +162,7 @@ def _node(data: Any, where: str) -> Node:
 def _take(arrays: Arrays, key: Any, where: str) -> Array:
     """Remove the array `key` from `arrays` and return it; each array may be used only once."""
     if type(key) is not str or key not in arrays:
-        raise ProgramError(where, f"refers to the array {_shown(key)}, which is missing or used twice")
+        raise ProgramError(where, f"refers to the array {shown(key)}, which is missing or used twice")
     return arrays.pop(key)
 
 
@@ -212,13 +175,4 @@ def _portable(array: Array, where: str) -> Array:
 def _check_nodes(names: Iterable[str], known: set[str], where: str) -> None:
     for name in names:
         if name not in known:
-            raise ProgramError(where, f"refers to the node {_shown(name)}, which does not exist")
-
-
-def _shown(value: Any) -> str:
-    """Return a value as one short line for an error; a container, which may be huge, only by its type."""
-    text = repr(value) if isinstance(value, str | float | bool | NoneType) else ""
-    if type(value) is int:
-        text = str(value) if value.bit_length() < 256 else "a huge number"
-    text = text or f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
+            raise ProgramError(where, f"refers to the node {shown(name)}, which does not exist")

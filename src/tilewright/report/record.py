@@ -17,10 +17,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.fields import record as checked
 from tilewright.graph.ir import Graph
 from tilewright.program import archive
 from tilewright.program.program import HostStep, Program
-from tilewright.program.serial import record as checked
 from tilewright.report.series import series
 from tilewright.report.summary import Summary, facts, headline, title
 from tilewright.sim.causes import NAMES

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
-from tilewright.files import regular
+from tilewright.fields import read
 from tilewright.install import hint
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
@@ -37,6 +37,7 @@ M = TypeVar("M", bound=HasSource)
 ONLY_TIME = {"only_time": True}
 #: The key of a configuration file that names the preset from which it starts.
 PRESET = "preset"
+FORM = 'write {"KEY": VALUE, ...} with the keys to set'
 #: The largest number of a what-if of a timing model.
 LARGEST = 1 << 20
 
@@ -115,7 +116,7 @@ def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any])
     if isinstance(source, str) and not source.endswith(".json"):
         return preset_named(presets, source, option("--config"))
     where = "config" if isinstance(source, Mapping) else str(source)
-    return on_preset(presets, source if isinstance(source, Mapping) else json_file(source), where)
+    return on_preset(presets, source if isinstance(source, Mapping) else read(source, ConfigError, FORM), where)
 
 
 def preset_named(presets: Mapping[str, Any], name: object, where: str) -> Mapping[str, Any]:
@@ -135,18 +136,6 @@ def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -
         return data
     own = {key: value for key, value in data.items() if key != PRESET}
     return {**preset_named(presets, data[PRESET], f"{where}: {PRESET}"), **own}
-
-
-def json_file(path: str | Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object. Raises ConfigError if it cannot be read or holds anything else."""
-    path = regular(path, ConfigError)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(path), f"cannot be read as JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(str(path), "is not a JSON object", 'write {"KEY": VALUE, ...} with the keys to set')
-    return data
 
 
 def only_time_differs(one: Config, other: Config) -> bool:

@@ -1,4 +1,4 @@
-"""Recordings of kernels with other bytes, lengths, array headers or fields: run, or refused with one line."""
+"""Recordings of kernels with other array headers or fields: run, or refused with one line."""
 
 from __future__ import annotations
 
@@ -11,33 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.targets.bm1684x import recordings
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
-from tilewright.targets.bm1684x.runtime.functions import load_exponential, sigmoid
-from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.runtime.recording import Recording
-from tilewright.targets.bm1684x.values.dtypes import F32
 
-SEED, SHAPE = 20261122, (2, 70, 4, 6)
+SEED = 20261122
 ODD = (0, 1, 2, 3, 7, 15, 63, 64, 255, 4095, 65535, (1 << 31) - 1)
 
 
 @pytest.fixture(scope="module")
 def recorded() -> tuple[Device, Recording]:
-    def body(tpu: Tpu, y: Tensor, x: Tensor) -> None:
-        a, b, c, d = (tpu.local(SHAPE, F32, bank) for bank in range(4))
-        terms = tpu.local((1, 64, 1, 10), F32, bank=4)
-        load_exponential(tpu, terms)
-        tpu.gdma.copy(a, x)
-        sigmoid(tpu, d, a, b, c, terms)
-        tpu.gdma.copy(y, d)
-
-    device = Device()
-    launched = device.launch(kernel(body), device.empty(SHAPE, F32), device.put(np.ones(SHAPE, np.float32), F32))
-    return device, device.record(launched)
+    return recordings.recorded()
 
 
 def replayed(device: Device, recording: Recording | Path) -> str:
@@ -48,23 +35,6 @@ def replayed(device: Device, recording: Recording | Path) -> str:
         assert "\n" not in str(error)
         return type(error).__name__
     return "run"
-
-
-def test_damaged_files(recorded: tuple[Device, Recording], tmp_path: Path) -> None:
-    device, recording = recorded
-    path, found = tmp_path / "r.npz", Counter[str]()
-    recording.save(path)
-    raw = path.read_bytes()
-    directory = raw.index(b"PK\1\2")
-    for trial in range(150):
-        rng = np.random.default_rng([SEED, trial])
-        data = bytearray(raw[: int(rng.integers(len(raw)))] if trial % 5 == 0 else raw)
-        if trial % 5:
-            for at in rng.integers(directory if trial % 2 else 0, len(data), 3):
-                data[at] = int(rng.choice([0, 255, data[at] ^ 1, data[at] ^ 128, int(rng.integers(256))]))
-        path.write_bytes(bytes(data))
-        found[replayed(device, path)] += 1
-    assert found["ProgramError"] > 75
 
 
 @pytest.mark.parametrize("claimed", [b"8589934592", b"4611686018427387904"])
@@ -83,7 +53,7 @@ def test_arrays_that_claim_another_size_are_refused(
             assert len(header) == len(content)
             odd.writestr(name, header)
     path.write_bytes(archive.getvalue())
-    with pytest.raises(ProgramError, match="it is not a recording"):
+    with pytest.raises(ProgramError, match=r"declares .* bytes|unpacks to"):
         Recording.load(path)
 
 

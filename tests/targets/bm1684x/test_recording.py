@@ -320,17 +320,17 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     raw = path.read_bytes()
     for broken in (b"", b"nonsense", raw[: len(raw) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(ProgramError, match="it is not a recording"):
+        with pytest.raises(ProgramError, match="damaged or not an .npz"):
             Recording.load(path)
     np.savez(path, tiu=np.array([{}], object), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
-    with pytest.raises(ProgramError, match="it is not a recording"):
+    with pytest.raises(ProgramError, match="is not a recording|damaged or not"):
         Recording.load(path)
     np.savez(path, tiu=np.zeros(3), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
     with pytest.raises(ProgramError, match="its queues are not bytes"):
         Recording.load(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("tiu.npy", bytes((1 << 28) + 1))
-    with pytest.raises(ProgramError, match="unpacks to more"):
+    with pytest.raises(ProgramError, match="unpacks to"):
         Recording.load(path)
     with pytest.raises(ProgramError, match="it has no end command"):
         device.replay(Recording({name: queue[:0] for name, queue in recording.queues.items()}, recording.digest))

@@ -6,10 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.targets.cfu.compiler import compiled
 from tests.targets.cfu.elf_files import tiny
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import RAM_BASE, Config
@@ -60,26 +58,6 @@ def test_no_file_and_no_elf(tmp_path: Path) -> None:
     for data in (b"", b"\x7fELF", b"MZ" * 100, tiny()[:60]):
         with pytest.raises(ProgramError):
             elf.load(data)
-
-
-@pytest.mark.riscv
-def test_random_damage_gives_an_image_or_an_error(tmp_path: Path) -> None:
-    """Bytes of a real file with symbols and lines are changed, mostly in headers; then lines are looked up too."""
-    good = compiled(tmp_path, "int main(void) { return 3; }\n").read_bytes()
-    rng = np.random.default_rng(5)
-    loaded = 0
-    for _ in range(300):
-        data = bytearray(good[: int(rng.integers(1, len(good)))] if rng.random() < 0.2 else good)
-        for _ in range(int(rng.integers(1, 6))):
-            where = int(rng.integers(min(len(data), 200))) if rng.random() < 0.4 else int(rng.integers(len(data)))
-            data[where] = int(rng.integers(256))
-        try:
-            image = elf.load(bytes(data))
-        except ProgramError:
-            continue
-        loaded += 1
-        Source(image).where(image.entry)
-    assert loaded > 20
 
 
 def test_a_link_with_ttext_alone_gets_options_that_work() -> None:

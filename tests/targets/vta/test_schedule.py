@@ -151,7 +151,7 @@ def test_a_dataclass_is_as_good_as_json() -> None:
     own = LayerSchedule("conv2d_3", Tile(2, 8, 1, 1), slots=Slots(2, 1, 2))
     program = tw.compile(DIGITS, "vta", schedule=Schedule((own,)))
     assert same(program, tw.compile(DIGITS, "vta", schedule=Schedule((own,)).to_json()))
-    with pytest.raises(InputError, match=r"layer \"conv2d_3\": tile\.rows is \"two\", not an integer"):
+    with pytest.raises(InputError, match=r"layer \"conv2d_3\": tile\.rows: is \"two\", not an integer"):
         tw.compile(DIGITS, "vta", schedule=Schedule((replace(own, tile=Tile("two", 8, 1, 1)),)))  # type: ignore[arg-type]
 
 
@@ -174,11 +174,11 @@ def test_a_search_that_starts_from_a_schedule_is_not_slower() -> None:
 Change = Callable[[dict[str, Any]], object]
 #: What breaks the schedule of the digits, and what the error says.
 WRONG: dict[str, tuple[Change, str]] = {
-    "version": (lambda s: s.update(version=2), "version is 2; only version 1"),
-    "no version": (lambda s: s.pop("version"), "version is missing"),
-    "target": (lambda s: s.update(target="zynq"), 'target is "zynq"; only target vta'),
-    "key": (lambda s: s.update(layer=[]), 'unknown key "layer"; did you mean layers?'),
-    "layers": (lambda s: s.update(layers={}), "layers is {}, not a list"),
+    "version": (lambda s: s.update(version=2), "version: is 2; only version 1"),
+    "no version": (lambda s: s.pop("version"), "lacks 'version'"),
+    "target": (lambda s: s.update(target="zynq"), 'target: is "zynq"; only target vta'),
+    "key": (lambda s: s.update(layer=[]), 'has "layer", which is unknown.*did you mean layers?'),
+    "layers": (lambda s: s.update(layers={}), "layers: is {}, not a list"),
     "entry": (lambda s: s["layers"].append(7), r"layers\[7\]: is 7, not an object"),
     "twice": (lambda s: s["layers"].append(s["layers"][0]), 'layer "conv2d_0" occurs twice'),
     "name": (lambda s: s["layers"][0].update(layer="conv2d_9"), 'has no layer "conv2d_9"; did you mean conv2d_'),
@@ -186,22 +186,25 @@ WRONG: dict[str, tuple[Change, str]] = {
     "machine": (lambda s: s["config"].update(LOG_BATCH=1), "for a machine with LOG_BATCH 1; this machine has 0"),
     "config": (lambda s: s["config"].update(LOG_BATCH=99), "config: LOG_BATCH"),
     "rounding": (lambda s: s.update(rounding="ort"), 'for rounding "ort", not tflm'),
-    "no tile": (lambda s: layer(s, "conv2d_3").pop("tile"), 'layer "conv2d_3": tile is missing'),
-    "typo": (lambda s: layer(s, "conv2d_3").update(tiles={}), 'unknown key "tiles"; did you mean tile?'),
-    "inner typo": (lambda s: layer(s, "conv2d_3")["tile"].update(row=1), 'unknown key "tile.row"; did you mean rows?'),
-    "type": (lambda s: layer(s, "conv2d_3")["tile"].update(rows="3"), 'tile.rows is "3", not an integer of at least 1'),
-    "boolean": (lambda s: layer(s, "conv2d_3")["slots"].update(inp=True), "slots.inp is true, not an integer"),
+    "no tile": (lambda s: layer(s, "conv2d_3").pop("tile"), r'layer "conv2d_3": lacks .tile'),
+    "typo": (lambda s: layer(s, "conv2d_3").update(tiles={}), 'has "tiles", which is unknown.*did you mean tile?'),
+    "inner typo": (
+        lambda s: layer(s, "conv2d_3")["tile"].update(row=1),
+        'tile: has "row", which is unknown.*did you mean rows?',
+    ),
+    "type": (lambda s: layer(s, "conv2d_3")["tile"].update(rows="3"), 'tile.rows: is "3", not an integer'),
+    "boolean": (lambda s: layer(s, "conv2d_3")["slots"].update(inp=True), "slots.inp: is true, not an integer"),
     "zero": (
         lambda s: layer(s, "conv2d_3")["tile"].update(columns=0),
-        "tile.columns is 0, not an integer of at least 1",
+        "tile.columns: is 0; it must be 1 to",
     ),
-    "huge": (lambda s: layer(s, "conv2d_3")["slots"].update(inp=1 << 70), "slots.inp is 118059.*at most 2,147,483,647"),
+    "huge": (lambda s: layer(s, "conv2d_3")["slots"].update(inp=1 << 70), "slots.inp: is 118059.*2,147,483,647"),
     "loop": (
         lambda s: layer(s, "conv2d_3").update(outer_loop="rows"),
-        'outer_loop is "rows"; choose one of space, channels',
+        'outer_loop: is "rows"; choose one of space, channels',
     ),
     "form": (lambda s: layer(s, "conv2d_5").update(form="strips"), "form strips is not possible; possible here: plain"),
-    "unknown form": (lambda s: layer(s, "conv2d_5").update(form=[]), r"form is \[\]; choose one of plain"),
+    "unknown form": (lambda s: layer(s, "conv2d_5").update(form=[]), r"form: is \[\]; choose one of plain"),
     "nodes": (
         lambda s: layer(s, "conv2d_5").update(nodes=["conv2d_5", "x"]),
         "nodes is .*, but this layer computes conv2d_5",
@@ -368,7 +371,7 @@ def test_other_targets_take_no_schedule(target: str) -> None:
         ("[]", "is not a JSON object"),
         ("[" * 100_000, "cannot be read as JSON"),
         ('{"version": 1, "version": 1}', 'key "version" occurs twice'),
-        ("{}", "version is missing"),
+        ("{}", "lacks 'layers'"),
         ('{"version": 1' + "0" * 5000 + "}", "cannot be read as JSON"),
         ("\xff", "cannot be read as JSON"),
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError, one_of, option, shown
+from tilewright.fields import read
 from tilewright.targets import given
 from tilewright.targets.vta.isa import own
 from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Semantics
@@ -170,7 +171,7 @@ class Config:
         """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
         where, data, folder = "VTA config", source, None
         if not isinstance(source, Mapping):  # only a file of the user's may name code that is not known yet
-            where, data, folder = str(source), given.json_file(source), Path(source).parent
+            where, data, folder = str(source), read(source, ConfigError, given.FORM), Path(source).parent
         assert isinstance(data, Mapping)
         data = given.on_preset(PRESETS, data, where)
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])

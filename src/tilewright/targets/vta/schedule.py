@@ -8,10 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
+
+from tilewright.fields import Range
 
 #: The version of the form, and the only target whose schedules this is.
 VERSION, TARGET = 1, "vta"
+LARGEST = (1 << 31) - 1
+Size: TypeAlias = Annotated[int, Range(1, LARGEST)]
+Times: TypeAlias = Annotated[int, Range(0, LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -23,27 +28,27 @@ class Tile:
     side by side in one tile as one.
     """
 
-    rows: int
-    columns: int
-    output_tiles: int
-    input_tiles: int
+    rows: Size
+    columns: Size
+    output_tiles: Size
+    input_tiles: Size
 
 
 @dataclass(frozen=True)
 class Slots:
     """The number of equal parts of inp, wgt and acc: loads, sums and stores of as many groups or chunks overlap."""
 
-    inp: int = 1
-    wgt: int = 1
-    acc: int = 1
+    inp: Size = 1
+    wgt: Size = 1
+    acc: Size = 1
 
 
 @dataclass(frozen=True)
 class Halvings:
     """How often the first and the last group are halved, so that sums start earlier and stores end sooner."""
 
-    first: int = 0
-    last: int = 0
+    first: Times = 0
+    last: Times = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class LayerSchedule:
 
     layer: str
     tile: Tile
-    outer_loop: str = "space"
+    outer_loop: Literal["space", "channels"] = "space"
     slots: Slots = Slots()
     halvings: Halvings = Halvings()
     form: str = "plain"

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.fields import decode
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
-from tilewright.program.serial import decode
 from tilewright.sim.steps import Space
 from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config

@@ -5,11 +5,7 @@ An InputError names the file and the missing array or key.
 
 from __future__ import annotations
 
-import json
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,8 @@ import numpy as np
 
 from tilewright import files
 from tilewright.array import Array
-from tilewright.errors import InputError
-from tilewright.files import Entries
+from tilewright.fields import parsed
+from tilewright.files import Entries, untrusted
 from tilewright.targets.base import ConformCase, LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts.placement import place
@@ -35,19 +31,19 @@ TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 def arrays(path: Path) -> Mapping[str, Array]:
     """Return the arrays of an .npz by name. Raises InputError if it is unreadable, or on access to a missing array."""
-    try:
-        return Entries(path, "array", REMEDY, files.arrays(path))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(str(path), f"cannot be read: {error}", REMEDY) from None
+    return Entries(path, "array", REMEDY, files.arrays(path, remedy=REMEDY))
 
 
 def described(path: Path) -> Any:
     """Return the contents of a .json. Raises InputError if it is unreadable, or on access to a missing key."""
-    try:
-        text = files.regular(path).read_text(encoding="utf-8")
-        return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(str(path), f"cannot be read: {error}", REMEDY) from None
+    with untrusted(path, REMEDY):
+        return _entries(path, parsed(files.regular(path).read_bytes()))
+
+
+def _entries(path: Path, value: Any) -> Any:
+    if isinstance(value, dict):
+        return Entries(path, "key", REMEDY, {key: _entries(path, each) for key, each in value.items()})
+    return [_entries(path, each) for each in value] if isinstance(value, list) else value
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:

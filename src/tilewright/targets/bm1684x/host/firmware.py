@@ -23,11 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tilewright.errors import InputError, ProgramError
+from tilewright.fields import FieldError, naming, parsed, record
 from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.native.firmware import Library, is_library
 from tilewright.targets.bm1684x.runtime.function import Function
@@ -194,21 +195,16 @@ def _parsed(place: str, content: bytes) -> dict[str, str]:
     """Return the sources, by module name, in the bytes of a firmware file. Raises ProgramError if it is damaged."""
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
-    try:
-        data = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(place, f"is damaged or not firmware: {error}", "build it again") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ProgramError(place, f"is not a '{FORMAT}' file", "build one with Firmware.build(..).save(..)")
-    version = data.get("version")
-    if type(version) is not int or version != VERSION:
-        raise ProgramError(place, f"has version {version!r}, this Tilewright reads {VERSION}", "build it again")
-    modules = data.get("modules")
-    if data.keys() != {"format", "version", "modules"} or not isinstance(modules, dict):
-        raise ProgramError(place, "must have exactly the keys format, version and modules", "build it again")
+    with naming(place, ProgramError, "build one with Firmware.build(..).save(..)"):
+        try:
+            data = record({"format": Literal[FORMAT], "version": int, "modules": dict[str, str]}, parsed(content), "")
+        except ValueError as error:
+            raise FieldError("", f"is damaged or not firmware: {error}") from None
+        if data["version"] != VERSION:
+            raise FieldError("", f"has version {data['version']}, this Tilewright reads {VERSION}", "build it again")
+    modules: dict[str, str] = data["modules"]
     if not 1 <= len(modules) <= MAX_MODULES:
         raise ProgramError(place, f"has {len(modules)} modules", f"give 1 to {MAX_MODULES}")
-    for name, source in modules.items():
-        if not name.isidentifier() or not isinstance(source, str):
-            raise ProgramError(place, f"module {name[:40]!r} must be text and have a Python name", "rename it")
+    if odd := next((name for name in modules if not name.isidentifier()), None):
+        raise ProgramError(place, f"module {odd[:40]!r} must have a Python name", "rename it")
     return modules

@@ -6,9 +6,6 @@ It repeats the commands of the recorded launch, even if the kernel would issue o
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +15,6 @@ import numpy as np
 from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.files import regular
 from tilewright.report.perfetto import save
 from tilewright.report.timeline import of_launch
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
@@ -32,14 +28,7 @@ from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values.memory import Memories
 
-#: Limit in bytes of a file's unpacked size.
-LARGEST = 1 << 28
 DIGEST = "config"
-#: Errors of zipfile and NumPy for a damaged file. MemoryError: an array with a huge shape in its header.
-DAMAGE = (
-    *(OSError, ValueError, LookupError, ArithmeticError, TypeError, EOFError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,14 +132,10 @@ class Recording:
     def load(cls, path: str | Path) -> Recording:
         """Return the recording in a file. Raises ProgramError if the file is not a recording."""
         where = str(path)
-        try:
-            with zipfile.ZipFile(regular(path, ProgramError)) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                    raise ProgramError(where, f"it unpacks to more than {LARGEST} bytes")
-            arrays = files.arrays(Path(path))
-            found = {name: arrays[name] for name in (*UNITS, DIGEST)}
-        except DAMAGE as error:
-            raise ProgramError(where, f"it is not a recording: {error}") from None
+        kept = files.arrays(path, ProgramError, "record the kernel again")
+        if missing := {*UNITS, DIGEST} - kept.keys():
+            raise ProgramError(where, f"is not a recording: it has no array '{min(missing)}'")
+        found = {name: kept[name] for name in (*UNITS, DIGEST)}
         if any(array.dtype != np.uint8 or array.ndim != 1 for array in found.values()):
-            raise ProgramError(where, "it is not a recording: its queues are not bytes")
+            raise ProgramError(where, "is not a recording: its queues are not bytes")
         return cls({unit: found[unit] for unit in UNITS}, found[DIGEST].tobytes().decode(errors="replace"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tilewright.errors import InputError, shown
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer, spans
@@ -84,7 +84,7 @@ def plan_of(
         sizes = " x ".join(f"{size} {name}" for name, size in vars(whole(form.layer)).items())
         reason = f"of is another size: this layer has {sizes}"
         raise InputError(where, reason, "the schedule is of another network; `explain` writes that of this one")
-    tile, slots, outside = given.tile, given.slots, cast(Literal["space", "channels"], given.outer_loop)
+    tile, slots, outside = given.tile, given.slots, given.outer_loop
     cut = tile.rows, tile.columns, tile.output_tiles, tile.input_tiles
     halved = given.halvings.first, given.halvings.last
     plan = Plan(form.layer, *cut, outside, slots.inp, slots.wgt, slots.acc, *halved)

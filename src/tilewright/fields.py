@@ -1,0 +1,222 @@
+"""Values of JSON and TOML files, which are untrusted: parsed within limits, then checked against declared types.
+
+A type is what annotations say: a scalar, a Literal, a tuple, list or mapping of types, a union, a dataclass or named
+tuple, or a number with a range, as `Annotated[int, Range(1, 64)]`. Errors name the file and the field, the reason and
+the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from math import inf, isfinite
+from pathlib import Path
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from tilewright.errors import InputError, ProgramError, TilewrightError, one_of, shown
+from tilewright.files import regular
+
+#: Most bytes of a file, digits of an integer, and levels of lists and objects.
+MAX_BYTES, DIGITS, DEPTH = 1 << 25, 20, 100
+_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NAMES: dict[Any, str] = {
+    **{int: "an integer", float: "a number", str: "a text", bool: "true or false"},
+    **dict.fromkeys((dict, Mapping), "an object"),
+    **dict.fromkeys((list, tuple, Sequence), "a list"),
+}
+_hints = cache(get_type_hints)
+
+
+class Range(NamedTuple):
+    """The limits of a number, for Annotated."""
+
+    low: float
+    high: float = inf
+
+
+class FieldError(ProgramError):
+    """A value of another type than declared. For files that hold no program, `naming` replaces it by another error."""
+
+
+def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: str = "") -> dict[str, Any]:
+    """Return the JSON object, or the TOML tables (.toml), of a file. Raises `error` if it holds anything else."""
+    path = regular(path, error)
+    with naming(path, error, remedy):
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise FieldError("", f"is larger than {MAX_BYTES >> 20} MiB")
+        form = "TOML" if path.suffix == ".toml" else "JSON"
+        try:
+            data = tomllib.loads(content.decode()) if form == "TOML" else parsed(content)
+        except (ValueError, RecursionError) as found:
+            raise FieldError("", f"cannot be read as {form}: {found}", remedy) from None
+        if not isinstance(data, dict):
+            raise FieldError("", "is not a JSON object", remedy)
+        return data
+
+
+@contextmanager
+def naming(path: str | Path, error: type[TilewrightError], remedy: str = "") -> Iterator[None]:
+    """Run a `with` block. Raises its FieldError as an `error` that names the file, with `remedy` if it has none."""
+    try:
+        yield
+    except FieldError as found:
+        where = f"{path}: {found.where}" if found.where else str(path)
+        raise error(where, found.reason, found.remedy or remedy) from None
+    except OSError as found:
+        raise error(path, f"cannot be read: {found.strerror or found}", remedy) from None
+
+
+def parsed(content: bytes | str) -> Any:
+    """Return the value of a JSON text. Raises ValueError for another text, and for what few programs expect of one.
+
+    That is a number that is not finite or has more than DIGITS digits, a name twice in an object, half of a surrogate
+    pair, and more than DEPTH levels.
+    """
+    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+    whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None  # a call for each integer takes long
+    try:
+        value = json.loads(
+            text, parse_int=whole, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique
+        )
+        if _depth(text) > DEPTH:
+            raise RecursionError
+    except RecursionError:
+        raise ValueError(f"it has more than {DEPTH} levels") from None
+    if re.search(r"\\u[dD][89a-fA-F]", text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text has half of a surrogate pair, which is no character") from None
+    return value
+
+
+def _finite(text: str) -> float:
+    if not isfinite(value := float(text)):
+        raise ValueError(f"{text[:DIGITS]} is not a finite number")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > DIGITS:
+        raise ValueError(f"a number has {len(text)} digits; at most {DIGITS} are possible")
+    return int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {shown(max(names, key=names.count))} occurs twice in an object")
+    return values
+
+
+def _depth(text: str) -> int:
+    """Return the number of levels of a valid JSON text: brackets count only outside of strings."""
+    outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).encode()
+    brackets = np.frombuffer(outside.translate(None, _BRACKETS), np.uint8)
+    return int(np.cumsum(1 - (brackets & 4).astype(np.int64) // 2).max(initial=0))  # bit 2 is set in ] and }
+
+
+def types(kind: Any) -> dict[str, Any]:
+    """Return the declared types of the fields of a dataclass or a NamedTuple."""
+    hints = _hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)} if is_dataclass(kind) else hints
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that have a default, with it."""
+    return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+
+
+def decode(hint: Any, value: Any, where: str) -> Any:
+    """Convert a JSON value to the declared type `hint`. A list or dict without types is returned as it is.
+
+    Raises FieldError, naming `where`, if the value does not have this type.
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if hint in (Any, object):
+        return value
+    if isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hint is not tuple)):
+        return hint(**record(types(hint), value, where))
+    if origin is Annotated:
+        return _in_range(decode(args[0], value, where), args[1], where)
+    if origin in (Union, UnionType):
+        return _one_of(args, value, where)
+    if origin is tuple and type(value) in (list, tuple):
+        hints = [args[0]] * len(value) if args[-1] is Ellipsis else args
+        if len(hints) == len(value):
+            return tuple(decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
+    if origin in (list, Sequence) and type(value) in (list, tuple):
+        return [decode(args[0], each, f"{where}[{index}]") for index, each in enumerate(value)]
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {key: decode(args[1], each, f"{where}.{key}") for key, each in value.items()}
+    if origin is Literal and any(type(value) is type(arg) and value == arg for arg in args):
+        return value
+    if hint is float and type(value) is int and abs(value) < 1 << 53:
+        return float(value)
+    if type(value) is hint and (hint is not float or isfinite(value)):
+        return value
+    if origin is Literal:
+        raise FieldError(where, f"is {shown(value)}", one_of(value, args))
+    raise FieldError(where, f"is {shown(value)}, not {_wanted(hint)}")
+
+
+def record(
+    hints: Mapping[str, Any], value: Any, where: str, absent: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Decode a JSON object with exactly the keys of `hints`; those that may be missing are in `absent`, with a value.
+
+    Raises FieldError if a key or a value is wrong.
+    """
+    if not isinstance(value, Mapping):
+        raise FieldError(where, f"is {shown(value)}, not an object")
+    if missing := hints.keys() - absent.keys() - value.keys():
+        raise FieldError(where, f"lacks '{min(missing)}'")
+    if unknown := [name for name in value if name not in hints]:
+        raise FieldError(where, f"has {shown(unknown[0])}, which is unknown", one_of(unknown[0], hints))
+    inner = f"{where}." if where else ""
+    return {
+        name: decode(hint, value[name], inner + name) if name in value else absent[name] for name, hint in hints.items()
+    }
+
+
+def _in_range(value: Any, limits: Range, where: str) -> Any:
+    if not limits.low <= value <= limits.high:
+        least = f"at least {limits.low:,}" if limits.high == inf else f"{limits.low:,} to {limits.high:,}"
+        raise FieldError(where, f"is {shown(value)}; it must be {least}")
+    return value
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+    """Return the value as the first of some types that it has; the error is that of the only one beside None."""
+    if value is None and NoneType in hints:
+        return None
+    *others, last = (hint for hint in hints if hint is not NoneType)
+    for hint in others:
+        with suppress(FieldError):
+            return decode(hint, value, where)
+    try:
+        return decode(last, value, where)
+    except FieldError as error:
+        if not others:
+            raise
+        wanted = " or ".join(map(_wanted, (*others, last)))
+        raise FieldError(where, f"is {shown(value)}, not {wanted}", error.remedy) from None
+
+
+def _wanted(hint: Any) -> str:
+    """Return what a type is called in errors."""
+    kind = get_origin(hint) or hint
+    if kind is Annotated:
+        return _wanted(get_args(hint)[0])
+    return _NAMES.get(kind) or ("one of its words" if kind is Literal else str(hint))
