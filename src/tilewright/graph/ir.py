@@ -58,6 +58,12 @@ class Tensor:
         return prod(self.shape)
 
     @property
+    def image(self) -> tuple[int, int, int, int]:
+        """The shape as batch, rows, columns and channels, for any number of axes: missing ones in front are 1."""
+        rows, columns, channels = (1, 1, 1, *self.shape)[-3:]
+        return prod(self.shape[:-3]), rows, columns, channels
+
+    @property
     def nbytes(self) -> int:
         return self.size * np.dtype(self.dtype).itemsize
 

@@ -115,7 +115,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         "input2": np.float64(b.scale) / twice_max,
         "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
     }
-    channels = out.shape[-1]
+    channels = out.image[3]
     is_image = len(out.shape) == 4 and out.shape[0] == 1  # its pixels may be more than a size has bits
     shape = _image(out, out) if is_image else _rows(out.size // channels, channels, channels)
     words = shape | _clamp(site, op.activation)

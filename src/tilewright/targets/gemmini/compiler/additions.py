@@ -77,5 +77,5 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         return NO_LOOPS
     if config.acc_rows < 2 * config.dim:
         return "a block of results does not fit half of the accumulator"
-    width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.shape[-1]
+    width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.image[3]
     return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu"))

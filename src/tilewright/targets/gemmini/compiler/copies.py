@@ -92,5 +92,5 @@ def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
     if not np.array_equal(op.evaluate(site, [codes], rounding)[0], machine):
         return "the new codes are not those of one float32 factor, rounded half to even"
     most = config.dim * config.spad_blocks
-    width = most if out.size % most == 0 else out.shape[-1] if out.shape else 1
+    width = most if out.size % most == 0 else out.image[3]
     return Copy(out.size // width, (width,), float(scale))

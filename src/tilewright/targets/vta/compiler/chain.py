@@ -183,7 +183,7 @@ def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns
 
 def read(layer: Layer, site: Site, batch: int) -> Layout:
     """Return the layout in which a layer reads its input."""
-    channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).shape[-1]  # of a matrix row
+    channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).image[3]  # of a matrix row
     lying = lies(layer, channels, layer.size, layer.in_tiles, columns_of(site.input(0).shape), batch)
     return lying._replace(host=_laid_out_by_host(layer, site))
 
@@ -205,7 +205,7 @@ def _laid_out_by_host(layer: Layer, site: Site) -> bool:
 
 def written(layer: Layer, result: Tensor, batch: int) -> Layout:
     """Return the layout in which a layer writes its result."""
-    return lies(layer, result.shape[-1], layer.out, layer.out_tiles, columns_of(result.shape), batch)
+    return lies(layer, result.image[3], layer.out, layer.out_tiles, columns_of(result.shape), batch)
 
 
 def placed(

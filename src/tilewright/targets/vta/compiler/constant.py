@@ -86,7 +86,7 @@ def codes_of(tensor: Tensor, known: Mapping[str, Bounds]) -> Bounds:
     if tensor.name in known:
         return known[tensor.name]
     limits = np.iinfo(tensor.dtype)
-    channels = tensor.shape[-1]
+    channels = tensor.image[3]
     return Bounds(np.full(channels, limits.min, np.int64), np.full(channels, limits.max, np.int64))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from math import floor, log2
+from math import floor, log2, prod
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,19 +90,18 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     parts = proven_one(site, real, rounding) if real else None
     if parts is None:
         return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
-    tiles = -(-out.shape[-1] // config.block)
+    tiles = -(-out.image[3] // config.block)
     return _elements(site, parameters.of_all(parts, _width(site, context), config, tiles), "sum", context)
 
 
 def _width(site: Site, context: Context) -> int:
     """Return the number of tiles that hold all pixels of one channel tile, with `config.batch` pixels in each."""
-    out = site.output
-    return -(-(out.size // out.shape[-1]) // context.config.batch)
+    return -(-prod(site.output.image[:3]) // context.config.batch)
 
 
 def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context: Context) -> Lowered:
     config, width = context.config, _width(site, context)
-    tiles = -(-site.output.shape[-1] // config.block)
+    tiles = -(-site.output.image[3] // config.block)
     layer = Layer(
         kind=kind,
         matrix=True,

@@ -101,7 +101,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
         if len(x.shape) == 4 and x.shape[0] != 1:
             return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
-        if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST_SIZE:
+        if len(x.shape) == 4 and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
             return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
     try:
         return _lowered(site, op, context)

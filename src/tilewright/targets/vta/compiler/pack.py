@@ -7,6 +7,7 @@ matrix product is laid out as weights: its matrices lie side by side as channels
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -68,11 +69,11 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
 
 
 def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
-    """Return a tensor's codes as the machine holds them, int8 (S, *shape) for S samples."""
+    """Return a tensor's codes as the machine holds them, int8 (S, *shape) for S samples; a scalar is one channel."""
     value = value_of(graph, values, tensor)
     if value is None:
         raise ProgramError(f"launch '{launch.name}'", f"input '{tensor}' has no value", "compile the network again")
-    return held_codes(value)
+    return held_codes(value if value.ndim > 1 else value[:, None])
 
 
 def _tiles(held: Array, form: Mapping[str, Any], end: str) -> Array:
@@ -177,7 +178,8 @@ def gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | 
     stored = data.reshape(samples, planes, tiles, positions, batch, block)
     stored = stored.reshape(samples, planes, tiles, -1, block) if form["matrix"] else stored[:, :, :, :, 0]
     shape, fold = site.output.shape, form["fold"]
-    channels, size = shape[-1] if computed is None else len(computed), site.output.size // shape[-1]
+    *pixel_axes, outputs = site.output.image
+    channels, size = outputs if computed is None else len(computed), prod(pixel_axes)
     width = size if form["matrix"] else columns_of(shape)
     pixels = size // width * -(-width // fold)
     acc = stored[:, planes - 1].view(np.int8)
@@ -207,7 +209,7 @@ def gathered(site: Site, form: Mapping[str, Any], data: Array, carried: Array | 
 def _spread(acc: Array, shape: tuple[int, ...], computed: Array | None) -> Array:
     """Return the accumulators of the channels `computed` as (S, *shape), with 0 for other channels."""
     if computed is None:
-        return acc
+        return acc.reshape(len(acc), *shape)
     every = np.zeros((len(acc), *shape), acc.dtype)
     every[..., computed] = acc
     return every
