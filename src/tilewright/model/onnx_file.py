@@ -260,18 +260,36 @@ def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
     """Return the `size` bytes of a tensor that is stored in another file of the model's folder."""
-    fields = {entry.key: entry.value for entry in tensor.external_data}
-    folder = path.resolve().parent
+    fields, target = external_file(tensor, path, where)
     try:
-        target = (folder / fields["location"]).resolve()
         offset, length = int(fields.get("offset", "0")), int(fields.get("length", str(size)))
-        if not target.is_relative_to(folder) or not target.is_file():
-            raise ModelError(where, "refers to a file that is not in the model's folder")
         if offset < 0 or length != size or offset + length > target.stat().st_size:
             held = f"{length} bytes at offset {offset} of {target.name} ({target.stat().st_size} bytes)"
             raise ModelError(where, f"needs {size} bytes of data but refers to {held}")
         with target.open("rb") as file:
             file.seek(offset)
             return file.read(length)
+    except (ValueError, OSError):
+        raise _unreadable(where) from None
+
+
+def external_file(tensor: Any, path: Path, where: str) -> tuple[dict[str, str], Path]:
+    """Return where a tensor is stored outside the model's file: the fields that say it, and the file.
+
+    Raises ModelError, naming the file, if it is not in the model's folder.
+    """
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    folder = path.resolve().parent
+    try:
+        target = (folder / fields["location"]).resolve()
+        found = target.is_relative_to(folder) and target.is_file()
     except (KeyError, ValueError, OSError):
-        raise ModelError(where, "has external data that cannot be read", "keep its file next to the model") from None
+        raise _unreadable(where) from None
+    if not found:
+        reason = f"has its data in '{printable(fields['location'])[:MAX_NAME]}', which is not in the model's folder"
+        raise ModelError(where, reason, "put the file next to the model")
+    return fields, target
+
+
+def _unreadable(where: str) -> ModelError:
+    return ModelError(where, "has external data that cannot be read", "keep its file next to the model")

@@ -80,7 +80,7 @@ def _constants(known: Known) -> Known:
         node = given
         before = writer.get(node.inputs[0]) if node.op_type == "Transpose" else None
         if before is not None and before.op_type == DEQUANTIZE and before.inputs[0] in constants:
-            made = _transposed(node, before, constants[before.inputs[0]])
+            made = _transposed(known, node, before, constants[before.inputs[0]])
             if made is not None:
                 node, constants[made[0].inputs[0]] = made
         writer |= dict.fromkeys(node.outputs, node)
@@ -88,14 +88,14 @@ def _constants(known: Known) -> Known:
     return known.having(nodes, constants)
 
 
-def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, Array] | None:
+def _transposed(known: Known, node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, Array] | None:
     rank = data.ndim
     permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
     axis = int(before.attributes.get("axis", 1))
     if sorted(permutation) != list(range(rank)) or before.attributes.get("block_size") or not -rank <= axis < rank:
         return None
     attributes = {**before.attributes, "axis": permutation.index(axis % rank)}
-    codes = f"{before.inputs[0]}:{node.name}"
+    codes = known.fresh(f"{before.inputs[0]}:{node.name}")
     inputs = (codes, *before.inputs[1:])
     made = replace(node, op_type=DEQUANTIZE, domain=before.domain, inputs=inputs, attributes=attributes)
     return made, np.ascontiguousarray(data.transpose(permutation))
@@ -150,7 +150,7 @@ def _merge_once(known: Known) -> Known:
         if chain is None or pair is None:
             continue
         back, second, ends = chain
-        names = tuple(f"{second.name}:{part}" for part in ("scale", "zero"))
+        names = tuple(known.fresh(f"{second.name}:{part}") for part in ("scale", "zero"))
         constants |= zip(names, pair, strict=True)
         changed[first.name] = replace(first, inputs=(first.inputs[0], *names), outputs=second.outputs)
         changed |= {back.name: None, second.name: None}
@@ -217,7 +217,7 @@ def _up(known: Known) -> Known:
         if asked is None or coded or not _moves(known, node):
             made.append(node)
             continue
-        pair = _pair(real, f"{node.name}:up", asked, types, types[asked.outputs[0]].dtype)
+        pair = _pair(known, real, f"{node.name}:up", asked, types, types[asked.outputs[0]].dtype)
         made += [replace(node, inputs=(pair[1].outputs[0], *node.inputs[1:])), *pair[::-1]]
         wanted[real] = pair[0]
     return replace(known, nodes=tuple(made[::-1]), types=types)
@@ -242,7 +242,7 @@ def _down(known: Known) -> Known:
             continue
         readers = known.readers.get(value, [])
         if readers and all(reader.op_type != QUANTIZE for reader in readers):
-            pair = _pair(value, f"{node.name}:down", source, types, types[source.inputs[0]].dtype)
+            pair = _pair(known, value, f"{node.name}:down", source, types, types[source.inputs[0]].dtype)
             made += pair
             renamed[value] = pair[1].outputs[0]
             coded[pair[1].outputs[0]] = pair[1]
@@ -260,10 +260,12 @@ def _one_scale(known: Known, node: RawNode) -> bool:
     return all(name in known.constants and known.constants[name].size == 1 for name in node.inputs[1:])
 
 
-def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str) -> Sequence[RawNode]:
+def _pair(
+    known: Known, value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str
+) -> Sequence[RawNode]:
     """Return new QuantizeLinear and DequantizeLinear nodes for `value`, with scale and zero point of node `like`."""
     shape = types[value].shape
-    quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"
+    quantised, back = (known.fresh(f"{value}:{name}:{part}") for part in ("codes", "real"))
     types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
     first = RawNode(f"{name}:{QUANTIZE}", QUANTIZE, "", (value, *like.inputs[1:]), (quantised,))
     second = RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,))
@@ -283,8 +285,8 @@ def quantise_biases(known: Known) -> Known:
             nodes.append(node)
             continue
         axis = {"axis": 0} if scale.ndim else {}
-        held = tuple(f"{bias}:{node.name}:{part}" for part in ("codes", "scale"))
-        real = f"{bias}:{node.name}:real"
+        held = tuple(known.fresh(f"{bias}:{node.name}:{part}") for part in ("codes", "scale"))
+        real = known.fresh(f"{bias}:{node.name}:real")
         constants |= zip(held, (codes, scale), strict=True)
         types[real] = known.types[bias]
         back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", held, (real,), axis)

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
-from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant
+from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant, fresh_name
 from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_control import check_alike, inlined, names_read
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
@@ -52,6 +52,15 @@ class Known:
             for name in node.inputs:
                 found.setdefault(name, []).append(node)
         return found
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The names of all values, constants and nodes, and those that `fresh` has given."""
+        return {*self.types, *self.constants, *self.writer, *(node.name for node in self.nodes)}
+
+    def fresh(self, hint: str) -> str:
+        """Return `hint` as an unused name, for a new value, constant or node."""
+        return fresh_name(hint, self.names)
 
     def only_reader(self, name: str) -> RawNode | None:
         """Return the only node that reads a value; None if there is not exactly one, or the model outputs the value."""

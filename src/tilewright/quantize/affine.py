@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
@@ -19,6 +18,7 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Network, first_line
+from tilewright.quantize.names import Plain
 from tilewright.quantize.samples import Progress, feeds
 
 METHODS = {
@@ -30,13 +30,15 @@ TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Gives the calibration samples to onnxruntime's quantiser, one by one."""
+    """Gives the calibration samples to onnxruntime's quantiser, one by one; `names` are those of its inputs."""
 
-    def __init__(self, samples: Samples, progress: Progress | None) -> None:
+    def __init__(self, samples: Samples, names: Mapping[str, str], progress: Progress | None) -> None:
+        self._names = names
         self._feeds = feeds(samples, progress, "calibrating")
 
     def get_next(self) -> dict[str, Array] | None:
-        return next(self._feeds, None)
+        feed = next(self._feeds, None)
+        return feed and {self._names[name]: value for name, value in feed.items()}
 
 
 def _overrides(fixed: Mapping[str, tuple[float, int]]) -> dict[str, Any]:
@@ -76,30 +78,35 @@ def quantize(
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
+    plain = Plain(model)
+    fixed = {plain.tensors[name]: pair for name, pair in (fixed or {}).items()}
     extra: dict[str, Any] = {"TensorQuantOverrides": _overrides(fixed)} if fixed else {}
     if symmetric:
         extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
-        onnx.save(model, source)
+        plain.save(model, source)
         try:
             quantize_static(
                 source,
                 target,
-                _Reader(samples, progress),
+                _Reader(samples, plain.tensors, progress),
                 quant_format=QuantFormat.QDQ,
                 per_channel=not symmetric,
                 activation_type=TYPES[activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[method],
                 nodes_to_exclude=[
-                    node.name for node in model.graph.node if unbounded.intersection((*node.input, *node.output))
+                    plain.nodes[node.name]
+                    for node in model.graph.node
+                    if unbounded.intersection((*node.input, *node.output))
                 ],
                 extra_options=extra,
             )
         except Exception as error:  # the quantiser raises exceptions of many types
-            raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
-        return onnx.load(target)
+            reason = f"onnxruntime's quantiser fails: {plain.text(first_line(error))}"
+            raise UnsupportedError("scheme affine", reason) from None
+        return plain.restored(target)
 
 
 def again(

@@ -19,13 +19,15 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError
+from tilewright.errors import InputError, ModelError, UnsupportedError, printable
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_write import without_branches
 from tilewright.model.shapes import Shapes, declared, fixed
 from tilewright.quantize.memory import check_tensors
+from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
@@ -44,7 +46,7 @@ def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
     """
     path = regular(path, ModelError)
     try:
-        model = converted(path) if path.suffix == ".tflite" else onnx.load(path)
+        model = converted(path) if path.suffix == ".tflite" else _loaded(path)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         if any(node.op_type == "If" for node in model.graph.node):
@@ -62,6 +64,19 @@ def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, path, shapes)
     return prepare(model, str(path))
+
+
+def _loaded(path: Path) -> ModelProto:
+    """Return the model of an ONNX file. Raises ModelError, naming tensor and file, if external data is missing."""
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            try:
+                external_file(tensor, path, f"constant '{printable(tensor.name)}'")
+            except ModelError as error:
+                raise error.within(path) from None
+    onnx.load_external_data_for_model(model, str(path.parent))
+    return model
 
 
 def _without_branches(path: Path, shapes: Shapes | None) -> ModelProto:
@@ -126,8 +141,7 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         imports = [entry for entry in made.opset_import if entry.domain in used]
         del made.opset_import[:]
         made.opset_import.extend(imports)
-        for index, node in enumerate(made.graph.node):
-            node.name = node.name or f"{node.op_type}_{index}"
+        name_nodes(made.graph.node)  # onnxruntime calls the nodes of which it expands operators as it likes
         _flatten_biases(made)
         _name_averages(made)
     except UnsupportedError as error:
@@ -149,14 +163,18 @@ def _preprocess(model: ModelProto) -> ModelProto:
         source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
         inferred = shape_inference.infer_shapes(model)
         check_tensors(inferred, "")  # before the preprocessing computes constants
-        onnx.save(inferred, source)
+        plain = Plain(inferred)
+        plain.save(inferred, source)
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
-        # A bad model fails here with a reason. The preprocessing below would print a traceback and continue unfolded.
-        ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        ort.set_default_logger_severity(4)
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        made = onnx.load(prepared)
+        try:
+            # A bad model fails here with a reason. The preprocessing would print a traceback and continue unfolded.
+            ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            ort.set_default_logger_severity(4)
+            quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        except Exception as error:
+            raise RuntimeError(plain.text(first_line(error))) from None
+        made = plain.restored(prepared)
         check_tensors(made, "")
         return made
 
@@ -164,11 +182,12 @@ def _preprocess(model: ModelProto) -> ModelProto:
 def _flatten_biases(model: ModelProto) -> None:
     """Reshape Gemm's constant biases from (1, N) to (N,), as onnxruntime's quantiser fails on two axes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    fresh = Names(tensors_of(model))
     for node in model.graph.node:
         bias = constants.get(operand(node, 2)) if node.op_type == "Gemm" else None
         if bias is None or len(bias.dims) != 2 or bias.dims[0] != 1:
             continue
-        flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], f"{bias.name}_flat_{node.name}")
+        flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], fresh(f"{bias.name}_flat_{node.name}"))
         model.graph.initializer.append(flat)
         node.input[2] = flat.name
 

@@ -8,6 +8,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper, shape_inference
 from tilewright.array import Array
 from tilewright.graph.rounding import mean_factor
 from tilewright.quantize.model import Network
+from tilewright.quantize.names import Names, tensors_of
 from tilewright.quantize.pow2.plan import ACTIVATIONS, AVERAGES, Plan, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of
 
@@ -25,6 +26,8 @@ class Writer:
         self.scales = scales
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
+        self.tensor = Names(tensors_of(plan.net.model))
+        self.node = Names(node.name for node in plan.net.nodes)
 
     def model(self) -> ModelProto:
         """Write and return the whole QDQ model."""
@@ -72,7 +75,7 @@ class Writer:
             if name not in self.plan.group:
                 continue
             if name in self.plan.net.outputs:
-                last.output[index] = f"{name}_float"
+                last.output[index] = self.tensor(f"{name}_float", name)
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
@@ -80,13 +83,14 @@ class Writer:
         if name not in self.plan.group:
             return
         scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
-        middle = f"{name}_QuantizeLinear_Output"
+        middle = self.tensor(f"{name}_QuantizeLinear_Output", name)
         self.add("QuantizeLinear", [source, scale, zero], middle)
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
 
     def real(self, name: str) -> str:
         """Return the name of the tensor with the real values of int8 tensor `name`; a model output keeps its name."""
-        return name if name in self.plan.net.outputs else f"{name}_DequantizeLinear_Output"
+        made = f"{name}_DequantizeLinear_Output"
+        return name if name in self.plan.net.outputs else self.tensor(made, name)
 
     def weights(self, step: Step, node: NodeProto) -> None:
         """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of its sums."""
@@ -95,39 +99,39 @@ class Writer:
             return
         exponent = self.scales.weights[step.name]
         values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
-        node.input[1] = self.store(f"{step.name}_weight", values, exponent)
+        node.input[1] = self.store(self.tensor(f"{step.name}_weight", step.name), values, exponent)
         bias = bias_of(self.plan, step)
         if bias:
             unit = accumulator(step, self.scales.tensors, self.scales.weights)
             values = np.rint(np.ldexp(self.plan.net.constant(bias).astype(np.float64), -unit)).astype(np.int32)
-            node.input[2] = self.store(f"{step.name}_bias", values, unit)
+            node.input[2] = self.store(self.tensor(f"{step.name}_bias", step.name), values, unit)
 
     def constant(self, name: str, step: Step) -> str:
         """Write a constant operand of a sum or concatenation as int8 codes; return the name of its real values."""
         exponent = self.scales.tensors[name]
         values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
-        return self.store(f"{step.name}_{name}", values, exponent)
+        return self.store(self.tensor(f"{step.name}_{name}", (step.name, name)), values, exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
         """Write integer codes and a DequantizeLinear of them; return the name of the real values that it gives."""
+        real = self.tensor(f"{name}_DequantizeLinear_Output", name)
         if name not in self.constants:
             self.constants[name] = values
-            inputs = [name, self.scale(exponent), self.zero(str(values.dtype))]
-            self.add("DequantizeLinear", inputs, f"{name}_DequantizeLinear_Output")
-        return f"{name}_DequantizeLinear_Output"
+            self.add("DequantizeLinear", [name, self.scale(exponent), self.zero(str(values.dtype))], real)
+        return real
 
     def scale(self, exponent: int) -> str:
-        name = f"scale_2^{exponent}"
+        name = self.tensor(f"scale_2^{exponent}")
         self.constants[name] = np.array(2.0**exponent, np.float32)
         return name
 
     def zero(self, dtype: str) -> str:
-        name = f"zero_{dtype}"
+        name = self.tensor(f"zero_{dtype}")
         self.constants[name] = np.array(0, dtype)
         return name
 
     def add(self, op: str, inputs: list[str], output: str) -> None:
-        self.nodes.append(helper.make_node(op, inputs, [output], name=f"{output}_node"))
+        self.nodes.append(helper.make_node(op, inputs, [output], name=self.node(f"{output}_node")))
 
 
 def exact(model: ModelProto) -> ModelProto:
@@ -141,34 +145,37 @@ def exact(model: ModelProto) -> ModelProto:
     """
     averages = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averages else model)
-    nodes, constants = [], {"half": 0.5, "lowest": -128.0, "highest": 127.0}
+    fresh = Names(tensors_of(model))
+    half, lowest, highest = (fresh(name) for name in ("half", "lowest", "highest"))
+    nodes, constants = [], {half: 0.5, lowest: -128.0, highest: 127.0}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
             scale = float(net.constant(node.input[1]))
-            up, down = f"times_{1 / scale:g}", f"times_{scale:g}"
+            up, down = fresh(f"times_{1 / scale:g}"), fresh(f"times_{scale:g}")
             constants |= {up: 1 / scale, down: scale}
             name = node.output[0]
+            scaled, raised, floor = (fresh(f"{name}_{part}", name) for part in ("scaled", "raised", "floor"))
             nodes += [
-                helper.make_node("Mul", [node.input[0], up], [f"{name}_scaled"]),
-                helper.make_node("Add", [f"{name}_scaled", "half"], [f"{name}_raised"]),
-                helper.make_node("Floor", [f"{name}_raised"], [f"{name}_floor"]),
-                helper.make_node("Clip", [f"{name}_floor", "lowest", "highest"], [name]),
+                helper.make_node("Mul", [node.input[0], up], [scaled]),
+                helper.make_node("Add", [scaled, half], [raised]),
+                helper.make_node("Floor", [raised], [floor]),
+                helper.make_node("Clip", [floor, lowest, highest], [name]),
             ]
         elif node.op_type == "DequantizeLinear" and not net.is_constant(node.input[0]):
-            nodes.append(
-                helper.make_node("Mul", [node.input[0], f"times_{float(net.constant(node.input[1])):g}"], node.output)
-            )
+            down = fresh(f"times_{float(net.constant(node.input[1])):g}")
+            nodes.append(helper.make_node("Mul", [node.input[0], down], node.output))
         elif count := _count(net, node):
             unit = float(net.constant(net.producer[node.input[0]].input[1]))
             factor, exponent = mean_factor(count)
             name, to_codes, to_real = node.output[0], count / unit, factor * unit / 2**exponent
-            back, times = f"times_{to_codes:.9g}", f"times_{to_real:.9g}"
+            back, times = fresh(f"times_{to_codes:.9g}"), fresh(f"times_{to_real:.9g}")
             constants |= {back: to_codes, times: to_real}
+            average, about, total = (fresh(f"{name}_{part}", name) for part in ("mean", "about", "sum"))
             nodes += [
-                _under(node, f"{name}_mean"),
-                helper.make_node("Mul", [f"{name}_mean", back], [f"{name}_about"]),
-                helper.make_node("Round", [f"{name}_about"], [f"{name}_sum"]),
-                helper.make_node("Mul", [f"{name}_sum", times], [name]),
+                _under(node, average),
+                helper.make_node("Mul", [average, back], [about]),
+                helper.make_node("Round", [about], [total]),
+                helper.make_node("Mul", [total, times], [name]),
             ]
         else:
             nodes.append(node)
