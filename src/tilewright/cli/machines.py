@@ -148,6 +148,7 @@ _integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separa
 @click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
 @click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
 @click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
+@click.option("--order", metavar="AXES", help="The axes of SHAPE, such as ic,oc,kh,kw for weights [oc,ic,kh,kw].")
 @options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
 @options.as_json
 def layout(
@@ -161,12 +162,15 @@ def layout(
     offset: int,
     stride: tuple[int, ...] | None,
     width: int | None,
+    order: str | None,
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Show where each element of a tensor lies in local memory.
+    """Show where each element of a tensor lies in memory.
 
-    SHAPE is N,C,H,W. Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
+    SHAPE is N,C,H,W, or OC,IC,KH,KW for the weights of a convolution.
+
+    Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
 
     \f
     Raises InputError if the target has no layouts.
@@ -178,7 +182,8 @@ def layout(
     machine = targets.get(target)
     if not isinstance(machine, Layouts):
         raise InputError("layout", f"{target} has no layouts to draw", "choose another target, such as bm1684x")
-    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width)
+    axes = order.lower().split(",") if order else ()
+    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width, axes)
     placed = machine.layout(wanted, machine.config(config, overrides))
     if svg:
         picture = placed.svg()

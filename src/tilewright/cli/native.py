@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -61,17 +62,20 @@ def firmware(
     define: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compile kernels in C to a firmware.
+    """Compile kernels in C to a firmware for the model of the machine.
 
     The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
-    It is native code: load only firmware that you trust.
+    It is code of this computer's processor (such as x86_64), not of the chip: the chip cannot load it. As native code,
+    it has your rights: load only firmware that you trust.
     """
     name, machine = _target(target)
     warnings = machine.firmware(sources, output, flags_of(include, define))
     if warnings:
         click.echo(warnings, err=True)
-    told = {"target": name, "file": str(output), "sources": [str(source) for source in sources], "warnings": warnings}
-    options.answer(as_json, told, f"{output}: firmware of {name}")
+    code = platform.machine()
+    told = {"target": name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
+    said = f"{output}: firmware of {name}: {code} code for the model on this computer, not for the chip"
+    options.answer(as_json, {**told, "warnings": warnings}, said)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -129,7 +129,8 @@ class LayoutRequest:
     """The tensor to lay out, and how.
 
     `kind` is the layout's name. `start` is the lane of channel 0; `offset` is the start of the data in its lane, in
-    bytes. `stride` is for a free layout, in elements; `width` is for a matrix, in columns per channel.
+    bytes. `stride` is for a free layout, in elements; `width` is for a matrix, in columns per channel. `order`
+    names the axes of `shape`, if they are not in the order of the layout.
     """
 
     kind: str
@@ -139,6 +140,7 @@ class LayoutRequest:
     offset: int = 0
     stride: Sequence[int] | None = None
     width: int | None = None
+    order: Sequence[str] = ()
 
 
 @runtime_checkable

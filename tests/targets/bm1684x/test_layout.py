@@ -94,7 +94,9 @@ def test_impossible_places_are_refused() -> None:
     with pytest.raises(InputError, match="lane 4"):
         Tensor.local(4, 0, (1, 1, 1, 1), F32, FOUR)
     with pytest.raises(InputError, match="multiple of 4"):
-        Tensor.local(0, 2, (1, 1, 1, 1), F32, FOUR)
+        Tensor.free(0, 2, (1, 1, 1, 1), (1, 1, 1, 1), F32, FOUR)
+    with pytest.raises(InputError, match=r"f32 \(1, 1, 1, 1\): it starts at byte 0x20 of lane 0.* multiples of 64"):
+        Tensor.local(0, 32, (1, 1, 1, 1), F32, FOUR)
     with pytest.raises(InputError, match="ends at byte 262148 of a lane"):
         Tensor.local(3, FOUR.lane_bytes - 4, (1, 2, 1, 1), F32, FOUR, "compact")
     with pytest.raises(InputError, match="ends at byte"):

@@ -92,8 +92,16 @@ def test_the_environment_chooses_the_device(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_launches_save_timelines(folder: Path, tmp_path: Path) -> None:
-    assert run(folder, TILEWRIGHT_BM1684X_TRACE=str(tmp_path)).returncode == 0
-    assert "kernel.c:11)" in (tmp_path / "launch0.json").read_text()
+    for traces in (tmp_path, tmp_path / "not" / "there"):
+        assert run(folder, TILEWRIGHT_BM1684X_TRACE=str(traces)).returncode == 0
+        assert "kernel.c:11)" in (traces / "launch0.json").read_text()
+
+
+def test_a_folder_of_timelines_that_cannot_be_made_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(folder, TILEWRIGHT_BM1684X_TRACE=str(tmp_path / "file" / "traces"))
+    assert done.returncode == 1
+    assert "TILEWRIGHT_BM1684X_TRACE: the folder" in done.stderr and "cannot be made" in done.stderr
 
 
 def test_a_host_without_python_says_so(folder: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer
+from tilewright.targets.bm1684x.capi.names import dim4
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U16, U32, DType
 from tilewright.targets.bm1684x.values.tables import OFFSETS
@@ -152,8 +153,7 @@ def _mean(api: Issuer, given: Given) -> None:
     x = api.local(given["src"], Shape(n, c, rows, width), None, dtype)
     if spare := rows * width - h * w:
         place = given["src"] + h * w * dtype.bytes
-        rest = api.local(place, Shape(n, c, 1, spare), None, dtype)
-        rest = Tensor(rest.address, rest.shape, Stride(x.stride.n, x.stride.c, 1, 1), dtype, api.config)
+        rest = api.local(place, Shape(n, c, 1, spare), dim4(x.stride.n, x.stride.c, 1, 1), dtype)
         api.issue("copy", {"a": Constant(0, dtype)}, {"y": rest})
     sums = api.local(given["work"], Shape(n, c, 1, width), None, dtype)
     y = api.local(given["dst"], Shape(n, c, 1, 1), None, dtype)

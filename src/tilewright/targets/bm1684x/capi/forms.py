@@ -56,20 +56,38 @@ class Issuer:
     def __init__(self, tpu: Tpu) -> None:
         self.tpu, self.config = tpu, tpu.config
         self.initialised = False
+        self.function = ""  # the C function that runs
 
     def local(
         self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
     ) -> Tensor:
         """Return the tensor at `address` in local memory. Without a stride, the tensor has the layout `default`.
 
-        Raises MachineError if the address is outside of local memory.
+        Raises MachineError if the address is outside of local memory, or if the layout cannot begin there.
         """
         if not 0 <= address < self.config.local_bytes:
             reason = f"{address:#x} is not a local address"
             raise MachineError("local memory", reason, f"give 0..{self.config.local_bytes - 1:#x}")
         lane = address // self.config.lane_bytes
         strides = stride.stride if stride else default(shape, dtype, lane, self.config)
+        if not stride:
+            self.begins(address, next((name for name, own in layout.LAYOUTS.items() if own is default), "aligned"))
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
+
+    def begins(self, address: int, kind: str) -> None:
+        """Check that an operand in a layout begins where the layout begins.
+
+        The vendor's model refuses other places to the compute engine, but in the layout compact; to the DMA engine it
+        refuses none. These become findings. Raises MachineError for a place that is refused.
+        """
+        if not (reason := layout.off_grid(kind, address, self.config)):
+            return
+        if self.function.startswith("tpu_gdma_") or kind == "compact":
+            found = f"{self.function}, operand at {address:#x}: {reason}; give such an address, or strides"
+            self.tpu.findings.append(Finding(PORTABILITY, found))
+        else:
+            where = f"{self.function}, operand at {address:#x}"
+            raise MachineError(where, reason, "give such an address, or strides")
 
     def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
         """Return the tensor at a bus address outside of local memory. Without a stride, its elements have no gaps."""
@@ -132,6 +150,7 @@ class Function(NamedTuple):
             kind = _kind(parameter)
             if kind and not isinstance(value, kind) and not (value is None and parameter.endswith("_stride")):
                 raise MachineError(name, f"{parameter} is {value!r}", f"give a {kind.__name__}")
+        api.function = name
         self.run(api, {**dict(zip(names, arguments, strict=True)), "name": name})
 
 
@@ -190,6 +209,7 @@ def operand(
             where = "L" if given[where] else "S"
         shape = _shape(given, name, kind)
         if where == "R":
+            api.begins(value, "aligned")
             return api.row(value, given["shape"].c, shape.w, dtype)
         if where in ELSEWHERE:
             tensor = api.system(value, shape, stride, dtype)
@@ -199,7 +219,9 @@ def operand(
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             found = f"{given['name']}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, found))
-        return api.local(value + int(skipped or 0), shape, stride, dtype, LAYOUTS[where])
+        if beside := int(skipped or 0):  # one of several parameters side by side
+            stride = dim4(*LAYOUTS[where](shape, dtype, lane, api.config))
+        return api.local(value + beside, shape, stride, dtype, LAYOUTS[where])
     if isinstance(value, str):  # a number that the call implies; an integer is a bit pattern
         bits = (1 << dtype.bits) - 1
         return Constant.of(float(value), dtype) if "." in value else Constant(int(value) & bits, dtype)

@@ -60,6 +60,7 @@ def _moves(kind: str, way: str, exceptions: bool = False) -> Function:
         lined = layout.line if kind == "h" else layout.aligned
         x = _source(api, given, x_shape, lined, in_each_lane)
         own = layout.aligned if kind in ("pe", "h") else layout.compact
+        api.begins(given["index"], "aligned")  # also a compact one
         index = api.local(given["index"], index_shape, None, given.get("index_dtype", U16), own)
         y = api.local(given["output"], y_shape, None, x.dtype, lined)
         operands: dict[str, Operand | Constant] = {"x": x, "index": index}

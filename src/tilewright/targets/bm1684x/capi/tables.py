@@ -21,6 +21,7 @@ def _load(name: str, typed: bool) -> Function:
             known = ", ".join(str(own) for table, own in OFFSETS if table == name)
             raise MachineError(given["name"], f"static memory has no such table of {dtype}", f"give {known}")
         offset, count = OFFSETS[name, dtype]
+        api.begins(given["coeff"], "aligned")  # although it is compact
         y = api.local(given["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
         x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
         api.issue("static_bcast", {"x": x}, {"y": y})

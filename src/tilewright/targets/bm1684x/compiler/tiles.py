@@ -31,7 +31,7 @@ from tilewright.targets.bm1684x.compiler.layer import (
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, aligned
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
@@ -219,7 +219,8 @@ class _Tile:
         if isinstance(ref, PerChannel):
             place = block + words + 4 * ref.index
             if not spread:
-                return Tensor.local(0, place, (1, self._channels, 1, 1), ref.dtype, config)
+                shape = Shape(1, self._channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
+                return Tensor.free(0, place, shape, aligned(shape, ref.dtype, 0, config), ref.dtype, config)
             return Tensor.free(0, place, self._shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
         if isinstance(ref, Bias):
             return Tensor.local(0, block + bias, (1, self._channels, 1, 1), ref.dtype, config, "compact")

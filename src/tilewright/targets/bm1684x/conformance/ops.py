@@ -141,7 +141,7 @@ def laid_out(
     operands: dict[str, Operand | Constant] = {
         name: Constant(bits, types[name]) for name, bits in call.constants_of(case).items()
     }
-    shape = next(iter(expected.values())).shape
+    shape = next((values.shape for values in expected.values()), ())
     for name, own in given.items():
         if own in values and name not in operands:
             operands[name] = memory.operand(name, call.arrange(name, values[own], shape), types[name])

@@ -4,7 +4,8 @@ The payload of an answer has values, the findings of the launches that have ende
 process ends when the host closes the connection.
 
 $TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has keys of the configuration, such as
-`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there.
+`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there. It is made if
+it is missing.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Server:
         self._launches = count()
         self._told = 0
         self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
+        try:
+            Path(self._traces).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"the folder {self._traces} cannot be made: {error.strerror or error}"
+            raise InputError("TILEWRIGHT_BM1684X_TRACE", reason, "give a folder for timelines, or unset it") from None
 
     def answer(self, kind: int, payload: bytes) -> tuple[int, bytes | bytearray]:
         """Return the answer to a request: its status, and its payload."""

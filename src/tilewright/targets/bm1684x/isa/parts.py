@@ -200,7 +200,8 @@ class Local:
             codes = [_without_ones(one, shape) for one in (*named, Stride(0, 0, 0, 0))]
             own = _without_ones(stride, shape)
             return {f"{self.name}_str": codes.index(own) if own in codes else ALIGNED}
-        if stride == named[ALIGNED] and self.own not in command.attributes.get("strided", ()):
+        begins = tensor.lane_offset % tensor.config.eu_bytes == 0
+        if begins and stride == named[ALIGNED] and self.own not in command.attributes.get("strided", ()):
             return {f"{self.name}_str": ALIGNED}
         fitting = self._fitting(command, shape, tensor, stride)
         steps = {f"{self.name}_{axis}_str": step for axis, step in zip("nchw", fitting, strict=True)}

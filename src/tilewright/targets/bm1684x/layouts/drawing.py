@@ -1,4 +1,4 @@
-"""Draw where the elements of an operand lie in local memory: as text, and as an SVG picture.
+"""Draw where the elements of an operand lie in local memory or DDR: as text, and as an SVG picture.
 
 In a picture each element is a box with its name. The picture is cut into bands; each shows 64 bytes of every lane. A
 band has a row for each lane, so that elements at the same offset in several lanes stand one below the other. Bands
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import DType
 
 #: In text: most lines of runs, most elements of an operand that is also shown by element, and elements per line.
@@ -31,7 +31,10 @@ COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bytes of one lane: `count` elements with indices `first` to `last`, or a gap with a count of 0."""
+    """Neighbouring bytes of one lane: `count` elements with indices `first` to `last`, or a gap with a count of 0.
+
+    DDR counts as one lane.
+    """
 
     lane: int
     offset: int
@@ -47,9 +50,9 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
     repeated element (stride 0) counts once.
     """
-    flat = within(addresses, config)
+    flat, lane_bytes = within(addresses, config)
     places, index = np.unique(flat, return_index=True)
-    lanes, offsets = np.divmod(places, config.lane_bytes)
+    lanes, offsets = np.divmod(places, lane_bytes)
     step = np.diff(index, append=0)
     together = (np.diff(places) == size) & (np.diff(lanes) == 0)
     end = 0
@@ -72,18 +75,20 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
     """Return a drawing as text: for each run of neighbouring elements a line with lane, bank, byte offset and elements.
 
     For a small operand, a list of single elements follows. A list that is too long ends with the number of lines left
-    out. Raises InputError if an element lies outside of local memory.
+    out. In DDR, a line has the offset only. Raises InputError if an element lies in no memory that can be drawn.
     """
-    lines = [title, "lane  bank  offset   elements"]
+    far = in_ddr(addresses)
+    lines = [title, "offset   elements" if far else "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
     for run in found:
         if len(lines) > MOST_LINES:
             lines.append(f"... and {1 + sum(1 for _ in found)} more lines")
             break
         elements = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
-        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {elements}")
+        lane = "" if far else f"{run.lane:4}  {run.offset // config.bank_bytes:4}  "
+        lines.append(f"{lane}{run.offset:#07x}  {elements}")
     if addresses.size <= MOST_SHOWN:
-        lines += ["", f"lane  offset   {SHOWN} elements per line; . is a free place"]
+        lines += ["", f"{'' if far else 'lane  '}offset   {SHOWN} elements per line; . is a free place"]
         lines += _elements(axes, addresses, dtype.bytes, config)
     return "\n".join(lines) + "\n"
 
@@ -91,20 +96,23 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
     """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
     found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
+    far = in_ddr(addresses)
     width = max(map(len, found.values()))
     lines: dict[tuple[int, int], list[str]] = {}
     for (lane, offset), name in found.items():
         row, column = divmod(offset // size, SHOWN)
         lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
     for (lane, row), names in sorted(lines.items()):
-        yield f"{lane:4}  {row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
+        shown = f"{row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
+        yield shown if far else f"{lane:4}  {shown}"
 
 
 def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
     """Return a dict from (lane, byte offset) to the index, on all axes, of the first element that lies there."""
-    places, first = np.unique(within(addresses, config), return_index=True)
+    flat, lane_bytes = within(addresses, config)
+    places, first = np.unique(flat, return_index=True)
     indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
-    lanes, offsets = np.divmod(places, config.lane_bytes)
+    lanes, offsets = np.divmod(places, lane_bytes)
     return dict(zip(zip(lanes.tolist(), offsets.tolist(), strict=True), indices, strict=True))
 
 
@@ -126,16 +134,26 @@ def _name(axes: Sequence[str], index: Sequence[int]) -> str:
     return " ".join(f"{axis}{number}" for axis, number in zip(axes, index, strict=True))
 
 
-def within(addresses: Array, config: Config) -> Array:
-    """Return bus addresses as flat byte offsets in local memory. Raises InputError if one lies outside of it."""
+def in_ddr(addresses: Array) -> bool:
+    """Return whether an operand with these bus addresses lies in DDR."""
+    return int(addresses.min()) >= DDR_BASE
+
+
+def within(addresses: Array, config: Config) -> tuple[Array, int]:
+    """Return bus addresses as flat byte offsets in their memory, and the bytes of a lane of it. DDR counts as one lane.
+
+    Raises InputError if an address lies neither in local memory nor in DDR.
+    """
+    if in_ddr(addresses):
+        return addresses.reshape(-1) - DDR_BASE, ADDRESS_END
     flat = addresses.reshape(-1) - LOCAL_BASE
     if flat.min() < 0 or flat.max() >= config.local_bytes:
-        raise InputError("layout", "the operand is outside of local memory", "draw an operand in local memory")
-    return flat
+        raise InputError("layout", "the operand is in neither local memory nor DDR", "draw an operand in one of these")
+    return flat, config.lane_bytes
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return an SVG, coloured by the first index. Raises InputError for an operand too large or not in local memory."""
+    """Return an SVG, coloured by the first index. Raises InputError for an operand too large or in no memory."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     found = indexed(addresses, config)
@@ -144,7 +162,9 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
     lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in found.items()}
     height = LINE * max(map(len, lines.values())) + 5
-    lanes = list(range(config.lanes)) if config.lanes <= FEW_LANES else sorted({lane for lane, _ in found})
+    far = in_ddr(addresses)
+    few = config.lanes <= FEW_LANES and not far
+    lanes = list(range(config.lanes)) if few else sorted({lane for lane, _ in found})
     bands = sorted({offset // line for _, offset in found})
     row = {lane: number * (height + 2) for number, lane in enumerate(lanes)}
     band_height = len(lanes) * (height + 2) + BETWEEN
@@ -158,10 +178,11 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     ]
     for band, top in tops.items():
         begin = band * line
-        bank = f"bank {begin // config.bank_bytes}, " if begin % config.bank_bytes == 0 or band == bands[0] else ""
+        names_bank = not far and (begin % config.bank_bytes == 0 or band == bands[0])
+        bank = f"bank {begin // config.bank_bytes}, " if names_bank else ""
         out.append(f'<text x="{MARGIN}" y="{top - 4}" font-size="10" fill="#555">{bank}byte {begin:#x}</text>')
         for lane, down in row.items():
-            out.append(f'<text x="8" y="{top + down + height / 2 + 3:g}" font-size="11">lane {lane}</text>')
+            out.append(f'<text x="8" y="{top + down + height / 2 + 3:g}" font-size="11">{_memory(far, lane)}</text>')
             out.append(
                 f'<rect x="{MARGIN}" y="{top + down}" width="{span:g}" height="{height}" fill="#f4f4f4" stroke="#ddd"/>'
             )
@@ -171,12 +192,16 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
         colour = COLOURS[index[0] % len(COLOURS)]
         out.append(
             f'<rect x="{x:g}" y="{y}" width="{cell:g}" height="{height}" fill="{colour}" stroke="#888" '
-            f'stroke-width="0.5"><title>{_name(axes, index)}: lane {lane}, byte {offset:#x}</title></rect>'
+            f'stroke-width="0.5"><title>{_name(axes, index)}: {_memory(far, lane)}, byte {offset:#x}</title></rect>'
         )
         for number, part in enumerate(lines[lane, offset], 1):
             place = f'x="{x + cell / 2:g}" y="{y + number * LINE:g}"'
             out.append(f'<text {place} font-size="8" text-anchor="middle">{part}</text>')
     return "\n".join((*out, "</svg>")) + "\n"
+
+
+def _memory(far: bool, lane: int) -> str:
+    return "DDR" if far else f"lane {lane}"
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:

@@ -89,6 +89,17 @@ def continuous(shape: Shape) -> Stride:
 
 #: Named layouts: their strides follow from shape, type and start lane.
 LAYOUTS = {"aligned": aligned, "compact": compact, "line": line, "dma": dma_default}
+#: Bytes of which the start of a tensor in the layout compact is a multiple. In the other layouts, these are `eu_bytes`.
+COMPACT = 4
+
+
+def off_grid(kind: str, address: int, config: Config) -> str:
+    """Return why a tensor in a layout of LAYOUTS cannot begin at an address in local memory, or ""."""
+    step = COMPACT if kind == "compact" else config.eu_bytes
+    if address % step == 0:
+        return ""
+    lane, offset = divmod(address % config.local_bytes, config.lane_bytes)
+    return f"it starts at byte {offset:#x} of lane {lane}; the layout {kind} starts at multiples of {step}"
 
 
 def _of_channel(shape: Shape, channel: int, start: int, config: Config) -> Stride:
@@ -135,14 +146,14 @@ class Drawn:
     def explain(self: Operand) -> str:
         """Return a drawing of the operand as text, with a line for each run of neighbouring elements.
 
-        Raises InputError if an element lies outside of local memory.
+        Raises InputError if an element lies neither in local memory nor in DDR.
         """
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
         """Return a drawing of the operand as an SVG picture, with one box per element.
 
-        Raises InputError if there are too many elements, or if one lies outside of local memory.
+        Raises InputError if there are too many elements, or if one lies neither in local memory nor in DDR.
         """
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
@@ -150,7 +161,9 @@ class Drawn:
 def title(operand: Operand) -> str:
     """Return one line of text with the type, shape, strides and start of an operand."""
     first = int(operand.addresses.flat[0])
-    text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
+    named = "oc" in operand.axes  # frameworks and documents do not agree on the order of weights
+    sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
+    text = f"{operand.dtype} ({', '.join(sizes)})"
     if operand.stride:
         n, c, h, w = operand.stride
         text += f": strides n {n}, c {c}, h {h}, w {w} elements"

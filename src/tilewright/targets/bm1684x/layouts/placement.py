@@ -1,13 +1,14 @@
-"""Place an operand in local memory by the name of a layout and its sizes, for `tilewright layout` to draw."""
+"""Place an operand in memory by the name of a layout and its sizes, for `tilewright layout` to draw."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InputError, one_of, option
 from tilewright.targets.base import LayoutRequest
-from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST, ConvWeights, Matrix, Tensor
@@ -15,6 +16,7 @@ from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
 #: Layouts by name: the sizes that they take, and a description.
 KINDS = {
+    "global": ("N,C,H,W", "no gaps at all, in DDR"),
     "aligned": ("N,C,H,W", "each channel at a multiple of 64 bytes: the compute engine's default"),
     "compact": ("N,C,H,W", "no gaps between channels"),
     "line": ("N,C,H,W", "each row at a multiple of 64 bytes"),
@@ -31,7 +33,7 @@ KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand placed in local memory, the name of its layout, and a warning about that layout (empty if none)."""
+    """An operand placed in memory, the name of its layout, and a warning about that layout (empty if none)."""
 
     kind: str
     operand: Tensor | Matrix | ConvWeights
@@ -46,14 +48,16 @@ class Placement:
 
     def to_json(self) -> dict[str, Any]:
         """Return the operand's layout, shape, type and strides, and byte offsets of its elements, in logical order."""
-        addresses = (self.operand.addresses - LOCAL_BASE).reshape(-1).tolist()
-        found = {"layout": self.kind, "shape": list(self.operand.shape), "dtype": str(self.operand.dtype)}
+        base = DDR_BASE if self.kind == "global" else LOCAL_BASE
+        addresses = (self.operand.addresses - base).reshape(-1).tolist()
+        found = {"layout": self.kind, "shape": list(self.operand.shape), "axes": list(self.operand.axes)}
+        found["dtype"] = str(self.operand.dtype)
         stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
         return {**found, "stride": stride, "note": self.note, "addresses": addresses}
 
 
 def place(wanted: LayoutRequest, config: Config) -> Placement:
-    """Place a tensor, matrix, vector or weights in local memory, and return the operand with its layout.
+    """Place a tensor, matrix, vector or weights in memory, and return the operand with its layout.
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """
@@ -75,24 +79,43 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
         )
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} takes no width", f"leave {option('--width', '`width`')} out")
+    if kind == "global" and start:
+        reason = f"global memory has no lanes, but lane {start} is given"
+        raise InputError("layout", reason, f"leave {option('--start-lane', '`start`')} out")
+    shape = _in_order(kind, shape, wanted.order)
     element = dtype_of(wanted.dtype)
     operand: Tensor | Matrix | ConvWeights
     note = ""
-    if kind in ("matrix", "vector"):
+    if kind == "global":
+        operand = Tensor.ddr(DDR_BASE + offset, tuple(shape), element, config)
+    elif kind in ("matrix", "vector"):
         rows, columns = shape if kind == "matrix" else (1, shape[0])
         operand = Matrix.local(start, offset, (rows, columns), width or columns, element, config)
     elif kind in KERNEL_BYTES:
         if element.bytes != KERNEL_BYTES[kind]:
             raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
+        if reason := layout.off_grid(kind, start * config.lane_bytes + offset, config):
+            raise InputError(f"weights {element} {tuple(shape)}", reason, "give such an offset")
         first = Tensor.free(start, offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
         oc, ic, kh, kw = shape
         operand = ConvWeights(first.address, (oc, ic, kh, kw), element, config)
+        if oc != ic and not wanted.order:
+            order = option("--order ic,oc,kh,kw", "`order`")
+            note = f"the sizes are read as oc,ic,kh,kw; for those of the vendor's document give {order}"
     elif stride is not None:
         operand = Tensor.free(start, offset, tuple(shape), tuple(stride), element, config)
     else:
         operand = Tensor.local(start, offset, tuple(shape), element, config, kind)
         note = _trap(kind, Shape(*shape), start, operand, config)
     return Placement(kind, operand, note)
+
+
+def _in_order(kind: str, shape: Sequence[int], order: Sequence[str]) -> Sequence[int]:
+    """Return the sizes in the order of KINDS, if they are given in `order`. Raises InputError for a wrong order."""
+    axes = KINDS[kind][0].lower().split(",")
+    if order and sorted(order) != sorted(axes):
+        raise InputError("layout", f"the order of axes is {','.join(order)}", f"give {','.join(axes)} in any order")
+    return [shape[order.index(axis)] for axis in axes] if order else shape
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:

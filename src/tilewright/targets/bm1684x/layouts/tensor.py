@@ -67,11 +67,13 @@ class Tensor(Drawn):
     ) -> Tensor:
         """Return a tensor in local memory from byte `offset` of lane `start`, in the layout `kind` of layout.LAYOUTS.
 
-        Raises InputError if the layout is unknown or the tensor does not fit.
+        Raises InputError if the layout is unknown, if it does not start at this offset, or if the tensor does not fit.
         """
         if kind not in layout.LAYOUTS:
             raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, layout.LAYOUTS))
         sizes = sizes_of(shape, dtype)
+        if reason := layout.off_grid(kind, start * config.lane_bytes + offset, config):
+            raise InputError(f"tensor {dtype} {tuple(sizes)}", reason, "give such an offset, or strides (layout free)")
         return cls.free(start, offset, sizes, layout.LAYOUTS[kind](sizes, dtype, start, config), dtype, config)
 
     @classmethod

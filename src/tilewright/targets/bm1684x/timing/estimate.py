@@ -164,7 +164,8 @@ def strided(command: Command, config: Config) -> list[str]:
         place = command.operands.get(name)
         if isinstance(place, Tensor) and place.is_local:
             default = aligned(place.shape, place.dtype, place.start_lane, config)
-            found += [name] * (place.shape != shape or place.stride != default)
+            begins = place.lane_offset % config.eu_bytes == 0
+            found += [name] * (place.shape != shape or place.stride != default or not begins)
     return found
 
 
