@@ -15,6 +15,8 @@ from typing import Any, Self
 
 #: The most characters of a value that an error repeats.
 SHOWN = 60
+#: The most characters of each part of an error.
+LONGEST = 1000
 _AT_SHELL = ContextVar("at_shell", default=False)
 
 
@@ -39,6 +41,22 @@ def option(shell: str, python: str = "") -> str:
 def printable(text: str) -> str:
     """Replace unprintable characters by question marks, so that an error can print text from a file on one line."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def plain(text: str) -> str:
+    """Replace unprintable characters by question marks, except for line ends and tabs.
+
+    All text that Tilewright shows goes through here: names in files can have escape sequences, which a terminal would
+    obey, and marks that change the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """Return a text of at most `most` characters; the middle of a longer one is left out."""
+    return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
 
 
 def shown(value: object) -> str:
@@ -69,8 +87,9 @@ class TilewrightError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.reason}" if self.where else self.reason
-        return f"{text}; {self.remedy}" if self.remedy else text
+        where, reason, remedy = (shortened(plain(part)) for part in (self.where, self.reason, self.remedy))
+        text = f"{where}: {reason}" if where else reason
+        return f"{text}; {remedy}" if remedy else text
 
     def within(self, path: Path) -> Self:
         """Return the same error with the file's `path` in front of its `where`."""

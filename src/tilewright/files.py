@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import stat
 import struct
@@ -12,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -20,7 +22,7 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from tilewright.array import Array
-from tilewright.errors import InputError, TilewrightError
+from tilewright.errors import InputError, TilewrightError, printable
 
 #: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
@@ -33,6 +35,8 @@ DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
 )
+#: The array of an .npz file with the first output, and the most characters of another array's name.
+FIRST, NAME = "outputs", 200
 #: Exceptions that a file's wrong types and values raise where they are used.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 #: Names of the inode types that are not regular files.
@@ -224,15 +228,28 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
     """Write an .npz file in which the array `outputs` is the first output; several outputs are also written by name.
 
-    Arrays are (N, *shape) for N samples; a model batch axis of 1 is dropped.
+    Arrays are (N, *shape) for N samples; a model batch axis of 1 is dropped. Names are made safe names of files.
     """
-    arrays = {name: _without_batch(array) for name, array in outputs.items()}
-    first = next(iter(arrays.values()), np.zeros(0, np.int8))
-    named = arrays if len(arrays) > 1 else {}
+    arrays = list(map(_without_batch, outputs.values()))
+    first = arrays[0] if arrays else np.zeros(0, np.int8)
+    named = dict(zip(_file_names(outputs), arrays, strict=True)) if len(arrays) > 1 else {}
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in {**named, "outputs": first}.items():
+        for name, array in {**named, FIRST: first}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _file_names(names: Iterable[str]) -> list[str]:
+    """Return a name of a file for each name of a tensor, all different.
+
+    Each is printable and names a file in the same folder, for programs that unpack archives.
+    """
+    made: list[str] = []
+    for name in names:
+        safe = re.sub(r"[/\\?]|\.\.|^[A-Za-z]:|^[.~]", "_", printable(name))[:NAME] or "_"
+        forms = (safe if number == 1 else f"{safe}_{number}" for number in count(1))
+        made.append(next(form for form in forms if form not in made and (form != FIRST or not made)))
+    return made
 
 
 def _without_batch(array: Array) -> Array:

@@ -106,7 +106,7 @@ def test_several_outputs_are_all_written(tmp_path: Path) -> None:
     with np.load(tmp_path / "o.npz") as written:
         assert {name: written[name].shape for name in written.files} == {
             "file": (4, 3),
-            "a/b": (4, 2, 2),
+            "a_b": (4, 2, 2),  # a safe name of a file
             "outputs": (4, 3),
         }
 

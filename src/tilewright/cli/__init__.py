@@ -16,7 +16,8 @@ import click
 
 from tilewright import __version__
 from tilewright.cli import debug, explore, machines, native, networks, programs, runs, setup
-from tilewright.errors import HazardError, TilewrightError, at_shell
+from tilewright.cli.terminal import say
+from tilewright.errors import LONGEST, HazardError, TilewrightError, at_shell, shortened
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
@@ -51,7 +52,7 @@ def cli(context: click.Context) -> int:
     Exit status: 0 done, 1 a finding (mismatch, hazard, failed vector), 2 bad usage or input.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())
     return 0
 
 
@@ -83,7 +84,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return done.exit_code
     except (Interrupted, click.Abort, KeyboardInterrupt):
         if sys.stderr.isatty():
-            click.echo(err=True)  # the terminal shows ^C
+            say(err=True)  # the terminal shows ^C
         return _refuse("interrupted", INTERRUPTED)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "tilewright"
@@ -101,13 +102,13 @@ def _main(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         return _refuse(f"{error.filename or _stream()}: {error.strerror or error}", BAD)
     except Exception:  # a bug in Tilewright: not status 1, which means a finding
-        traceback.print_exc()
+        say(traceback.format_exc(), err=True)
         return DEFECT
 
 
 def _refuse(message: str, status: int) -> int:
     with suppress(OSError):  # nobody reads the errors
-        click.echo(f"tilewright: {' '.join(message.split())}", err=True)
+        say(f"tilewright: {shortened(' '.join(message.split()), 3 * LONGEST)}", err=True)
     return status
 
 

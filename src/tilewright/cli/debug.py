@@ -11,6 +11,7 @@ import click
 
 from tilewright.cli import inputs, options
 from tilewright.cli.programs import is_elf, load
+from tilewright.cli.terminal import say
 from tilewright.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -91,15 +92,15 @@ def debug(
         prompt.view(session).run()
         return 0
     if script is None and sys.stdin.isatty():
-        prompt.converse(session, click.echo)
+        prompt.converse(session, say)
         return 0
     if not as_json:
-        click.echo(session.head)
+        say(session.head)
     if at is not None:
         opening = ["where", f"insn {at}"] if session.where().step != at else [f"insn {at}"]
-        prompt.script(session, opening, "--at", click.echo, as_json, echo)
+        prompt.script(session, opening, "--at", say, as_json, echo)
     name = "standard input" if script in (None, "-") else str(script)
-    prompt.script(session, prompt.lines_of(script or "-"), name, click.echo, as_json, echo)
+    prompt.script(session, prompt.lines_of(script or "-"), name, say, as_json, echo)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.terminal import say, say_json
 from tilewright.errors import InputError
 
 if TYPE_CHECKING:
@@ -208,13 +208,13 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
     if exploration.as_json:
         shown = {"files": [str(file) for file in files]} if folder else {}
         checks = {"checked": len(study.front()), "differences": wrong} if check else {}
-        click.echo(json.dumps({**study.to_json(), "seconds": seconds, **shown, **checks}))
+        say_json({**study.to_json(), "seconds": seconds, **shown, **checks})
         return int(bool(wrong))
     _show(study, seconds, study.front())
     if check:
-        click.echo(f"{len(study.front())} machines of the front run again with values: {len(wrong)} differences")
+        say(f"{len(study.front())} machines of the front run again with values: {len(wrong)} differences")
         for text in wrong:
-            click.echo(f"  {text}")
+            say(f"  {text}")
     if folder and files:
         _advise(study, files[0])
     return int(bool(wrong))
@@ -242,7 +242,7 @@ def sweep(exploration: Exploration) -> None:
     seconds = perf_counter() - began
     if exploration.as_json:
         rows = [trial.to_json() for trial in sorted(study.trials.values(), key=lambda trial: trial.point)]
-        click.echo(json.dumps({**study.to_json(), "seconds": seconds, "rows": rows}))
+        say_json({**study.to_json(), "seconds": seconds, "rows": rows})
         return
     _show(study, seconds, sorted(study.measured, key=lambda trial: trial.point))
 
@@ -289,13 +289,13 @@ def _advise(study: Study, best: Path) -> None:
     spelt = (f"{name}={','.join(map(str, shape))}" for name, shape in model.shapes)
     shapes = "".join(f" --shape {shlex.quote(text)}" for text in spelt)
     chosen = f"{shlex.quote(model.path)}{shapes} -t {target} -c {shlex.quote(str(best))}"
-    click.echo(f"the fastest: {best}")
-    click.echo(f"  tilewright run {chosen}")
+    say(f"the fastest: {best}")
+    say(f"  tilewright run {chosen}")
     from tilewright import targets
     from tilewright.targets.base import Gateware
 
     if isinstance(targets.get(target), Gateware):
-        click.echo(f"  tilewright compile {chosen} -o best.twp && tilewright cosim best.twp")
+        say(f"  tilewright compile {chosen} -o best.twp && tilewright cosim best.twp")
 
 
 COMMANDS: tuple[click.Command, ...] = (explore, sweep)

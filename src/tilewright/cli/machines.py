@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.terminal import say, say_json
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
         except InputError as error:
             if target:
                 raise
-            click.echo(f"tilewright: {error}", err=True)  # a package named like a target that is not one
+            say(f"tilewright: {error}", err=True)  # a package named like a target that is not one
     about = [_to_json(machine, config, overrides) for machine in machines]
     if as_json:
-        click.echo(json.dumps({"targets": about}))
+        say_json({"targets": about})
     else:
         for facts in about:
             _show(facts)
@@ -103,7 +103,7 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
             continue
         failures.append({"name": case.name, "reason": case.reason})
         if not as_json:
-            click.echo(f"FAILED {case.name}: {' '.join(case.reason.split())}")
+            say(f"FAILED {case.name}: {' '.join(case.reason.split())}")
     told = {"target": target, "passed": passed, "failed": len(failures), "failures": failures}
     lines = [f"passed {passed}, failed {len(failures)}"]
     for name, (equal, of) in sorted(counts.items()):
@@ -218,7 +218,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
             bar(0, 1, f"{target}: modules from Python, then Verilog from Yosys")
         files, excess = machine.rtl(made), machine.excess(made)
     if excess:
-        click.echo(f"tilewright: {target}: the design {excess}", err=True)
+        say(f"tilewright: {target}: the design {excess}", err=True)
     output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (output / name).write_text(text, encoding="utf-8")

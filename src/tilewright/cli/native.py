@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import options
+from tilewright.cli.terminal import say
 from tilewright.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def firmware(
     name, machine = _target(target)
     warnings = machine.firmware(sources, output, flags_of(include, define))
     if warnings:
-        click.echo(warnings, err=True)
+        say(warnings, err=True)
     code = platform.machine()
     told = {"target": name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
     said = f"{output}: firmware of {name}: {code} code for the model on this computer, not for the chip"

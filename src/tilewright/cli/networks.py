@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from tilewright.cli import inputs, options
 from tilewright.cli.options import Compilation, OwnCfu, Simulation
+from tilewright.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
@@ -144,7 +144,7 @@ def explain(
             said["schedule"] = machine.schedule_of(program).to_json()
         if beside:
             said["comparison"] = beside.to_json()
-        click.echo(json.dumps(said))
+        say_json(said)
     else:
         report.show(program, text)
         if beside:
@@ -228,7 +228,7 @@ def quantize(
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
     if as_json:
-        click.echo(json.dumps(made.to_json()))
+        say_json(made.to_json())
     else:
         report.show(made)
     return 1 if made.verification and made.verification.differences else 0
@@ -260,7 +260,7 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
-        click.echo(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
+        say(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
     return program
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilewright.cli import completing, inputs
+from tilewright.cli import completing, inputs, terminal
+from tilewright.cli.terminal import say, say_json
 from tilewright.errors import HazardError, InputError
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 HTML, TRACES = (".html", ".htm"), (".pftrace", ".json", ".perfetto-trace")
 
 
-def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
-    """Print the answer of a command: one JSON object, or lines of text."""
-    for line in [json.dumps(told)] if as_json else lines:
-        click.echo(line)
+answer = terminal.answer
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
     if not isinstance(machine, Debugs):
         raise InputError("--gdb", f"{target} has no server for GDB", "choose -t cfu")
     with machine.with_gdb(port) as number:
-        click.echo(f"waiting for GDB: target remote localhost:{number}", err=True)
+        say(f"waiting for GDB: target remote localhost:{number}", err=True)
         yield
 
 
@@ -341,7 +338,7 @@ class Simulation:
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
-                click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
+                say_json({"target": program.target, "hazards": max(1, len(found)), "findings": found})
             else:
                 show_where(program, path, error.findings)
             raise
@@ -375,7 +372,7 @@ class Simulation:
             known = (loaded.expected, loaded.findings) if loaded else ({}, ())
             result = run_bare(program, timing=self.timing, check=self.check, expected=known[0], findings=known[1])
             for sentence in differing(result.outputs, known[0]):
-                click.echo(sentence, err=True)
+                say(sentence, err=True)
             origin, labels = "the program's own data", None
         else:
             verification = verify(path, graph, samples.values) if verified else None
@@ -416,7 +413,7 @@ class Simulation:
             write_outputs(self.output, result.outputs)
         self.write(summary, path)
         if self.as_json:
-            click.echo(json.dumps(summary.to_json()))
+            say_json(summary.to_json())
         else:
             render.show(summary)
             show_where(program, path, result.findings)
@@ -456,7 +453,7 @@ def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None
         return
     launch = f" --launch {shlex.quote(named.launch)}" if named.launch and len(program.launches) > 1 else ""
     at = f" --at {named.steps[0]}" if named.steps else ""
-    click.echo(f"to look at it: tilewright debug {shlex.quote(path)}{launch}{at}")
+    say(f"to look at it: tilewright debug {shlex.quote(path)}{launch}{at}")
 
 
 simulation = bundle(

@@ -13,6 +13,7 @@ import click
 from tilewright.cli import inputs, options
 from tilewright.cli.native import compiler_flags, flags_of
 from tilewright.cli.options import OwnCfu, Simulation
+from tilewright.cli.terminal import say, say_json
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def check(path: str, as_json: bool) -> int:
     if as_json:
         told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
         told["causes"] = [group.to_json() for group in grouped(found)]
-        click.echo(json.dumps(told))
+        say_json(told)
     else:
         show_findings(found)
         options.show_where(program, path, [group.place for group in grouped(found)])
@@ -268,11 +269,11 @@ def cosim(
     found = _shown(program, cases, as_json)
     differ = sum(bool(case.differences) for case in found)
     if as_json:
-        click.echo(json.dumps({"target": program.target, "launches": [asdict(case) for case in found]}))
+        say_json({"target": program.target, "launches": [asdict(case) for case in found]})
     else:
-        click.echo(f"{len(found)} launches, {differ} differ")
+        say(f"{len(found)} launches, {differ} differ")
         if wave and (whole or differ):
-            click.echo(str(wave))
+            say(str(wave))
     return 1 if differ else 0
 
 
@@ -297,9 +298,9 @@ def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[
 
 def _tell(case: CosimCase) -> None:
     same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
-    click.echo(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
+    say(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
     for difference in case.differences:
-        click.echo(f"  {difference}")
+        say(f"  {difference}")
 
 
 def is_elf(path: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli import options
+from tilewright.cli.terminal import say
 
 
 @click.command()
@@ -19,7 +20,7 @@ def report(path: str, output: Path) -> None:
     from tilewright.report import page, record
 
     page.write(record.load(path), output)
-    click.echo(f"{output}: the page of {path}")
+    say(f"{output}: the page of {path}")
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from tilewright.cli import options
+from tilewright.cli.terminal import say, say_json
 from tilewright.errors import InputError
 
 
@@ -24,32 +24,32 @@ def doctor(as_json: bool) -> None:
 
     found = finding.report()
     if as_json:
-        click.echo(json.dumps(found))
+        say_json(found)
     else:
         _show(found)
 
 
 def _show(found: dict[str, Any]) -> None:
     cpu = found["processor"]
-    click.echo(f"Tilewright {found['tilewright']} ({found['origin']})")
-    click.echo(f"Python {found['python']} at {found['executable']}, {found['platform']}")
+    say(f"Tilewright {found['tilewright']} ({found['origin']})")
+    say(f"Python {found['python']} at {found['executable']}, {found['platform']}")
     features = ", ".join(cpu["features"]) or "none of the instruction sets that make loops faster"
-    click.echo(f"processor {cpu['name']} ({cpu['machine']}), cores {cpu['cores']}, {features}")
-    click.echo("\nextras")
+    say(f"processor {cpu['name']} ({cpu['machine']}), cores {cpu['cores']}, {features}")
+    say("\nextras")
     for name, extra in found["extras"].items():
         missing = [package["name"] for package in extra["packages"] if package["installed"] is None]
         state = "yes" if extra["packages"] and not missing else "no"
-        click.echo(f"  {state:<4}{name:<9}{extra['use']}")
+        say(f"  {state:<4}{name:<9}{extra['use']}")
         if missing:
-            click.echo(f"{'':15}missing: {', '.join(missing)}; {extra['install']}")
-    click.echo("\ntools")
+            say(f"{'':15}missing: {', '.join(missing)}; {extra['install']}")
+    say("\ntools")
     for tool in found["tools"]:
-        click.echo(f"  {'yes' if tool['path'] else 'no':<4}{tool['title']:<17}{tool['use']}")
+        say(f"  {'yes' if tool['path'] else 'no':<4}{tool['title']:<17}{tool['use']}")
         detail = f"{tool['path']}: {tool['version']}" if tool["path"] else tool["remedy"]
-        click.echo(f"{'':23}{detail}")
-    click.echo(f"\ncaches in {found['cache_folder']} (safe to remove)")
+        say(f"{'':23}{detail}")
+    say(f"\ncaches in {found['cache_folder']} (safe to remove)")
     for cache in found["caches"]:
-        click.echo(f"  {Path(cache['folder']).name:<40}{cache['bytes'] / 2**20:8.1f} MiB")
+        say(f"  {Path(cache['folder']).name:<40}{cache['bytes'] / 2**20:8.1f} MiB")
 
 
 @click.group()
@@ -106,9 +106,7 @@ def completion(shell: str) -> None:
     script = kind(root, {}, "tilewright", COMPLETE)
     # `source` of click's bash class starts bash to look at its version; the template alone needs no shell.
     text = script.source_template % script.source_vars()
-    click.echo(
-        text.replace("complete -o nosort", "complete -o nosort -o default")
-    )  # bash: a path where nothing else fits
+    say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash: a path where nothing else fits
 
 
 #: The environment variable by which a completion script asks this program what fits.

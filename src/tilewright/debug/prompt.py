@@ -118,7 +118,11 @@ def completer(session: Session) -> Completer:
 
 
 def completions(session: Session, command: str) -> list[str]:
-    """Return the words that may follow a command."""
+    """Return the words that may follow a command, as far as they can be typed."""
+    return [word for word in _words(session, command) if word.isprintable()]
+
+
+def _words(session: Session, command: str) -> list[str]:
     walk = session.walk
     match command:
         case "layer":

@@ -14,7 +14,7 @@ from tilewright.debug.places import place
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Unit, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
-from tilewright.errors import InputError
+from tilewright.errors import InputError, plain
 from tilewright.sim.findings import Finding
 from tilewright.sim.walk import Placed
 
@@ -102,12 +102,12 @@ class LaunchList:
 
 
 def render(found: Any) -> str:
-    """Return an answer as text, without a newline at its end."""
+    """Return an answer as printable text, without a newline at its end."""
     if isinstance(found, list | tuple):
         each = [render(item) for item in found[:LINES]]
         return "\n".join([*each, *([f"... and {len(found) - LINES} more"] if len(found) > LINES else [])]) or "none"
     lines = _RENDER[type(found)](found)
-    return lines if isinstance(lines, str) else "\n".join(lines)
+    return plain(lines if isinstance(lines, str) else "\n".join(lines))
 
 
 def to_json(found: Any) -> Any:

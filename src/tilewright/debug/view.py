@@ -12,12 +12,13 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.markup import escape
 from textual.widgets import Footer, Input, RichLog, Static
 
 from tilewright.debug.session import Session
 from tilewright.debug.text import render
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, plain
 
 #: Keys, the commands that they run, and their names at the bottom of the screen.
 KEYS = (
@@ -74,7 +75,7 @@ class View(App[None]):
 
     def on_mount(self) -> None:
         self.query_one("#answers", RichLog).can_focus = False
-        self.query_one("#left").border_title = self.session.head.partition(";")[0]
+        self.query_one("#left").border_title = escape(plain(self.session.head.partition(";")[0]))
         self.query_one("#units").border_title = "units and queues"
         self.call_after_refresh(self.redraw)
 
@@ -102,7 +103,7 @@ class View(App[None]):
     def _say(self, command: str, told: str, style: str) -> None:
         answers = self.query_one("#answers", RichLog)
         width = answers.scrollable_content_region.width or None
-        answers.write(Text(f"> {command}", "bold"), width)
+        answers.write(Text(plain(f"> {command}"), "bold"), width)
         answers.write(Text(told, style), width)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -125,7 +126,7 @@ class View(App[None]):
         self.query_one("#units", Static).update("\n".join(map(render, [*self.session.units(), *filled])))
         memory = self.query_one("#memory", Static)
         place = self.place or self.session.written
-        memory.border_title = place or "memory"
+        memory.border_title = escape(plain(place)) or "memory"
         try:
             told = obey(self.session, f"show {place}")[0] if place else "nothing is written yet"
         except TilewrightError as error:
@@ -143,10 +144,10 @@ class View(App[None]):
         for one in session.listing(first, rows):
             mark = ">" if one.step == now.step else " "
             style = "reverse bold" if one.step == now.step else "dim" if one.position < now.position else ""
-            shown.append(f"{mark} #{one.step:<6}{one.unit:8} {one.text}\n", style)
+            shown.append(f"{mark} #{one.step:<6}{one.unit:8} {plain(one.text)}\n", style)
             layer = one.layer if one.step == now.step else layer
         if now.step is None:
             shown.append("> end of the launch" + (f", {now.cycle} cycles" if now.cycle is not None else ""), "reverse")
         cycle = f", cycle {now.cycle}" if now.cycle is not None else ""
-        pane.border_subtitle = f"{now.launch}: {now.position} of {now.of}, {layer}{cycle}"
+        pane.border_subtitle = escape(plain(f"{now.launch}: {now.position} of {now.of}, {layer}{cycle}"))
         return shown

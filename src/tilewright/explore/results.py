@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from tilewright.errors import InputError, option
 from tilewright.explore.study import Study
@@ -15,6 +17,8 @@ from tilewright.explore.trial import BASE
 from tilewright.files import replacing
 from tilewright.install import hint
 
+#: The beginning of what spreadsheets take as a formula (in wide letters, too), and a number.
+_FORMULA, _NUMBER = re.compile(r"\s*[=+\-@]|[\t\r\n]"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FIRST = ("point", "status", "reason", "on_front")
 
 
@@ -43,11 +47,19 @@ def write_csv(study: Study, path: Path) -> None:
     """Write all trials as CSV. Raises InputError if the file cannot be written."""
     columns, made = rows(study)
     text = io.StringIO()
-    table = csv.DictWriter(text, columns, lineterminator="\n")
-    table.writeheader()
-    table.writerows(made)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(map(_cell, columns))
+    table.writerows([_cell(row.get(name, "")) for name in columns] for row in made)
     with replacing(path) as file:
         file.write(text.getvalue().encode())
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes as a formula: an apostrophe comes before such a text."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    mark = "'" if _FORMULA.match(normalize("NFKC", value)) else ""
+    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, which ends a row for others
 
 
 def require_parquet() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError
+from tilewright.errors import ModelError, plain
 
 if TYPE_CHECKING:
     from tilewright.graph.ops.base import Op
@@ -81,7 +81,7 @@ class Tensor:
         scales = self.quant.scale if self.quant else ()
         text = f"<Tensor {self.name}: {_type(self)}"
         text += f", scale {scales[0]:.6g}" if len(scales) == 1 else f", {len(scales)} scales" if scales else ""
-        return f"{text}, constant>" if self.data is not None else f"{text}>"
+        return plain(f"{text}, constant>" if self.data is not None else f"{text}>")
 
     def _single(self) -> Quant:
         if self.quant is None:
@@ -119,7 +119,7 @@ class Node(Named):
     outputs: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"<Node {self.name}: {self.op.label}>"
+        return plain(f"<Node {self.name}: {self.op.label}>")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Graph:
 
     def __repr__(self) -> str:
         given, made = ([_type(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
-        return f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(given)} -> {', '.join(made)}>"
+        return plain(f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(given)} -> {', '.join(made)}>")
 
     def site(self, node: Node) -> Site:
         return Site(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,10 +11,19 @@ from tilewright.errors import InputError
 
 def filled(folder: Path, names: Sequence[str], values: Mapping[str, object]) -> dict[str, bytes]:
     """Return the templates `names` of a folder with the values in the place of their placeholders, by name."""
-    texts = {name: (folder / name).read_text("ascii") for name in names}
-    for key, value in values.items():
-        texts = {name: text.replace(f"@{key}@", str(value)) for name, text in texts.items()}
-    return {name: text.encode("ascii") for name, text in texts.items()}
+
+    def value(found: re.Match[str]) -> str:
+        return str(values.get(found[1], found[0]))
+
+    # In one pass: a value may have the name of a segment, which may look like a placeholder.
+    return {name: re.sub("@([a-z_]+)@", value, (folder / name).read_text("ascii")).encode("ascii") for name in names}
+
+
+def string(text: str) -> str:
+    """Return text as a string literal of C, in printable ASCII. Octal escapes end after three digits in any case."""
+    data = text.encode("utf-8", "replace")
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in data)
+    return f'"{"".join(plain)}"'
 
 
 def write(files: Mapping[str, bytes], folder: str | Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from tilewright.array import Array
+from tilewright.errors import plain
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Launch:
     def __repr__(self) -> str:
         size = sum(array.nbytes for array in self.arrays.values())
         nodes = f"{len(self.nodes)} {'node' if len(self.nodes) == 1 else 'nodes'}"
-        return f"<Launch {self.name}: {nodes}, {len(self.arrays)} arrays of {size:,} bytes>"
+        return plain(f"<Launch {self.name}: {nodes}, {len(self.arrays)} arrays of {size:,} bytes>")
 
 
 class Configuration(Protocol):
@@ -150,4 +151,4 @@ class Program:
     def __repr__(self) -> str:
         launches = self.launches
         name = f"{self.graph.name} for {self.target}" if self.graph else f"for {self.target}, without a network"
-        return f"<Program {name}: {len(launches)} launches, {len(self.steps) - len(launches)} host steps>"
+        return plain(f"<Program {name}: {len(launches)} launches, {len(self.steps) - len(launches)} host steps>")

@@ -111,8 +111,8 @@ def _name(word: Word) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a JSON string in which # is escaped."""
-    return json.dumps(name).replace("#", "\\u0023")
+    """Return a name as a JSON string of printable ASCII in which # is escaped."""
+    return json.dumps(name).replace("#", "\\u0023").replace("\x7f", "\\u007f")
 
 
 #: NAME is quoted only if it has blanks or other unusual characters; QUOTED is always written in quotes.

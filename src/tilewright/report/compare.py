@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, plain
 from tilewright.report.summary import share
 
 #: Causes that a line names before it sums up the rest, and layers that the short form names.
@@ -45,7 +45,7 @@ class Change:
         return f"{text}: {_listed(self.causes)}" if self.causes else text
 
     def __repr__(self) -> str:
-        return f"<Change {self}>"
+        return plain(f"<Change {self}>")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         most = "; ".join(str(layer) for layer in self.changed[:SHOWN]) or "no layer differs"
-        return f"<Comparison {self.names[0]} -> {self.names[1]}: {self.difference:+,} cycles; {most}>"
+        return plain(f"<Comparison {self.names[0]} -> {self.names[1]}: {self.difference:+,} cycles; {most}>")
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table, estimate, read
+from tilewright.errors import plain
 from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.grouped import grouped
@@ -110,9 +111,9 @@ class Layer:
         return next(iter(self.causes), "")
 
     def __repr__(self) -> str:
-        name = f"{self.name} ({self.op}) on {self.where}"
+        name = plain(f"{self.name} ({self.op}) on {self.where}")
         if self.where == HOST:
-            return f"<Layer {name}: {self.reason}>"
+            return plain(f"<Layer {name}: {self.reason}>")
         used = f", utilisation {100 * self.utilization:.1f} %" if self.executed_macs else ""
         most = f", mostly {self.binds}" if self.binds else ""
         return f"<Layer {name}: {self.cycles:,} cycles{used}{most}>"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
+import html as markup
 from importlib import import_module
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, printable
 from tilewright.report import summary as summaries
 from tilewright.report.metrics import Result
 from tilewright.report.summary import CAUSE, NUMERIC, Summary
@@ -24,28 +24,38 @@ def summary(result: Result) -> Summary:
 
 def html(result: Result) -> str:
     """Return a table of the layers as an HTML fragment, with the coverage above and the outcome below."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+    head = "".join(f"<th>{_text(name)}</th>" for name in COLUMNS)
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
     foot = f"<tr>{_cells(summaries.totals(result))}</tr>"
     told = summary(result)
     return (
-        f"<p><b>{escape(summaries.headline(told))}</b><br>{escape(summaries.machine_macs(result))}</p>"
+        f"<p><b>{_text(summaries.headline(told))}</b><br>{_text(summaries.machine_macs(result))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"
-        f"<p>{escape(outcome(result))}</p>"
+        f"<p>{_text(outcome(result))}</p>"
     )
+
+
+def _text(text: str) -> str:
+    """Return text for HTML, of printable characters."""
+    return markup.escape(printable(text))
+
+
+def _label(text: str) -> str:
+    """Return text for matplotlib, of printable characters, with no formulas between dollar signs."""
+    return printable(text).replace("$", r"\$")
 
 
 def _cells(row: dict[str, str]) -> str:
     side = {True: "right", False: "left"}
-    return "".join(f'<td style="text-align:{side[c in NUMERIC]}">{escape(row.get(c, ""))}</td>' for c in COLUMNS)
+    return "".join(f'<td style="text-align:{side[c in NUMERIC]}">{_text(row.get(c, ""))}</td>' for c in COLUMNS)
 
 
 def line(result: Result) -> str:
     """Return the run as one line of text: its cycles, the part of the network they stand for, and the outcome."""
     cycles = f"{result.cycles:,} cycles" if result.cycles else "no cycles"
     covered = summaries.coverage(result).replace(" the MACs", " MACs")
-    return f"{result.model} on {result.target}: {cycles}, {covered} on {result.target}, {outcome(result)}"
+    return printable(f"{result.model} on {result.target}: {cycles}, {covered} on {result.target}, {outcome(result)}")
 
 
 def outcome(result: Result) -> str:
@@ -100,10 +110,10 @@ def plot(result: Result) -> Any:
     for name, cycles in [*parts.items(), *([("other causes", rest)] if any(rest) else [])]:
         axes.barh(places, cycles, left=left, label=name)
         left = [start + own for start, own in zip(left, cycles, strict=True)]
-    axes.set_yticks(places, [layer.name for layer in layers])
+    axes.set_yticks(places, [_label(layer.name) for layer in layers])
     axes.invert_yaxis()
     axes.set_xlabel(f"cycles per sample, for {summaries.coverage(result)}")
-    axes.set_title(summaries.title(result))
+    axes.set_title(_label(summaries.title(result)))
     axes.legend(title="cause")
     pyplot.close(figure)  # else a notebook shows it twice
     return figure

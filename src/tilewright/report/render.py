@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
+from tilewright.errors import plain, shortened
 from tilewright.report import summary as summaries
 from tilewright.report.metrics import HOST
 from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary
@@ -33,17 +34,25 @@ CAUSE_WIDTH = 30
 
 def console(file: IO[str] | None = None) -> Console:
     """Return a console on stdout. Piped output is plain and wide enough for the table, or as wide as $COLUMNS says."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
-    class Piped(Console):
-        """A console that raises an error for a closed pipe. rich would exit with status 1, which means a finding."""
+    class Plain(Console):
+        """A console that prints printable text only, and raises an error for a closed pipe.
+
+        For a closed pipe, rich would exit with status 1, which means a finding.
+        """
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(plain(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
     file = file or sys.stdout
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPED
-    made = Piped(file=file, width=width, highlight=False, markup=False, emoji=False)
+    made = Plain(file=file, width=width, highlight=False, markup=False, emoji=False)
     made.width = max(made.width, NARROWEST)
     return made
 
@@ -139,6 +148,6 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the lines of findings by cause: the first finding of each cause, and how many more there are."""
     groups = grouped(findings)
     for group in groups[:LISTED]:
-        yield from group.lines
+        yield from map(shortened, group.lines)
     if len(groups) > LISTED:
         yield f"... and {sum(len(group.findings) for group in groups[LISTED:])} more"

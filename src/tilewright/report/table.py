@@ -15,7 +15,7 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from tilewright.errors import option
+from tilewright.errors import option, plain, shortened
 
 #: A word of up to WHOLE characters is not broken, as long as the table has columns that it can drop instead.
 WHOLE = 24
@@ -57,7 +57,7 @@ class Grid:
 
     def add_row(self, *cells: object, style: str = "") -> None:
         """Add a row of one cell per column."""
-        self.rows.append(Row(tuple(str(cell) for cell in cells), style))
+        self.rows.append(Row(tuple(shortened(plain(str(cell))) for cell in cells), style))
 
     def add_section(self) -> None:
         """Add a line across the table."""

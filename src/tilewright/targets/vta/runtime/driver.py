@@ -10,7 +10,6 @@ Each launch has an area of DRAM of its own: its segments at their addresses, the
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,7 @@ def sources(program: Program) -> dict[str, bytes]:
         for segment in image.segments:
             kind = f"VTA_{segment.kind.upper()}"
             place = f"{at + segment.address}u, {segment.size}u"
-            segments.append(f"    {{{number}u, {kind}, {json.dumps(segment.name)}, {place}}}")
+            segments.append(f"    {{{number}u, {kind}, {driver.string(segment.name)}, {place}}}")
         parts.append(np.pad(memory, (0, size - memory.size)))
         at += size
     if not launches:
