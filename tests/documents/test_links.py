@@ -82,3 +82,14 @@ def test_words_are_spelt_right() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_promises_name_tests_that_exist() -> None:
+    """SECURITY.md names the test that holds each promise."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", text)
+    assert len(named) > 10
+    for file, test in named:
+        path = ROOT / file
+        assert path.exists(), file
+        assert not test or f"def {test}(" in path.read_text(encoding="utf-8"), test
