@@ -121,7 +121,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments[:1]).encode().hex()[:24])
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: ascii(arguments[0]))
 def test_commands_print_printable_text(
     arguments: list[str], hostile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,22 +144,25 @@ def test_a_folder_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     assert config.read_text() == "mine"
 
 
-def test_the_command_finds_the_target_in_a_folder_that_is_named(tmp_path: Path) -> None:
-    assert main(["new-target", "npu", "-o", str(tmp_path)]) == 0
-    command = [str(Path(sys.executable).with_name("tilewright")), "targets", "npu", "--json"]
-
-    def status(*before: str, **named: str) -> tuple[int, str]:
-        asked = [command[0], *before, *command[1:]]
-        environment = {**os.environ, **named}
-        done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-        return done.returncode, done.stdout + done.stderr
-
-    assert status("--targets", ".")[0] == status(TILEWRIGHT_TARGETS=f"/nowhere{os.pathsep}.")[0] == 0
-    for before, named in (((), ""), ((), "/"), ((), os.pathsep)):
-        found, said = status(*before, TILEWRIGHT_TARGETS=named)
-        assert (found, said.count("\n"), "--targets DIR" in said) == (2, 1, True)
-    found, said = status("--targets", "tilewright_npu")
-    assert (found, said.count("\n"), "has no target" in said) == (2, 1, True)
+def test_the_command_finds_the_target_in_a_folder_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-target", "npu8", "-o", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    for named in ("", "/", os.pathsep):  # an empty part is not the current folder
+        monkeypatch.setenv(targets.FOLDERS, named)
+        assert main(["targets", "npu8"]) == 2
+        said = capsys.readouterr().err
+        assert (said.count("\n"), "--targets DIR" in said) == (1, True)
+    monkeypatch.delenv(targets.FOLDERS)
+    assert main(["--targets", ".", "targets", "npu8"]) == 0
+    assert targets.FOLDERS not in os.environ  # the option holds for one command
+    monkeypatch.setenv(targets.FOLDERS, f"/nowhere{os.pathsep}.")
+    assert main(["targets", "npu8"]) == 0
+    capsys.readouterr()
+    assert main(["--targets", "tilewright_npu8", "targets"]) == 2
+    assert "has no target" in capsys.readouterr().err
 
 
 def test_an_installed_target_is_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
