@@ -9,9 +9,8 @@ from pathlib import Path
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import ConfigError, InputError, TilewrightError
-from tilewright.files import regular
+from tilewright.files import regular, write_folder
 from tilewright.graph import reference
-from tilewright.program import driver
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase, CosimCase, Folders, Gateware, Target
@@ -113,5 +112,7 @@ def dump(program: Program, inputs: Mapping[str, Array], folder: str | Path) -> N
     if not isinstance(target, Folders):
         raise ConfigError(program.target, "has no folders of raw binaries", "compile for vta")
     alone = len(program.launches) == 1
+    files = dict[str, bytes]()
     for number, (launch, values) in enumerate(launched(program, inputs), 1):
-        driver.write(target.dump(program, launch, values, "" if alone else f"_L{number}"), folder)
+        files |= target.dump(program, launch, values, "" if alone else f"_L{number}")
+    write_folder(folder, files)

@@ -109,6 +109,10 @@ class InputError(TilewrightError):
     """Input samples of the wrong shape, type or file format, or another wrong option, file or name."""
 
 
+class UnwritableError(InputError):
+    """A file or folder that cannot be written: a full disk, a missing permission."""
+
+
 class ConfigError(TilewrightError):
     """An illegal machine configuration; the reason is the rule that it breaks."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.errors import InputError
+from tilewright.files import write_folder
 from tilewright.install import checkout
 
 #: Files that tools leave among the examples.
@@ -36,12 +37,10 @@ def copy(into: Path) -> list[Path]:
     Raises InputError if the folder has files, which are never overwritten, or if it cannot be written.
     """
     try:
-        into.mkdir(parents=True, exist_ok=True)
-        if any(into.iterdir()):
+        if into.exists() and any(into.iterdir()):
             raise InputError(into, "is not empty, and files are never overwritten", "name a new folder")
-        for path in (made := files()):
-            (into / path).parent.mkdir(parents=True, exist_ok=True)
-            (into / path).write_bytes((folder() / path).read_bytes())
     except OSError as error:
         raise InputError(into, f"cannot be written: {error.strerror or error}") from None
+    made = files()
+    write_folder(into, {str(path): (folder() / path).read_bytes() for path in made})
     return made

@@ -1,29 +1,38 @@
-"""The cache folder, input files (regular files only), output files (written whole or not at all) and .npz archives."""
+"""The cache folder, input files (regular files only), output files and folders (written whole or not at all), and .npz
+archives.
+"""
 
 from __future__ import annotations
 
+import atexit
+import errno
 import hashlib
 import os
 import re
 import secrets
+import shutil
 import stat
 import struct
+import sys
+import tempfile
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 from platformdirs import user_cache_path
 
 from tilewright.array import Array
-from tilewright.errors import InputError, TilewrightError, printable
+from tilewright.errors import InputError, TilewrightError, UnwritableError, printable
 
+Made = TypeVar("Made")
 #: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
 #: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
@@ -39,6 +48,8 @@ DAMAGE = (
 FIRST, NAME = "outputs", 200
 #: Exceptions that a file's wrong types and values raise where they are used.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+#: The system's errors of a disk that has no room, or that cannot be written.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 #: Names of the inode types that are not regular files.
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -53,6 +64,75 @@ def user_folder() -> Path:
     """Return $TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
     given = os.environ.get("TILEWRIGHT_CACHE_DIR")
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
+
+
+def kept(folder: Path, make: Callable[[Path], Made]) -> Made:
+    """Return what `make` returns for a folder of a cache, which exists then.
+
+    If nothing can be written there, `make` is called for a temporary folder, which is deleted when the process ends.
+    """
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+        return make(folder)
+    except UnwritableError as error:
+        _warn(str(error))
+        folder = _instead() / folder.name
+        folder.mkdir(parents=True, exist_ok=True)
+        return make(folder)
+
+
+def kept_places(folder: Path) -> list[Path]:
+    """Return the folders in which `kept` may have put something for `folder` that this process finds again."""
+    return [folder, *([_instead() / folder.name] if _instead.cache_info().currsize else [])]
+
+
+def writable(folder: Path) -> Path:
+    """Return a folder of a cache, or a temporary one if nothing can be written there."""
+
+    def tried(folder: Path) -> Path:
+        with replacing(folder / ".tilewright") as file:
+            file.write(b"\n")
+        (folder / ".tilewright").unlink(missing_ok=True)
+        return folder
+
+    return kept(folder, tried)
+
+
+@cache
+def _warn(reason: str) -> None:
+    """Say once that the cache is not used."""
+    print(f"tilewright: {reason}; a temporary folder is used, and nothing is kept", file=sys.stderr)
+
+
+@cache
+def _instead() -> Path:
+    """Return the folder that replaces the user's cache in this process."""
+    with _room():
+        folder = tempfile.mkdtemp(prefix="tilewright-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Make a folder that is deleted when the `with` block ends. Raises UnwritableError if there is no room for it."""
+    with _room(), tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL and error.filename:
+            raise
+        place = os.environ.get("TMPDIR") or "/tmp"
+        reason = f"no temporary file can be written: {error.strerror or error}"
+        raise UnwritableError(place, reason, "set TMPDIR to a folder that has room") from None
 
 
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
@@ -102,7 +182,7 @@ def _files(package: Path) -> Iterator[Path]:
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces `path` when the `with` block ends without an error.
 
-    A pipe or a device such as /dev/null is written in place. Raises InputError if the file cannot be written.
+    A pipe or a device such as /dev/null is written in place. Raises UnwritableError if the file cannot be written.
     """
     path = Path(path)
     temporary = None
@@ -117,11 +197,52 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             yield file
         temporary.replace(target)
     except OSError as error:
-        raise InputError(path, f"cannot be written: {error.strerror or error}") from None
+        raise _unwritable(path, error) from None
     finally:
         if temporary:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files, by name, to a folder, which is made: all of them, or none. Other files of the folder stay.
+
+    Raises UnwritableError if the folder cannot be written.
+    """
+    folder = Path(folder)
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    inside = folder if folder.exists() else folder.parent  # another file system may be mounted at the folder
+    temporary = inside / f".{folder.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        temporary.mkdir(parents=True)
+        for name, content in files.items():
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        if folder.exists():
+            _move(temporary, folder)
+        else:
+            temporary.rename(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for place in missing:
+            with suppress(OSError):  # it is not empty: all went well
+                place.rmdir()
+
+
+def _move(source: Path, folder: Path) -> None:
+    """Move the content of a folder into another one, where it replaces files of the same names."""
+    for path in source.iterdir():
+        if path.is_dir() and (folder / path.name).is_dir():
+            _move(path, folder / path.name)
+        else:
+            path.replace(folder / path.name)
+
+
+def _unwritable(path: Path, error: OSError) -> UnwritableError:
+    return UnwritableError(path, f"cannot be written: {error.strerror or error}")
 
 
 def arrays(

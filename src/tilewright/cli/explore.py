@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -201,10 +199,11 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
     seconds = perf_counter() - began
     wrong = _checked(study) if check else []
     folder = exploration.resume or exploration.output
-    with nullcontext(folder) if folder else TemporaryDirectory() as place:
+    files = list[Path]()
+    if folder:
         from tilewright.explore import results
 
-        files = results.write_front(study, Path(place) / "front")
+        files = results.write_front(study, folder / "front")
     if exploration.as_json:
         shown = {"files": [str(file) for file in files]} if folder else {}
         checks = {"checked": len(study.front()), "differences": wrong} if check else {}

@@ -207,6 +207,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     Raises ConfigError if the target has no gateware.
     """
     from tilewright import targets
+    from tilewright.files import write_folder
     from tilewright.targets.base import Gateware
 
     machine = targets.get(target)
@@ -219,9 +220,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
         files, excess = machine.rtl(made), machine.excess(made)
     if excess:
         say(f"tilewright: {target}: the design {excess}", err=True)
-    output.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (output / name).write_text(text, encoding="utf-8")
+    write_folder(output, files)
     paths = [str(output / name) for name in files]
     options.answer(as_json, {"target": target, "files": paths, "excess": excess}, *paths)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tilewright.debug.session import Session
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
 from tilewright.errors import ConfigError, TilewrightError, option
-from tilewright.files import user_folder
+from tilewright.files import user_folder, writable
 from tilewright.install import hint
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def _typed(session: Session) -> Iterator[str]:
     except ImportError:
         remedy = f"{hint('debug')}, or {option('give commands by --script or a pipe', 'pass commands')}"
         raise ConfigError("debug", "the prompt needs the package prompt_toolkit", remedy) from None
-    folder = user_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = writable(user_folder())
     prompt = PromptSession[str](
         PROMPT,
         history=FileHistory(str(folder / "debug_history")),

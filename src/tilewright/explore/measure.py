@@ -20,7 +20,7 @@ from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.fields import record, types
-from tilewright.files import regular, replacing, user_folder
+from tilewright.files import kept, kept_places, regular, user_folder, write_folder
 from tilewright.graph import ort
 from tilewright.graph.ir import Graph
 from tilewright.model import load
@@ -66,16 +66,21 @@ class Model(NamedTuple):
         """Keep the file's content in the user's cache folder. Raises InputError if it is not the model's."""
         if sha256(data).hexdigest() != self.digest:
             raise InputError(self.name, "the content that was sent is not the model's")
-        path = self._places[1]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(data)
+        kept(_models(), lambda folder: write_folder(folder, {self._name: data}))
 
     @property
-    def _places(self) -> tuple[Path, Path]:
+    def _name(self) -> str:
+        """The name of the file on a computer that does not have it."""
+        return f"{self.digest}{Path(self.path).suffix}"
+
+    @property
+    def _places(self) -> list[Path]:
         """The file, and where its content is kept on a computer that does not have it."""
-        own = Path(self.path)
-        return own, user_folder() / "models" / f"{self.digest}{own.suffix}"
+        return [Path(self.path), *(place / self._name for place in kept_places(_models()))]
+
+
+def _models() -> Path:
+    return user_folder() / "models"
 
 
 def _inputs(path: Path) -> frozenset[str]:

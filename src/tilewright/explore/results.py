@@ -14,7 +14,7 @@ from unicodedata import normalize
 from tilewright.errors import InputError, option
 from tilewright.explore.study import Study
 from tilewright.explore.trial import BASE
-from tilewright.files import replacing
+from tilewright.files import replacing, write_folder
 from tilewright.install import hint
 
 #: The beginning of what spreadsheets take as a formula (in wide letters, too), and a number.
@@ -93,13 +93,12 @@ def _column(values: Sequence[Any]) -> list[Any]:
 
 def write_front(study: Study, folder: Path) -> list[Path]:
     """Write the configuration of each machine of the front as a file for `-c`; return the files, in that order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("machine_*.json"):
-        old.unlink()
-    made = []
-    for number, trial in enumerate(study.front(), start=1):
-        path = folder / f"machine_{number}.json"
-        with replacing(path) as file:
-            file.write(json.dumps(study.config(trial), indent=2).encode() + b"\n")
-        made.append(path)
-    return made
+    made = {
+        f"machine_{number}.json": json.dumps(study.config(trial), indent=2) + "\n"
+        for number, trial in enumerate(study.front(), start=1)
+    }
+    write_folder(folder, made)
+    for path in folder.glob("machine_*.json"):
+        if path.name not in made:  # of an earlier, longer front
+            path.unlink()
+    return [folder / name for name in made]

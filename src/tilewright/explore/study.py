@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +22,13 @@ import numpy as np
 
 from tilewright import targets
 from tilewright.array import Array
-from tilewright.errors import InputError
+from tilewright.errors import InputError, UnwritableError
 from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
 from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial
 from tilewright.fields import FieldError, decode, naming, parsed, read, record
-from tilewright.files import replacing, sources
+from tilewright.files import sources, write_folder
 from tilewright.program.cache import PACKAGE
 
 DEFINITION, JOURNAL = "study.json", "trials.jsonl"
@@ -52,13 +53,22 @@ class Study:
     _front: list[Trial] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial that has ended: once this returns, no kill can lose it."""
+        """Keep a trial that has ended: once this returns, no kill can lose it.
+
+        Raises UnwritableError if the journal cannot be written.
+        """
         self.trials[trial.point] = trial
         self._count(trial)
         if self.journal:
-            self.journal.write(json.dumps(trial.to_json(), separators=(",", ":")).encode() + b"\n")
-            self.journal.flush()
-            os.fsync(self.journal.fileno())
+            try:
+                self.journal.write(json.dumps(trial.to_json(), separators=(",", ":")).encode() + b"\n")
+                self.journal.flush()
+                os.fsync(self.journal.fileno())
+            except OSError as error:
+                with suppress(OSError):
+                    self.journal.close()
+                reason = f"cannot be written: {error.strerror or error}"
+                raise UnwritableError(self.journal.name, reason, "make room, and resume the study") from None
 
     def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
         """Return the trials of a journal, and cut off a torn last line. Raises InputError if another is damaged."""
@@ -171,11 +181,10 @@ class Study:
 
     def keep(self, folder: Path) -> None:
         """Keep the study in a folder from now on. Raises InputError if the folder has another study, or is in use."""
-        folder.mkdir(parents=True, exist_ok=True)
         definition = folder / DEFINITION
         if not definition.exists():
-            with replacing(definition) as file:
-                file.write(json.dumps(self.definition(), indent=2).encode())
+            journal = {} if (folder / JOURNAL).exists() else {JOURNAL: ""}
+            write_folder(folder, {DEFINITION: json.dumps(self.definition(), indent=2), **journal})
         elif read(definition, InputError, REMEDY) != json.loads(json.dumps(self.definition())):
             raise InputError(
                 folder, "has another study", "give its own options again, resume it, or give another folder"

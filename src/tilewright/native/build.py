@@ -8,13 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError
-from tilewright.files import replacing
+from tilewright.files import replacing, scratch
 from tilewright.install import hint
+from tilewright.tools import compiling, run
 
 #: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
 COMPILERS = ("cc", "gcc", "clang")
@@ -83,17 +83,15 @@ def _compiled(
     libraries: Sequence[str],
     generated: Mapping[str, str],
 ) -> str:
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+    with scratch() as folder:
         for name, text in generated.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
-        made = Path(folder, "made")
-        extra = [str(Path(folder, name)) for name in generated if name.endswith(".c")]
+            (folder / name).write_text(text, encoding="utf-8")
+        made = folder / "made"
+        extra = [str(folder / name) for name in generated if name.endswith(".c")]
         command = [*compiler(what), "-std=gnu11", f"-I{folder}", *flags]
         command += [*map(str, sources), *extra, "-o", str(made), *libraries, "-lm", "-pthread"]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
-            )
+            done = run(command, Path.cwd(), compiling(folder), TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(what, f"the compiler does not run: {error}", "set CC to a C compiler") from None
         if done.returncode or not made.exists():

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.files import replacing, user_folder
+from tilewright.files import kept, user_folder, write_folder
 from tilewright.native.build import library
 
 CONNECTION = Path(__file__).parent / "c"
@@ -54,16 +54,15 @@ class HostLibrary:
         parts = [repr((macros, sorted(self.generated.items()))).encode()]
         parts += [path.read_bytes() for path in (*sources, *headers)]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-        folder = user_folder() / f"{self.name}-{digest}"
+        return kept(user_folder() / f"{self.name}-{digest}", lambda folder: self._made(folder, macros, sources))
+
+    def _made(self, folder: Path, macros: Mapping[str, str], sources: Sequence[Path]) -> Path:
         path = folder / f"lib{self.name}.so"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
             include = folder / "include"
-            for name, text in self.generated.items():
-                (include / name).parent.mkdir(parents=True, exist_ok=True)
-                with replacing(include / name) as file:
-                    file.write(text.encode())
-            quoted = [f'-D{name}="{_escaped(value)}"' for name, value in (macros | {"TW_FILES": str(include)}).items()]
+            if self.generated:
+                write_folder(include, self.generated)
+            quoted = [f'-D{name}="{_escaped(value)}"' for name, value in ({**macros, "TW_FILES": str(include)}).items()]
             searched = [f"-I{place}" for place in (include, self.include, CONNECTION)]
             library("the library for hosts", path, sources, ["-O2", *searched, *quoted])
         return path

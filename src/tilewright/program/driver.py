@@ -1,12 +1,10 @@
-"""The files of a host driver in C: templates with @name@ placeholders, and the folder that they are written to."""
+"""The files of a host driver in C: templates with @name@ placeholders."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from tilewright.errors import InputError
 
 
 def filled(folder: Path, names: Sequence[str], values: Mapping[str, object]) -> dict[str, bytes]:
@@ -24,14 +22,3 @@ def string(text: str) -> str:
     data = text.encode("utf-8", "replace")
     plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in data)
     return f'"{"".join(plain)}"'
-
-
-def write(files: Mapping[str, bytes], folder: str | Path) -> None:
-    """Write files to a folder, which is made. Raises InputError if it cannot be written."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
+from tilewright.files import scratch
 from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Network, first_line
 from tilewright.quantize.names import Plain
@@ -83,8 +82,8 @@ def quantize(
     extra: dict[str, Any] = {"TensorQuantOverrides": _overrides(fixed)} if fixed else {}
     if symmetric:
         extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
-        source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+    with scratch() as folder, _quiet():
+        source, target = folder / "float.onnx", folder / "int8.onnx"
         plain.save(model, source)
         try:
             quantize_static(

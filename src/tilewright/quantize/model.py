@@ -5,7 +5,6 @@ The common form has opset 13 or later, batch 1, folded constants, no BatchNorm o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, UnsupportedError, printable
-from tilewright.files import regular
+from tilewright.files import regular, scratch
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
 from tilewright.model.onnx_file import external_file
@@ -159,8 +158,8 @@ def _preprocess(model: ModelProto) -> ModelProto:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, IR_VERSION)
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
+    with scratch() as folder:
+        source, prepared = folder / "model.onnx", folder / PREPARED
         inferred = shape_inference.infer_shapes(model)
         check_tensors(inferred, "")  # before the preprocessing computes constants
         plain = Plain(inferred)

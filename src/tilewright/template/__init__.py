@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tilewright import targets
 from tilewright.errors import InputError, option
+from tilewright.files import write_folder
 
 TEMPLATE = "onemac"
 SUFFIXES = (".py", ".md", ".toml")
@@ -25,17 +26,12 @@ def new_target(name: str, into: str | Path = ".") -> Path:
     if name in targets.names():
         raise InputError("NAME", f"a target named '{name}' already exists", "choose another name")
     folder = Path(into) / f"{targets.PREFIX}{name}"
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
+    if folder.exists():
         remedy = f"choose another name or folder{option(' (-o)', ' (`into`)')}"
-        raise InputError(str(folder), "already exists, and files are never overwritten", remedy) from None
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be created: {error.strerror or error}") from None
-    for source in resources.files("tilewright.template").joinpath(TEMPLATE).iterdir():
-        if source.name.endswith(SUFFIXES):
-            text = _renamed(source.read_text(encoding="utf-8"), name)
-            (folder / _renamed(source.name, name)).write_text(text, encoding="utf-8", newline="\n")
+        raise InputError(str(folder), "already exists, and files are never overwritten", remedy)
+    sources = resources.files("tilewright.template").joinpath(TEMPLATE).iterdir()
+    texts = {source.name: source.read_text(encoding="utf-8") for source in sources if source.name.endswith(SUFFIXES)}
+    write_folder(folder, {_renamed(path, name): _renamed(text, name) for path, text in texts.items()})
     return folder
 
 

@@ -10,8 +10,8 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -21,14 +21,15 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
-from tilewright.files import replacing, user_folder
+from tilewright.errors import UnsupportedError, UnwritableError
+from tilewright.files import scratch, user_folder, write_folder
 from tilewright.install import hint
 from tilewright.program.header import Group, header
 from tilewright.targets.cfu.config import CHOICES, RAM_BASE, Config
 from tilewright.targets.cfu.isa.custom import CUSTOM
 from tilewright.targets.cfu.isa.state import FIELDS
 from tilewright.targets.cfu.runtime import elf, system
+from tilewright.tools import compiling, run
 
 from . import layout
 from .layout import Kind
@@ -108,22 +109,22 @@ def elf_of(
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
     key = repr((sorted(sources.items()), sorted(made.items()), arguments, compiler.version, compiler.flags))
     kept = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
-    if not kept.is_file():
-        elf = _compile(arguments, made, compiler)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(kept) as file:
-            file.write(elf)
-    return kept.read_bytes()
+    with suppress(OSError):
+        return kept.read_bytes()
+    elf = _compile(arguments, made, compiler)
+    with suppress(UnwritableError):  # then it is compiled again next time
+        write_folder(kept.parent, {kept.name: elf})
+    return elf
 
 
 def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compiler) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         for name, text in made.items():
-            (Path(folder) / name).write_text(text)
-        output = Path(folder) / "firmware.elf"
+            (folder / name).write_text(text)
+        output = folder / "firmware.elf"
         places = (f"-I{folder}", "-I.", f"-ffile-prefix-map={folder}=made", "-T", f"{folder}/link.ld")
         command = (*compiler.command, *arguments, *places, *UNITS, *compiler.flags, "-o", str(output))
-        done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
+        done = run(command, SOURCES, compiling(folder))
         if done.returncode or not output.is_file():
             raise UnsupportedError("firmware", f"{compiler.version} does not compile it:\n{done.stderr.strip()}")
         return output.read_bytes()

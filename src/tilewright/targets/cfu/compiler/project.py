@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import InputError
-from tilewright.files import regular
+from tilewright.files import regular, scratch, write_folder
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
+from tilewright.tools import compiling, started
 
 from . import layout
 from .firmware import SOURCES, Compiler, linker_script, machine_header, tiles
@@ -88,13 +88,7 @@ def write(folder: Path, config: Config) -> list[str]:
     files["lib/main.c"] = (SOURCES / "main.c").read_text().replace("#include VARIANT", '#include "kernels.h"')
     files |= {f"src/{name}.c": _kernel(name) for name in KERNELS}
     files |= {f"machine/{name}": text for name, text in machine_files(config).items()}
-    try:
-        for name, text in files.items():
-            file = folder / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None
+    write_folder(folder, files)
     return sorted(files)
 
 
@@ -172,13 +166,13 @@ class Project:
         except ValueError as error:
             raise InputError(str(flags), f"cannot be read: {error}") from None
         sources = [path.relative_to(folder).as_posix() for part in ("src", "lib") for path in _sources(folder / part)]
-        with tempfile.TemporaryDirectory() as made:
+        with scratch() as made:
             for name, text in machine_files(config).items():
-                (Path(made) / name).write_text(text)
-            output = Path(made) / "firmware.elf"
+                (made / name).write_text(text)
+            output = made / "firmware.elf"
             places = (f"-I{made}", "-Ilib", "-Isrc", f"-ffile-prefix-map={made}=machine", "-T", f"{made}/link.ld")
             command = (*compiler.command, *asked, *places, *sources, *compiler.flags, "-o", str(output))
-            status, said = _run(command, folder)
+            status, said = _run(command, folder, compiling(made))
             if status is None:
                 raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}")
             if status or not output.is_file():
@@ -186,20 +180,16 @@ class Project:
             return output.read_bytes()
 
 
-def _run(command: Sequence[str], folder: Path) -> tuple[int | None, str]:
+def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tuple[int | None, str]:
     """Run a command in a folder; return its exit status (None: stopped after PATIENCE seconds) and its messages."""
-    none, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=folder, stdin=none, stdout=none, stderr=pipe, text=True, errors="replace"
-    ) as process:
-        from tilewright.targets.cfu.runtime import launch  # noqa: F401  the simulator loads while the compiler works
+    try:
+        with started(command, folder, extra) as process:
+            from tilewright.targets.cfu.runtime import launch  # noqa: F401  loads while the compiler works
 
-        try:
             _, said = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return None, ""
-        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        return None, ""
+    return process.returncode, said
 
 
 def _sources(folder: Path) -> list[Path]:

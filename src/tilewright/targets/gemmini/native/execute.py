@@ -7,10 +7,10 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.errors import InputError
+from tilewright.files import scratch
 from tilewright.native.build import program as compiled
 from tilewright.program.file import load
 from tilewright.sim.findings import Finding
@@ -27,7 +27,7 @@ def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingMo
     be started.
     """
     own = library(config).flags()
-    with TemporaryDirectory(prefix="tilewright-") as folder:
+    with scratch() as folder:
         made, report = Path(folder, source.stem), Path(folder, "report.json")
         saved = Path(os.environ.get("TILEWRIGHT_GEMMINI_SAVE") or Path(folder, "program.twp"))
         compiled(str(source), made, source, [*own["cflags"], *flags], own["libs"])

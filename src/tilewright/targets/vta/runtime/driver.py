@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
+from tilewright.files import write_folder
 from tilewright.program import driver
 from tilewright.program.launch_image import KINDS, MAX_ADDRESS, Dram
 from tilewright.program.program import Program
@@ -29,7 +30,7 @@ PAGE = 1 << 12
 
 def write(program: Program, folder: str | Path) -> None:
     """Write the driver of a program to a folder. Raises as `sources` does, and InputError if it cannot be written."""
-    driver.write(sources(program), folder)
+    write_folder(folder, sources(program))
 
 
 def sources(program: Program) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
+from tilewright.files import write_folder
 from tilewright.graph.ops import Reshape
 from tilewright.program import driver
 from tilewright.program.header import Group, bit_ranges, header, macros, structure
@@ -49,7 +50,7 @@ def write(program: Program, folder: str | Path) -> None:
 
     Raises UnsupportedError as `sources` does, and InputError if the folder cannot be written.
     """
-    driver.write(sources(program), folder)
+    write_folder(folder, sources(program))
 
 
 def sources(program: Program) -> dict[str, bytes]:

@@ -1,0 +1,69 @@
+"""Runs compilers and other programs, which end with the command that started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from tilewright.files import writable
+
+
+@contextmanager
+def started(
+    command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a program in a folder, and wait for its end at the end of the `with` block. `extra` are variables.
+
+    If the block ends by an exception, as after Ctrl-C, the program is ended with all processes that it has started: a
+    compiler driver has some. Raises OSError if it cannot be started.
+    """
+    pipe, environment = subprocess.PIPE, {**os.environ, **(extra or {})}
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def compiling(folder: Path) -> dict[str, str]:
+    """Return the variables for a compiler whose temporary files go to a folder.
+
+    Zig hangs if it cannot write its cache, so it gets a folder that can be written.
+    """
+    return {"TMPDIR": str(folder), **(cache_of("ZIG_GLOBAL_CACHE_DIR", "zig") if find_spec("ziglang") else {})}
+
+
+def cache_of(variable: str, name: str) -> dict[str, str]:
+    """Return a variable that names a tool's cache: the one of this name, or a temporary one if it is not writable."""
+    return {variable: os.environ.get(variable) or str(writable(user_cache_path(name, appauthor=False)))}
+
+
+def run(
+    command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as `started` does, and return its status and what it prints.
+
+    Raises OSError if it cannot be started, and subprocess.TimeoutExpired after `timeout` seconds.
+    """
+    with started(command, folder, extra) as process:
+        said, errors = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(command, process.returncode, said, errors)
