@@ -37,6 +37,8 @@ Made = TypeVar("Made")
 SHOWN = 3
 #: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
 MAX_BYTES, FREE_BYTES, MAX_RATIO, MAX_RANK = 1 << 31, 1 << 27, 100, 32
+#: The largest code of a character, and the upper bits of surrogates.
+MAX_CODE, SURROGATES = 0x10FFFF, 0xD800 >> 11
 #: The most characters of another package's message in an error.
 LONGEST = 200
 #: Exceptions that zipfile, zlib, NumPy's headers (Python literals) and struct raise when their input is damaged.
@@ -303,6 +305,10 @@ def _array(file: IO[bytes], size: int) -> Array:
         have += count
     if have < needed:
         raise ValueError(f"it has {have} bytes of data, and declares {needed}")
+    if dtype.kind == "U":  # NumPy makes texts of numbers that are no characters, on which Python fails
+        codes = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if ((codes > MAX_CODE) | (codes >> 11 == SURROGATES)).any():
+            raise ValueError("a text has a number that is no character")
     values: Array = np.ndarray(shape, dtype, data, order="F" if column_major else "C")
     return values
 

@@ -163,7 +163,8 @@ def layer_causes(launch: Launch, found: LaunchResult) -> dict[str, Mapping[str, 
 
 def samples_together(graph: Graph) -> int:
     """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
-    widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
+    sizes = (sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
+    widest = max(sizes, default=1)
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
 
 

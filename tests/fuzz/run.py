@@ -27,6 +27,8 @@ from tilewright.errors import HazardError, TilewrightError
 #: Seconds of one command, and bytes by which it may grow the process.
 SECONDS, GROWTH = 60, 3 << 30
 #: What `MemoryError` says: a file made the program ask for more than GROWTH.
+#: An advice for a model that does not hinder a run.
+ADVICE = "make it int8: tilewright quantize"
 NO_MEMORY = "not enough memory"
 
 
@@ -154,7 +156,7 @@ def _called(kind: Kind, command: str, path: Path, odd: Path, results: Path) -> t
 
 
 def _wrong(code: int, said: str, text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith("tilewright: ")]
+    lines = [line for line in text.splitlines() if line.startswith("tilewright: ") and ADVICE not in line]
     if "Traceback" in text:
         return " ".join(text[text.rindex("  File ") :].replace("^", "").split())[:400]
     if code not in (0, 1, 2):

@@ -57,7 +57,7 @@ def read_text(path: str | Path) -> str:
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise ProgramError(str(path), f"is larger than {MAX_TEXT_BYTES >> 20} MiB")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ProgramError(str(path), f"is not text: {error.reason} at byte {error.start}") from None
 

@@ -60,6 +60,8 @@ def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
     known = {node.name for node in graph.nodes} if graph else set()
     steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
+    if graph:
+        _check_order(graph, steps)
     for name in sorted(rest)[:1]:
         raise ProgramError("program", f"holds the array '{name}', which is not used")
     return Program(**values | {"graph": graph, "steps": steps})
@@ -157,6 +159,22 @@ def _node(data: Any, where: str) -> Node:
     if kind not in KINDS or not values["outputs"]:
         raise ProgramError(where, f"has the unknown kind '{kind}'" if kind not in KINDS else "has no outputs")
     return Node(op=decode(KINDS[kind], values.pop("attributes"), f"{where}.attributes"), **values)
+
+
+def _check_order(graph: Graph, steps: Iterable[Launch | HostStep]) -> None:
+    """Check that launches have nodes, and that host steps run after what computes their inputs.
+
+    Raises ProgramError if not.
+    """
+    later = {name for node in graph.nodes for name in node.outputs}
+    for index, step in enumerate(steps):
+        nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Launch) else (step.node,))]
+        if not nodes:
+            raise ProgramError(f"steps[{index}]", "has no nodes", "compile it again")
+        if isinstance(step, HostStep) and (early := later.intersection(nodes[0].inputs)):
+            reason = f"needs tensor {shown(min(early))}, which a later step computes"
+            raise ProgramError(f"steps[{index}]", reason, "compile it again")
+        later.difference_update(*(node.outputs for node in nodes))
 
 
 def _take(arrays: Arrays, key: Any, where: str) -> Array:

@@ -246,8 +246,8 @@ _ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3, "chart": len(NO_CHART.
 def _layers(summary: Mapping[str, Any]) -> int:
     """Return the number of layers of a run. Raises ProgramError if it is not an object such as --json prints."""
     _measured(_SUMMARY, summary, "summary")
-    if "correct" in summary:
-        _has({"correct": int}, summary, "summary")
+    optional = {"correct": int, "timing": str, "rounding": str}
+    _has({key: hint for key, hint in optional.items() if key in summary}, summary, "summary")
     if summary.get("energy") is not None:
         _estimated(summary["energy"])
     for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):

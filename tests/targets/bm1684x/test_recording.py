@@ -320,10 +320,10 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     raw = path.read_bytes()
     for broken in (b"", b"nonsense", raw[: len(raw) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(ProgramError, match="damaged or not an .npz"):
+        with pytest.raises(ProgramError, match="damaged or not an"):
             Recording.load(path)
     np.savez(path, tiu=np.array([{}], object), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
-    with pytest.raises(ProgramError, match="is not a recording|damaged or not"):
+    with pytest.raises(ProgramError, match="is no array of plain values"):
         Recording.load(path)
     np.savez(path, tiu=np.zeros(3), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
     with pytest.raises(ProgramError, match="its queues are not bytes"):

@@ -28,9 +28,10 @@ REMEDY = "give the .npz files of golden vectors (vta_vectors)"
 def conform(path: Path) -> ConformCase:
     """Replay the golden vector in a file, and return whether our results agree. Raises InputError for other files."""
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
+    with untrusted(path, REMEDY):
+        meta, keys = (parsed(str(vector[name])) for name in ("meta", "config"))
     try:
         with untrusted(path, REMEDY):
-            meta, keys = (parsed(str(vector[name])) for name in ("meta", "config"))
             reason = _replay(vector, Entries(path, "key of `meta`", REMEDY, meta), Config.from_json(keys))
     except TilewrightError as error:
         reason = str(error)

@@ -100,10 +100,11 @@ def profile(run: Run, source: Source) -> Profile:
         stack = function, lines[-1], place.file, place.line
         stacks[stack] = stacks.get(stack, 0) + cycles
         mix[mnemonic(int(m.code[index]))] += count
+    total = _rows(["all"] * len(used), spent, category)
     return Profile(
         cycles=int(spent.sum()),
         instructions=int(executed.sum()),
-        categories=_rows(["all"] * len(used), spent, category)[0].categories,
+        categories=total[0].categories if total else {},  # the first instruction may trap
         causes={cause.name.lower(): int(lost[cause]) for cause in Cause if lost[cause]},
         misses={"instruction cache": int(times[Cause.FETCH]), "data cache": int(times[Cause.LOAD_MISS])},
         mix=dict(mix.most_common()),
