@@ -16,6 +16,7 @@ from tilewright.targets.bm1684x.isa.operations import OPERATIONS, Values
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I16, U8, dtype_of, rounding_of
 from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.window import Window
 
 CONFIG = Config(lanes=4)
 
@@ -108,3 +109,12 @@ def meaning(
     operation = OPERATIONS[name]
     types |= dict.fromkeys(operation.outputs, types["x"])
     return operation.results(Values(data, types, dict.fromkeys(operation.outputs, shape), attributes or {}))
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"kernel": (0, 1)}, {"stride": (1, 0)}, {"dilation": (0, 1)}, {"pads": (0, -1, 0, 0)}]
+)
+def test_windows_without_a_size_are_refused(sizes: dict[str, tuple[int, ...]]) -> None:
+    """A command of a program or a call in C may have them."""
+    with pytest.raises(MachineError, match="must be 1 or more"):
+        Window(**{"kernel": (1, 1), **sizes})  # type: ignore[arg-type]

@@ -172,11 +172,11 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
-    on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
-    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes, so `unmapped` checks its segments
+    outside = [*unmapped(program, dram), *_off_chip(program)]  # DRAM has holes, so `unmapped` checks its segments
     stored = {} if outside else stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
+        outside = _off_chip(program)
     passes = Passes(
         program.table,
         relation,
@@ -186,6 +186,10 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         partial(unfinished, program, relation),
     )
     return Prepared(program, passes, stored, options)
+
+
+def _off_chip(program: Elaborated) -> list[Finding]:
+    return [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
 
 
 def _times(program: Elaborated, relation: Order, options: RunOptions) -> Callable[[], Times]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tilewright.array import Array
+from tilewright.errors import MachineError
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Window:
     """A sliding window. `pads` are (top, bottom, left, right); all other fields are (vertical, horizontal).
 
     `inserted` is the number of zeros between neighbouring values of the feature map, for transposed convolutions.
+    Raises MachineError if a number is too small.
     """
 
     kernel: tuple[int, int]
@@ -22,6 +24,11 @@ class Window:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     inserted: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(*self.pads, *self.inserted) < 0:
+            reason = f"kernel {self.kernel}, stride {self.stride} and dilation {self.dilation} must be 1 or more"
+            raise MachineError("window", f"{reason}, and pads and inserted zeros not negative", "correct its sizes")
 
     def padded(self, h: int, w: int) -> tuple[int, int]:
         """Return the height and width that a feature map of h x w has with its padding and inserted zeros."""

@@ -22,6 +22,10 @@ from tilewright.targets.vta.values.machine import Machine, matrices
 Unpack = Callable[[Dram], Mapping[str, Array]]
 
 
+#: Micro-ops of an instruction that is worth a plan of its own.
+MANY = 1000
+
+
 class VtaState:
     """The memories of one VTA after some instructions of a launch (see sim.walk.State)."""
 
@@ -32,7 +36,9 @@ class VtaState:
         self._machine = Machine(config, dram, 1)
         self._caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
         # Every reset is executed in full: unlike a run, the debugger shows the out memory even where no STORE reads it.
-        resets = program.kernels.resets
+        # One whose operands leave their memories has no sum.
+        _, inp, wgt = program.kernels.spans[1]
+        resets = program.kernels.resets & (inp <= config.inp.depth) & (wgt <= config.wgt.depth)
         every = config.gemm_writes_out and config.rules.reset_writes_out and resets.any()
         self._resets = np.append(resets, False)[program.kernel] if every else np.zeros(len(program.kernel), np.bool_)
 
@@ -43,7 +49,7 @@ class VtaState:
             (move,) = moves.of(np.array([step]))
             fill(self._caches[Memory(move.memory)], program.config, self._machine.dram, move, step)
         with one_thread():
-            if len(steps) == 1:
+            if len(steps) == 1 and program.micro_ops[steps[0]] < MANY:
                 self._one(int(steps[0]))
             elif len(steps):
                 stored = dict.fromkeys(steps[self._resets[steps]].tolist(), np.zeros(0, np.int64))

@@ -34,6 +34,9 @@ SHORTEST, LONGEST = 64, 1 << 15
 #: Fewest steps in all stretches of a program that are worth the loop, with several samples or without `loop.product`.
 #: A call of the loop takes 0.3 ms a sample, as long as array operations on a few hundred steps of a small network.
 ENOUGH = 1000
+#: Micro-ops of an ALU instruction for each tile of the accumulator from which on it certainly writes some tile so often
+#: that array operations, a wave at a time, take long.
+DEEP = 8
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
 #: Memory ids of steps that do not change data: they carry tokens only, or load control state.
@@ -174,6 +177,12 @@ class Stretch:
     numbers: Array
     stored: Mapping[int, Array]
 
+    @property
+    def microseconds(self) -> int:
+        """About the time that Machine's array operations take."""
+        alone = len(self.numbers) == 1
+        return ARRAYS_US * (int(self.program.micro_ops[self.numbers[0]]) if alone else len(self.numbers))
+
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         """The steps as actions, for Machine's array operations."""
@@ -222,6 +231,10 @@ def plan(
     `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
     the compiled loop runs.
     """
+    deep = _deep(program)[sequence]
+    for at in np.flatnonzero(deep)[:1].tolist():
+        parts = (plan(program, part, stored, samples) for part in (sequence[:at], sequence[at + 1 :]))
+        return (*next(parts), Stretch(program, sequence[at : at + 1], stored), *next(parts))
     enough = SHORTEST if loop.in_lanes(program.config) and samples == 1 else ENOUGH
     if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
@@ -238,6 +251,14 @@ def plan(
         found += [Stretch(program, sequence[a:b], stored) for a, b in pairwise(cuts)]
         done = stop
     return (*found, *actions(program, sequence[done:], stored))
+
+
+def _deep(program: Elaborated) -> Array:
+    """Return, for each step, whether it is an ALU instruction for the loop alone: bool [n]."""
+    config, kernels = program.config, program.kernels
+    deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)
+    chosen: Array = np.append(deep & (kernels.micro_ops > DEEP * config.acc.depth), False)[program.kernel]
+    return chosen
 
 
 def _short(program: Elaborated, samples: int) -> Array:

@@ -22,7 +22,7 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, G
 from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
 from tilewright.targets.vta.values import loop, tables
-from tilewright.targets.vta.values.actions import ARRAYS_US, Action, Stretch
+from tilewright.targets.vta.values.actions import Action, Stretch
 from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
 #: Most rows of a product that is computed column by column; with so few, rearranging the weights costs more.
@@ -70,7 +70,7 @@ class Machine:
         for part in plan:
             if isinstance(part, Action):
                 self._act(part)
-            elif loop.run.due(ARRAYS_US * len(part.numbers)):
+            elif loop.run.due(part.microseconds):
                 self._stretch(part)
             else:
                 self.run(part.actions)
