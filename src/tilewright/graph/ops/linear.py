@@ -19,6 +19,8 @@ from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, Window, four, given
 from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two, wrap_int32
 
+#: Weights of a fully connected layer that are floats at a time; all of them would take gigabytes in VGG16.
+TOGETHER = 1 << 24
 #: Largest left shift of a residual: the largest with which an 8-bit code less its zero point fits int32.
 MAX_LIFT = 23
 #: The reason why a machine that adds nothing to its sums cannot run a node with a residual.
@@ -278,8 +280,14 @@ class FullyConnected(Linear):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
-        acc = product(site.input(0), site.input(1), rows, centre(w, site.input(1)).T)
-        return acc.reshape(x.shape[0], *site.output.shape)
+        step = max(1, TOGETHER // len(w))
+        acc = sum(
+            product(
+                site.input(0), site.input(1), rows[:, at : at + step], centre(w[:, at : at + step], site.input(1)).T
+            )
+            for at in range(0, w.shape[1], step)
+        )
+        return np.reshape(acc, (x.shape[0], *site.output.shape))
 
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.fully_connected

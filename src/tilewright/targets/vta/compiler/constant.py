@@ -28,6 +28,8 @@ from tilewright.targets.vta.compiler.lowered import (
 
 #: `Kept.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
+#: Weights of which the products are in memory at a time.
+TOGETHER = 1 << 18
 
 
 class Kept(NamedTuple):
@@ -56,8 +58,7 @@ class Kept(NamedTuple):
         """The lowest and the highest sum that the machine computes, over any subset of the taps; 0 lies between."""
         known = _SUMS.setdefault(self.whole, {}) if self.whole else {}
         if self.w.shape not in known:
-            low, high = (_read(end, self.start, self.w.shape[2]) for end in (self.low, self.high))
-            least, most = sums_of(self.w.astype(np.int64), low, high, padded=True)
+            least, most = sums_of(self.w, self.start, self.low, self.high, padded=True)
             known[self.w.shape] = int(least.min()), int(most.max())
         return known[self.w.shape]
 
@@ -90,22 +91,23 @@ def codes_of(tensor: Tensor, known: Mapping[str, Bounds]) -> Bounds:
     return Bounds(np.full(channels, limits.min, np.int64), np.full(channels, limits.max, np.int64))
 
 
-def sums_of(w: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
+def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
     """Return the lowest and highest sum of each output, int64 (O), for weights (O, T, K) and values in `low`..`high`.
 
-    `low` and `high` are broadcast to w. `padded`: taps may lie outside the image, where they add nothing.
+    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: taps may lie outside the image, where
+    they add nothing.
     """
-    ends = w * low, w * high
-    least, most = np.minimum(*ends), np.maximum(*ends)
-    if padded:
-        least, most = np.minimum(least, 0, out=least), np.maximum(most, 0, out=most)
-    return least.sum(axis=(1, 2)), most.sum(axis=(1, 2))
-
-
-def _read(low: Array, start: Array, depth: int) -> Array:
-    """Return a value per input channel, [channels], as (O, 1, K): one for each input channel that an output reads."""
-    found: Array = low[start[:, None] + np.arange(depth)][:, None, :]
-    return found
+    least, most = np.zeros((2, len(w)), np.int64)
+    step = max(1, TOGETHER // max(1, w.shape[1] * w.shape[2]))
+    for first in range(0, len(w), step):  # in parts: the products of a large layer take gigabytes
+        part = slice(first, first + step)
+        read = start[part, None, None] + np.arange(w.shape[2])
+        ends = w[part] * low[read], w[part] * high[read]
+        lower, upper = np.minimum(*ends), np.maximum(*ends)
+        if padded:
+            lower, upper = np.minimum(lower, 0, out=lower), np.maximum(upper, 0, out=upper)
+        least[part], most[part] = lower.sum(axis=(1, 2)), upper.sum(axis=(1, 2))
+    return least, most
 
 
 def starts(site: Site, op: Linear) -> Array:
@@ -119,8 +121,8 @@ def starts(site: Site, op: Linear) -> Array:
 
 
 def _weights(site: Site, op: Linear) -> tuple[Array, Array]:
-    """Return the centred weights of an operator, int64 (O, T, K), and each output's first input channel, int64 (O)."""
-    w = centre(site.constant(1), site.input(1)).astype(np.int64)
+    """Return the centred weights of an operator, int32 (O, T, K), and each output's first input channel, int64 (O)."""
+    w = centre(site.constant(1), site.input(1)).astype(np.int32)
     if isinstance(op, DepthwiseConv2D):
         return w.reshape(-1, w.shape[3]).T[:, :, None], starts(site, op)
     return w.reshape(len(w), -1, w.shape[-1]), starts(site, op)
@@ -155,8 +157,8 @@ def centred_sums(site: Site, w: Array, start: Array, known: Mapping[str, Bounds]
     """Return the lowest and highest sum of codes less the zero point, int64 (O), for weights (O, T, K)."""
     x = site.input(0)
     codes, window = codes_of(x, known), getattr(site.node.op, "window", None)
-    low, high = (_read(end - x.zero_point, start, w.shape[2]) for end in codes)
-    return sums_of(w, low, high, padded=bool(window and any(window.padding)))
+    low, high = (end - x.zero_point for end in codes)
+    return sums_of(w, start, low, high, padded=bool(window and any(window.padding)))
 
 
 def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None) -> Kept:
@@ -175,7 +177,7 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
         none = np.zeros(outputs, np.int64)
         return Kept(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
     codes, made = codes_of(x, known), codes_of(site.output, known)
-    fixed = centred_sums(site, w.astype(np.int64), start, known)[0]
+    fixed = centred_sums(site, w, start, known)[0]
     needed, read = ~made.constant, ~codes.constant
     held = codes.low - held_offset(x)
     if alone:
