@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
@@ -18,6 +19,7 @@ from tilewright.debug.verbs import BY_NAME
 from tilewright.debug.view import KEYS, View
 from tilewright.errors import ConfigError
 from tilewright.install import hint
+from tilewright.program.program import Launch
 
 
 def played(act: Callable[[View, Pilot[None]], Awaitable[None]], target: str = "vta") -> None:
@@ -99,6 +101,28 @@ def test_every_key_answers() -> None:
         assert "every launch gives the values of the reference" in answers(app)
 
     played(act, "bm1684x")
+
+
+def test_hostile_names_are_printable() -> None:
+    """Escape sequences, marks of direction and Textual's own markup in the names of a program file."""
+    hostile = "\x1b]0;x\x07\u202e\x9b2J[bold]x"
+    made = right("upstream")
+    steps = [replace(step, name=f"{step.name}{hostile}") if isinstance(step, Launch) else step for step in made.steps]
+    assert made.graph
+    session = replace(made, steps=tuple(steps), graph=replace(made.graph, name=hostile)).debug(sample())
+
+    async def run() -> None:
+        app = prompt.view(session)
+        async with app.run_test(size=(200, 40)) as pilot:
+            await pilot.pause()
+            await typed(pilot, "launches")
+            await typed(pilot, f"layer {hostile}")
+            await pilot.press("s")
+            await pilot.pause()
+            drawn = "".join(segment.text for line in app.screen._compositor.render_strips() for segment in line)
+            assert drawn.isprintable() and "]0;x" in drawn and "[bold]" in drawn
+
+    asyncio.run(run())
 
 
 def test_quit() -> None:
