@@ -48,7 +48,8 @@ def check(path: Path, modes: tuple[str, ...], seed: int) -> None:
 
 
 def modes_of(name: str, dtype: str) -> tuple[str, ...]:
-    return ("tflm", "litert") if dtype in KINDS[name].unclaimed else ("tflm", "litert", "xnnpack")
+    modes = ("litert",) if dtype in KINDS[name].unclaimed else ("litert", "xnnpack")
+    return ("tflm", *modes) if KINDS[name].micro else modes
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.slow) for s in range(3, 40))])

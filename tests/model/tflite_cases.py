@@ -210,13 +210,30 @@ def relu(c: Case) -> Ends:
     return _unary(c, ("RELU", "RELU6")[c.number(0, 1)], "", None)
 
 
-def mean(c: Case) -> Ends:
+def mean(c: Case, code: str = "MEAN") -> Ends:
     shape, x, keep = _image(c, 1), c.quant(), c.chance()
     axes = (1, 2) if c.chance() else (3,)
     result = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
-    source, y = c.tensor(shape, x), c.tensor(result, c.quant(_one(x)))
-    c.w.op("MEAN", [source, c.w.constant(np.array(axes, np.int32))], [y], "ReducerOptions", keepDims=keep)
+    around = _one(x)
+    if code == "REDUCE_PROD":  # of a scale with which the product of usual codes does not overflow
+        usual = 40 if c.dtype == "int8" else 9000
+        x = Quantised(float(np.float32(5 ** (1 / prod(shape[i] for i in axes)) / usual)), x.zero)
+        around = 5 / usual
+    source, y = c.tensor(shape, x), c.tensor(result, c.quant(around))
+    c.w.op(code, [source, c.w.constant(np.array(axes, np.int32))], [y], "ReducerOptions", keepDims=keep)
     return [source], [y]
+
+
+def reduce_prod(c: Case) -> Ends:
+    return mean(c, "REDUCE_PROD")
+
+
+def tile(c: Case) -> Ends:
+    shape = c.shape(c.number(1, 4), 4)
+    x, counts = c.tensor(shape, c.quant()), [c.number(1, 3) for _ in shape]
+    kind = ("int32", "int64")[c.number(0, 1)]
+    form = [extent * count for extent, count in zip(shape, counts, strict=True)]
+    return [x], _moved(c, "TILE", [x, c.w.constant(np.array(counts, kind))], [form])
 
 
 def _pool(c: Case, code: str) -> Ends:
@@ -430,6 +447,8 @@ class Kind(NamedTuple):
     dtypes: tuple[str, ...] = ("int8", "int16")
     #: Types for which LiteRT's default kernels are not claimed (docs/arithmetic.md).
     unclaimed: tuple[str, ...] = ()
+    #: Whether TFLite Micro has the operator.
+    micro: bool = True
 
 
 KINDS = {
@@ -441,6 +460,7 @@ KINDS = {
         Kind(average_pool), Kind(max_pool), Kind(requantise, unclaimed=("int8",)), Kind(softmax),
         Kind(transpose),
         Kind(strided_slice), Kind(plain_slice), Kind(split), Kind(split_sizes), Kind(pack), Kind(unpack),
+        Kind(reduce_prod, micro=False), Kind(tile, micro=False),
         Kind(expand_dims), Kind(concatenation), Kind(pad), Kind(resize), Kind(lstm, ("int8",)),
     )
 }  # fmt: skip

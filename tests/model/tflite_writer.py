@@ -22,6 +22,7 @@ VERSIONS = {
     "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "ADD": 2, "SUB": 2, "MUL": 2, "SOFTMAX": 2, "PAD": 2,
     "MAX_POOL_2D": 2, "AVERAGE_POOL_2D": 2, "CONCATENATION": 2, "LOGISTIC": 2, "TANH": 2, "LEAKY_RELU": 2, "MEAN": 2,
     "TRANSPOSE_CONV": 3, "STRIDED_SLICE": 2, "TRANSPOSE": 2, "SPLIT": 2, "SPLIT_V": 2, "PACK": 2, "QUANTIZE": 2,
+    "REDUCE_PROD": 2, "TILE": 2,
     "RESIZE_NEAREST_NEIGHBOR": 2, "UNIDIRECTIONAL_SEQUENCE_LSTM": 2, "DEQUANTIZE": 2, "SLICE": 2,
 }  # fmt: skip
 
@@ -87,6 +88,7 @@ class Writer:
         options: str = "",
         graph: int = 0,
         intermediates: Sequence[int] = (),
+        custom: bytes = b"",
         **values: Any,
     ) -> None:
         made = schema.OperatorT()
@@ -94,6 +96,7 @@ class Writer:
             self.codes.append(code)
         made.opcodeIndex, made.inputs, made.outputs = self.codes.index(code), list(inputs), list(outputs)
         made.intermediates = list(intermediates) or None
+        made.customOptions = list(custom) or None
         if options:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, options)
             made.builtinOptions = getattr(schema, f"{options}T")()
@@ -113,7 +116,8 @@ class Writer:
             model.subgraphs.append(made)
         for code in self.codes:
             known = schema.OperatorCodeT()
-            number = getattr(schema.BuiltinOperator, code)
+            number = getattr(schema.BuiltinOperator, code, schema.BuiltinOperator.CUSTOM)
+            known.customCode = code if number == schema.BuiltinOperator.CUSTOM else None
             known.builtinCode, known.deprecatedBuiltinCode, known.version = (
                 number,
                 min(number, 127),

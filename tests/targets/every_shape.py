@@ -147,6 +147,17 @@ def mean(d: Draw) -> Graph:
     return d.graph(ops.Mean(axes, not d.number(0, 2)), [x])
 
 
+def product(d: Draw) -> Graph:
+    x = d.input()
+    axes = tuple(sorted(d.rng.permutation(d.rank)[: d.number(0, d.rank)].tolist()))
+    return d.graph(ops.Product(axes, bool(d.number(0, 1))), [x])
+
+
+def tile(d: Draw) -> Graph:
+    x = d.input()
+    return d.graph(ops.Tile(tuple(d.number(1, 2) for _ in range(d.rank))), [x], [d.quant_of(x)])
+
+
 def softmax(d: Draw) -> Graph:
     return d.graph(ops.Softmax(), [d.input(d.shape(max(1, d.rank)))], [Quant((1 / 256,), (-128,))])
 
@@ -279,6 +290,8 @@ CASES: dict[str, Callable[[Draw], Graph]] = {
     "max_pool_2d": _pool(ops.MaxPool2D),
     "real_average_pool_2d": real_average_pool_2d,
     "mean": mean,
+    "product": product,
+    "tile": tile,
     "softmax": softmax,
     "add": _binary(ops.Add()),
     "sub": _binary(ops.Sub()),
@@ -306,7 +319,8 @@ CASES: dict[str, Callable[[Draw], Graph]] = {
 }
 #: The kinds whose operands may have any number of axes.
 ANY_RANK = (
-    "fully_connected", "matmul", "mean", "softmax", "add", "sub", "mul", "integer_add", "requant_shift", "clamp",
+    "fully_connected", "matmul", "mean", "product", "tile", "softmax", "add", "sub", "mul", "integer_add",
+    "requant_shift", "clamp",
     "leaky_relu", "hard_swish", "logistic", "tanh", "quantize", "dequantize", "reshape", "transpose", "slice", "split",
     "pack", "pad", "concat", "onnx",
 )  # fmt: skip

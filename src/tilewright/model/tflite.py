@@ -107,6 +107,8 @@ class _Import:
 
 def folded(call: Call) -> Array | None:
     """Return the constant result of an operator on shapes, or of a concatenation of constants; else None."""
+    if call.code == "DENSIFY":  # of a constant that the file stores sparse
+        return call.constant(0)
     if call.code == "SHAPE":
         return np.array(call.tensor(0).shape, np.int64)
     parts = [tensor.data for tensor in call.inputs if tensor is not None and tensor.data is not None]
@@ -146,8 +148,10 @@ def _pool(kind: type[ops.AveragePool2D] | type[ops.MaxPool2D]) -> Callable[[Call
     )
 
 
-def _mean(call: Call) -> ops.Op:
-    return ops.Mean(tuple(sorted({call.axis(axis) for axis in call.numbers(1)})), bool(call.option("KeepDims", False)))
+def _reduction(kind: type[ops.Mean] | type[ops.Product]) -> Callable[[Call], ops.Op]:
+    return lambda call: kind(
+        tuple(sorted({call.axis(axis) for axis in call.numbers(1)})), bool(call.option("KeepDims", False))
+    )
 
 
 def _pad(call: Call) -> ops.Op:
@@ -281,7 +285,8 @@ TRANSLATE: dict[str, Translation] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": Translation(_lstm, _LSTM_INPUTS),
     "AVERAGE_POOL_2D": Translation(_pool(ops.AveragePool2D)),
     "MAX_POOL_2D": Translation(_pool(ops.MaxPool2D)),
-    "MEAN": Translation(_mean),
+    "MEAN": Translation(_reduction(ops.Mean)),
+    "REDUCE_PROD": Translation(_reduction(ops.Product)),
     "ADD": Translation(lambda call: ops.Add(call.activation), (0, 1)),
     "SUB": Translation(lambda call: ops.Sub(call.activation), (0, 1)),
     "MUL": Translation(lambda call: ops.Mul(call.activation), (0, 1)),
@@ -296,6 +301,7 @@ TRANSLATE: dict[str, Translation] = {
     "EXPAND_DIMS": Translation(lambda call: ops.Reshape(call.output.shape)),
     "SQUEEZE": Translation(lambda call: ops.Reshape(call.output.shape)),
     "TRANSPOSE": Translation(_transpose),
+    "TILE": Translation(lambda call: ops.Tile(tuple(call.numbers(1)))),
     "STRIDED_SLICE": Translation(_strided_slice),
     "SLICE": Translation(_plain_slice),
     "SPLIT": Translation(_split, (1,), 1),
@@ -317,6 +323,7 @@ MOVES = {
     "EXPAND_DIMS",
     "SQUEEZE",
     "TRANSPOSE",
+    "TILE",
     "STRIDED_SLICE",
     "SLICE",
     "SPLIT",

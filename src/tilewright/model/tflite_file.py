@@ -21,6 +21,7 @@ from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph import ops
 from tilewright.graph.ir import Named, Quant, Tensor
 from tilewright.graph.rounding import Activation
+from tilewright.model.tflite_sparse import dense
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit
 MAX_RANK = 8
@@ -52,6 +53,7 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "MUL": (tflite.MulOptions, ("FusedActivationFunction",)),
     "CONCATENATION": (tflite.ConcatenationOptions, ("Axis", "FusedActivationFunction")),
     "MEAN": (tflite.ReducerOptions, ("KeepDims",)),
+    "REDUCE_PROD": (tflite.ReducerOptions, ("KeepDims",)),
     "SOFTMAX": (tflite.SoftmaxOptions, ("Beta",)),
     "LEAKY_RELU": (tflite.LeakyReluOptions, ("Alpha",)),
     "STRIDED_SLICE": (tflite.StridedSliceOptions, _SLICE_MASKS),
@@ -70,6 +72,8 @@ _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
+#: MediaPipe's custom operator: a TRANSPOSE_CONV with a bias (mediapipe/util/tflite/operations/transpose_conv_bias.cc).
+TRANSPOSE_BIAS = "custom operator 'Convolution2DTransposeBias'"
 HOW_TO_QUANTISE = (
     "quantise it to int8: TFLiteConverter with optimizations=[Optimize.DEFAULT], a representative_dataset and "
     "target_spec.supported_ops=[OpsSet.TFLITE_BUILTINS_INT8]; or give the float model to `tilewright quantize`"
@@ -142,8 +146,8 @@ class Call(Named):
 
         Raises ModelError if input 0 is no image, or the window is impossible.
         """
-        shape = self.tensor(0).shape
         if size is None:
+            shape = self.tensor(0).shape
             if len(shape) != 4:
                 raise ModelError(self.where, f"{self.code} has an input of shape {list(shape)}, not four axes")
             size = shape[1], shape[2]
@@ -210,10 +214,28 @@ def _subgraph(path: str, graph: Any, buffers: Sequence[Any], codes: Sequence[str
         code = codes[operator.OpcodeIndex()]
         inside = [i for i in _numbers(operator.IntermediatesAsNumpy()) if -1 <= i < len(tensors)]
         sides = (tuple(tensors[i] if i >= 0 else None for i in side) for side in (*_ends(operator), inside))
-        calls.append(Call(f"{code}_{index}", code, _options(code, operator), *sides))
+        call = Call(f"{code}_{index}", code, _options(code, operator), *sides)
+        calls.append(_transposed(call, operator) if code == TRANSPOSE_BIAS else call)
     inputs, outputs = (tuple(tensors[i].name for i in side) for side in ends)
     kept = frozenset(tensor.name for i, tensor in enumerate(tensors) if graph.Tensors(i).IsVariable())
     return Subgraph(tensors, tuple(calls), inputs, outputs, kept)
+
+
+def _transposed(call: Call, operator: Any) -> Call:
+    """Return MediaPipe's custom operator, which has the inputs x, weights and bias, as a TRANSPOSE_CONV.
+
+    Its options are the 32-bit integers of a C struct: padding (1: SAME, 2: VALID), and the strides of columns and rows.
+    """
+    content = operator.CustomOptionsAsNumpy()
+    if not isinstance(content, np.ndarray) or content.size < 12 or len(call.inputs) != 3:
+        raise ModelError(call.where, f"{call.code} has {len(call.inputs)} inputs, not 3, or lacks its options")
+    padding, right, down = (int(word) for word in np.frombuffer(content[:12].tobytes(), "<i4"))
+    if padding not in (1, 2):
+        raise ModelError(call.where, f"{call.code} has the padding number {padding}, not 1 or 2")
+    x, w, bias = call.inputs
+    options = {"Padding": padding - 1, "StrideH": down, "StrideW": right}
+    name = call.name.replace(TRANSPOSE_BIAS, "Convolution2DTransposeBias")
+    return replace(call, name=name, code="TRANSPOSE_CONV", options=options, inputs=(None, w, x, bias))
 
 
 def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -240,8 +262,6 @@ def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: s
     dtype = _DTYPES.get(tensor.Type(), f"of type number {tensor.Type()}")
     if tensor.ShapeLength() > MAX_RANK:
         raise UnsupportedError(path, f"tensor '{name}' has {tensor.ShapeLength()} axes; up to {MAX_RANK} are supported")
-    if tensor.Sparsity() is not None:
-        raise UnsupportedError(path, f"tensor '{name}' is stored sparse", "export the model with dense tensors")
     if not 0 <= tensor.Buffer() < len(buffers):
         raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
     shape, data = _numbers(tensor.ShapeAsNumpy()), buffers[tensor.Buffer()]
@@ -249,10 +269,14 @@ def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: s
     quant = _quant(tensor.Quantization())
     if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, and files have any number there
         quant = replace(quant, axis=0)
-    return Tensor(name, shape, dtype, quant, _constant(name, shape, dtype, data) if constant else None)
+    return Tensor(
+        name, shape, dtype, quant, _constant(name, shape, dtype, data, tensor.Sparsity()) if constant else None
+    )
 
 
-def _constant(name: str, shape: tuple[int, ...], dtype: str, data: Array) -> Array:
+def _constant(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: Any) -> Array:
+    if sparsity is not None:
+        return dense(name, shape, dtype, data, sparsity)
     count = prod(max(0, extent) for extent in shape)
     if count * np.dtype(dtype).itemsize != data.nbytes:
         raise ModelError(f"tensor '{name}'", f"has {data.nbytes} bytes of data for {dtype}{list(shape)}")

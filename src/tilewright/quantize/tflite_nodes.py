@@ -174,6 +174,18 @@ def _mean(net: Conversion, call: Call, op: Op) -> None:
     net.keep(call.output, net.one("ReduceMean", [net.value(x)], name, axes=op.axes, keepdims=keep), False)
 
 
+def _product(net: Conversion, call: Call, op: Op) -> None:
+    assert isinstance(op, ops.Product)
+    settings = {"axes": op.axes, "keepdims": int(op.keep_dims)}
+    net.keep(call.output, net.one("ReduceProd", [net.value(call.tensor(0))], call.output.name, **settings), False)
+
+
+def _tile(net: Conversion, call: Call, op: Op) -> None:
+    assert isinstance(op, ops.Tile)
+    counts = net.constant("repeats", np.array(op.repeats, np.int64))
+    net.keep(call.output, net.one("Tile", [net.value(call.tensor(0)), counts], call.output.name), False)
+
+
 def _softmax(net: Conversion, call: Call, op: Op) -> None:
     assert isinstance(op, ops.Softmax)
     value = net.value(call.tensor(0))
@@ -327,6 +339,8 @@ RULES: dict[type[Op], Callable[[Conversion, Call, Op], None]] = {
     ops.AveragePool2D: _pool,
     ops.MaxPool2D: _pool,
     ops.Mean: _mean,
+    ops.Product: _product,
+    ops.Tile: _tile,
     ops.Softmax: _softmax,
     ops.Reshape: _reshape,
     ops.Transpose: _transpose,

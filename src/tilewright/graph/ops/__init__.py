@@ -6,8 +6,19 @@ from tilewright.graph.ops.elementwise import Add, Clamp, Dequantize, IntegerAdd,
 from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected, Linear, MatMul, TransposeConv2D
 from tilewright.graph.ops.lstm import Lstm
 from tilewright.graph.ops.onnx import OnnxOp
-from tilewright.graph.ops.reduce import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Softmax
-from tilewright.graph.ops.shape import Concat, Pack, Pad, Reshape, ResizeNearest, Slice, Split, Transpose, Upsample
+from tilewright.graph.ops.reduce import AveragePool2D, MaxPool2D, Mean, Product, RealAveragePool2D, Softmax
+from tilewright.graph.ops.shape import (
+    Concat,
+    Pack,
+    Pad,
+    Reshape,
+    ResizeNearest,
+    Slice,
+    Split,
+    Tile,
+    Transpose,
+    Upsample,
+)
 
 __all__ = [
     "KINDS",
@@ -33,6 +44,7 @@ __all__ = [
     "Op",
     "Pack",
     "Pad",
+    "Product",
     "Quantize",
     "RealAveragePool2D",
     "RequantShift",
@@ -43,6 +55,7 @@ __all__ = [
     "Split",
     "Sub",
     "Tanh",
+    "Tile",
     "Transpose",
     "TransposeConv2D",
     "Upsample",

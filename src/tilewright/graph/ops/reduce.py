@@ -22,6 +22,7 @@ from tilewright.graph.rounding import (
     Rounding,
     mean_factor,
     multiply_by_quantized_multiplier,
+    multiply_by_reduced_multiplier,
     power_of_two,
     quantize_multiplier,
     round_half_away,
@@ -138,10 +139,9 @@ class RealAveragePool2D(Windowed):
 
 
 @dataclass(frozen=True)
-class Mean(Op):
-    """The mean over `axes` (numbered without the sample axis), rescaled to the output's scale."""
+class Reduction(Op):
+    """Base class of operators that reduce over `axes`, which are numbered without the sample axis."""
 
-    kind = "mean"
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
@@ -152,6 +152,34 @@ class Mean(Op):
             raise ModelError(site.where, f"cannot reduce axes {self.axes} of the shape {list(shape)}")
         kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
+
+
+@dataclass(frozen=True)
+class Product(Reduction):
+    """The product over `axes`, rescaled after each factor so that it does not overflow (TFLite's reduce.h)."""
+
+    kind = "product"
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, source, out = given(values[0]), site.input(0), site.output
+        if rounding.elementwise == "xnnpack" and source.size == out.size:
+            return (x.reshape(x.shape[0], *out.shape),)  # LiteRT's optimised kernel copies the codes
+        inner = [axis + 1 for axis in self.axes]
+        centred = np.moveaxis(x.astype(np.int64) - source.zero_point, inner, range(len(inner)))
+        factors = centred.reshape(prod(source.shape[axis] for axis in self.axes), *centred.shape[len(inner) :])
+        q, shift = quantize_multiplier(np.float64(source.scale) / np.power(np.float64(out.scale), 1 / len(factors)))
+        total = factors[0]
+        for factor in factors[1:]:
+            total = multiply_by_reduced_multiplier(total * factor, q, shift)
+        total = multiply_by_reduced_multiplier(total, q, shift) + out.zero_point
+        return (clamped(total, out).reshape(x.shape[0], *out.shape),)
+
+
+@dataclass(frozen=True)
+class Mean(Reduction):
+    """The mean over `axes`, rescaled to the output's scale."""
+
+    kind = "mean"
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output

@@ -66,6 +66,24 @@ class Transpose(Moved):
 
 
 @dataclass(frozen=True)
+class Tile(Moved):
+    """The input, repeated `repeats` times along each axis."""
+
+    kind = "tile"
+    repeats: tuple[int, ...] = ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the repeated shape. Raises ModelError unless there is a positive number for each axis."""
+        shape = site.input(0).shape
+        if len(self.repeats) != len(shape) or min(self.repeats, default=1) < 1:
+            raise ModelError(site.where, f"repeats a tensor of shape {list(shape)} {list(self.repeats)} times")
+        return (tuple(extent * count for extent, count in zip(shape, self.repeats, strict=True)),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        return (np.tile(given(values[0]), (1, *self.repeats)),)
+
+
+@dataclass(frozen=True)
 class Upsample(Moved):
     """Nearest-neighbour upsampling of x (N, H, W, C): each pixel is repeated `factors` (rows, columns) times."""
 

@@ -64,13 +64,14 @@ REASONS = {
         "rescales codes, and VTA's ALU has no multiplier for rescaling": "clamp",
         "needs exponentials and a division": "softmax Softmax QLinearSoftmax",
         "moves no data": "reshape",
-        "moves data only": "pad concat transpose slice split pack resize_nearest "
+        "moves data only": "pad concat transpose tile slice split pack resize_nearest "
         "Slice Split Gather Resize DepthToSpace SpaceToDepth",
         "outputs real numbers; VTA computes on int8": "dequantize",
         "needs a lookup table, which VTA does not have": "logistic tanh hard_swish leaky_relu "
         "Sigmoid QLinearSigmoid HardSwish Gelu Erf",
         "needs lookup tables and a 16-bit cell state": "lstm",
         "scatters its products; VTA's compiler has loops that gather them": "transpose_conv2d",
+        "multiplies codes of one tensor; VTA multiplies by weights": "product",
         "subtracts codes; VTA's compiler has a rule for additions": "sub",
         "needs variances, roots and a division": "LayerNormalization SkipLayerNormalization",
     }.items()

@@ -1,0 +1,75 @@
+"""Sparse constants of `.tflite` files: the values that are stored, and where they are (schema.fbs, SparsityParameters).
+
+A tensor is cut into blocks. Its axes, then those inside a block, are walked in a stored order. An axis is dense, or has
+a list of the indices that occur under each place of the axes before it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import tflite
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+from tilewright.graph.ir import MAX_ELEMENTS
+
+#: The tables of index vectors, by the number that says which one a file has.
+_VECTORS = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
+
+
+def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: Any) -> Array:
+    """Return the tensor with zeros in the places that are not stored. Raises ModelError if a place is impossible."""
+    where = f"tensor '{name}'"
+    order, blocks = (
+        [int(n) for n in _array(get())] for get in (sparsity.TraversalOrderAsNumpy, sparsity.BlockMapAsNumpy)
+    )
+    rank = len(shape)
+    fits = sorted(order) == list(range(rank + len(blocks))) and sparsity.DimMetadataLength() == len(order)
+    if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
+        raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
+    places = np.zeros((rank, 1), np.int64)
+    sizes = [1] * rank  # of the blocks, along each axis
+    for level, axis in enumerate(order):
+        if axis >= rank:
+            sizes[blocks[axis - rank]] *= sparsity.DimMetadata(level).DenseSize()
+    for level, axis in enumerate(order):
+        parent, index = _level(where, sparsity.DimMetadata(level), places.shape[1], prod(shape))
+        places = places[:, parent]
+        places[axis if axis < rank else blocks[axis - rank]] += index * (sizes[axis] if axis < rank else 1)
+    values = np.frombuffer(data, dtype)
+    if places.shape[1] != len(values) or (places >= np.array(shape)[:, None]).any():
+        raise ModelError(where, f"stores {len(values)} values, not at the places of a tensor of shape {list(shape)}")
+    whole = np.zeros(shape, dtype)
+    whole[tuple(places)] = values
+    return whole
+
+
+def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:
+    """Return the next axis of `count` places as (the place before it, the index on the axis), `most` in total."""
+    size = level.DenseSize()
+    if level.Format() == tflite.DimensionType.DENSE:
+        if not 0 < size * count <= most:
+            raise ModelError(where, f"is stored sparse with an axis of {size}")
+        return np.repeat(np.arange(count), size), np.tile(np.arange(size), count)
+    segments = _vector(level.ArraySegmentsType(), level.ArraySegments())
+    indices = _vector(level.ArrayIndicesType(), level.ArrayIndices())
+    steps = np.diff(segments)
+    if len(segments) != count + 1 or (steps < 0).any() or segments[0] or segments[-1] != len(indices):
+        raise ModelError(where, "is stored sparse with segments that do not fit its indices")
+    return np.repeat(np.arange(count), steps), indices
+
+
+def _array(values: Any) -> Array:
+    """Return a vector as int64; flatbuffers gives 0 for an empty one."""
+    return np.asarray(values, np.int64) if isinstance(values, np.ndarray) else np.zeros(0, np.int64)
+
+
+def _vector(kind: int, table: Any) -> Array:
+    if kind not in _VECTORS or table is None:
+        return np.zeros(0, np.int64)
+    vector = _VECTORS[kind]()
+    vector.Init(table.Bytes, table.Pos)
+    return _array(vector.ValuesAsNumpy())
