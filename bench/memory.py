@@ -6,7 +6,8 @@ Without a model: VGG16 and ResNet-50 of examples/networks.py, quantised with pow
 first time takes minutes and 4 GB). MiniLM and other files are given by name. Each row is the largest resident memory of
 one process (ru_maxrss) in GB of 10^9 bytes, its wall seconds, and its processor seconds in the system, which page
 faults take: `compile` reads the model and compiles it with an empty cache; `cached` does so with the program in the
-cache, then runs one sample of random codes and the reference. A claim that is exceeded is marked, and makes the exit status 1.
+cache, then runs one sample of random codes and the reference. A claim
+that is exceeded is marked, and makes the exit status 1.
 """
 
 from __future__ import annotations

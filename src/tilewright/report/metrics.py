@@ -66,9 +66,10 @@ class Layer:
     is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
     cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
     `bound` is the least number of cycles that the layer's work can take on this machine, in whatever order: the cycles
-    for which its busiest resource works (0: not known). It may be above `cycles`, which begin when the layer before it
-    ends: a part of the layer's work may be done by then. `optimal` is the argument that no order of the layer's
-    instructions takes fewer cycles ("": there is none). `whatifs` are the layer's cycles on changed machines.
+    for which its busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the
+    layer's work was done before its cycles begin, which is when the layer before it ends. `optimal` is the argument
+    that no order of the layer's instructions takes fewer cycles ("": there is none). `whatifs` are the layer's cycles
+    on changed machines.
     `trace` is the trace of a whole launch, and `events` counts its events; only its first layer has them.
     """
 

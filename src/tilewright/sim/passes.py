@@ -127,8 +127,8 @@ class LaunchResult:
 
     `bound` is the least number of cycles that the launch's work can take on this machine, in whatever order: the cycles
     for which its busiest resource works (0: not known). A part has the bound of its own layer. A layer's cycles begin
-    when the layer before it ends, although its work may begin earlier. So a layer of a launch may take fewer cycles
-    than its bound; a whole launch may not. `events` counts the launch's events when it is called; None: not counted.
+    when the layer before it ends, although its work may begin earlier; a part that takes less than its bound has none.
+    `events` counts the launch's events when it is called; None: not counted.
     `optimal` is the argument that no order of the instructions of a launch of one layer takes fewer cycles ("": none).
     """
 

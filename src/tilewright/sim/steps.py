@@ -192,7 +192,8 @@ class StepTable:
 class Part:
     """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
 
-    `serial_cycles` is None if the launch has no serial time. `bound` is a lower bound (both: see `LaunchResult`).
+    `serial_cycles` is None if the launch has no serial time. `bound` is a lower bound (both: see `LaunchResult`). It is
+    0 if the layer took less, because a part of its work was done during the layer before it: then it bounds nothing.
     `optimal` is the argument that no order of the layer's instructions takes fewer cycles; "" if there is none.
     """
 
@@ -204,6 +205,10 @@ class Part:
     causes: Mapping[str, int] = field(default_factory=dict)
     bound: int = 0
     optimal: str = ""
+
+    def __post_init__(self) -> None:
+        if self.bound > self.cycles:
+            object.__setattr__(self, "bound", 0)
 
 
 def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
