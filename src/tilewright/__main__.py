@@ -119,14 +119,18 @@ def _say_interrupted() -> None:
 def _end_now() -> None:
     """End the process with its children, and let no library add to the line that was printed."""
     import atexit
+    from threading import Timer
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    with suppress(Exception):
-        atexit._run_exitfuncs()
     for child in _children():
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
+    timer = Timer(AGAIN, os._exit, (INTERRUPTED,))  # an exit function may wait for what is no more
+    timer.daemon = True
+    timer.start()
+    with suppress(Exception):
+        atexit._run_exitfuncs()
     os._exit(INTERRUPTED)
 
 

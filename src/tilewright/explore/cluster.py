@@ -12,13 +12,17 @@ import atexit
 import json
 import logging
 import re
+import signal
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import copy_context
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from queue import Empty, Queue
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -29,7 +33,8 @@ from tilewright.files import regular
 from tilewright.install import hint
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
+    from distributed import Future as Task
 
 #: What Dask is told where we start its scheduler or workers: no pages over HTTP, which asks nobody who they are (this
 #: module's `dask_setup` closes the ports), and no modules from the current folder. Workers get it from their parent.
@@ -48,20 +53,28 @@ class Opened(NamedTuple):
     client: Client
     cluster: Any
 
+    def close(self) -> None:
+        """Close both."""
+        for each in self:
+            if each is not None:
+                with suppress(OSError, RuntimeError, TimeoutError):
+                    each.close(timeout=LOOK)
+
 
 class Cluster:
     """Measures machines on the workers of a Dask cluster; `where` is what `--cluster` gives."""
 
     def __init__(self, subject: Subject, where: str) -> None:
-        self._open = opener(where)
+        opened = opener(where)
+        self._open = lambda: _shielded(lambda: opened(PATIENCE))
         self._models = subject.models
         self._given = json.dumps(subject.to_json())
-        self._waiting: dict[Future[Any], tuple[int, Mapping[str, str]]] = {}
+        self._waiting: dict[Task[Any], tuple[int, Mapping[str, str]]] = {}
         self._lost: list[tuple[int, Mapping[str, str]]] = []
-        self._done: Queue[Future[Any]] = Queue()
+        self._done: Queue[Task[Any]] = Queue()
 
     def __enter__(self) -> Self:
-        self._opened = self._open(PATIENCE)
+        self._opened = self._open()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -93,7 +106,7 @@ class Cluster:
                 if trial:
                     return trial
 
-    def _trial(self, future: Future[Any]) -> Trial | None:
+    def _trial(self, future: Task[Any]) -> Trial | None:
         """Return the trial of a task that is done; None if its result was lost, or if it lacked a model."""
         from distributed.scheduler import KilledWorker
 
@@ -131,16 +144,12 @@ class Cluster:
         self._waiting.clear()
         self._lost.clear()
         self._close()
-        self._opened = self._open(PATIENCE)
+        self._opened = self._open()
         for point, keys in lost:
             self.submit(point, keys)
 
     def _close(self) -> None:
-        with suppress(OSError, RuntimeError, TimeoutError):
-            self._opened.client.close(timeout=LOOK)
-        if self._opened.cluster is not None:
-            with suppress(OSError, RuntimeError, TimeoutError):
-                self._opened.cluster.close(timeout=LOOK)
+        self._opened.close()
 
     def _give(self, digests: list[str], worker: str) -> None:
         """Send a worker the models that it lacks."""
@@ -211,6 +220,30 @@ def _private() -> str:
     folder = mkdtemp(prefix="tilewright-")
     atexit.register(rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _shielded(start: Callable[[], Opened]) -> Opened:
+    """Call `start` in a thread that Ctrl-C does not reach, so that it reaches no process that Dask starts there either.
+
+    Each of them would print a traceback. This thread can be interrupted; what was started is closed then.
+    """
+    opened, context = Future[Opened](), copy_context()
+
+    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+
+    def work() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            opened.set_result(context.run(start))
+        except BaseException as error:
+            opened.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    try:
+        return opened.result()
+    except KeyboardInterrupt:
+        opened.add_done_callback(lambda done: done.exception() or done.result().close())
+        raise
 
 
 def _launched(start: Callable[[], Any]) -> Opened:

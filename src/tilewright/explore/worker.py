@@ -27,7 +27,7 @@ from tilewright.explore.trial import Trial
 
 #: One thread a worker: the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-#: What a worker runs. Its modules come from where this process finds them.
+#: What a worker runs. Its modules come from where this process finds them (-P: none from the current folder before).
 _BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tilewright.explore.worker import serve; serve()"
 #: How many machines are measured between two runs of the garbage collector.
 UNCOLLECTED = 64
