@@ -42,6 +42,13 @@ class Range(NamedTuple):
     high: float = inf
 
 
+class Open(NamedTuple):
+    """The type of a JSON object with some keys that are declared, beside others; those in `absent` may be missing."""
+
+    hints: Mapping[str, Any]
+    absent: Mapping[str, Any] = MappingProxyType({})
+
+
 class FieldError(ProgramError):
     """A value of another type than declared. For files that hold no program, `naming` replaces it by another error."""
 
@@ -144,8 +151,11 @@ def decode(hint: Any, value: Any, where: str) -> Any:
     Raises FieldError, naming `where`, if the value does not have this type.
     """
     origin, args = get_origin(hint), get_args(hint)
-    if hint in (Any, object):
+    if hint is Any:
         return value
+    if isinstance(hint, Open):
+        known = {key: value[key] for key in hint.hints if key in value} if isinstance(value, Mapping) else value
+        return record(hint.hints, known, where, hint.absent)
     if isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hint is not tuple)):
         return hint(**record(types(hint), value, where))
     if origin is Annotated:

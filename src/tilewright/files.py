@@ -319,7 +319,7 @@ def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) 
     try:
         yield
     except DAMAGE as found:
-        reason = " ".join((str(found) or type(found).__name__).split())[:LONGEST]
+        reason = " ".join(str(found.args[0] if found.args else type(found).__name__).split())[:LONGEST]
         raise error(path, f"is damaged or not {what}: {reason}", remedy) from None
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fuzz.networks import kernels, network
 from tests.model.onnx_nets import Net, answer, needs_vnni, onnx
+from tilewright.cli import main
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
 from tilewright.graph.ir import MAX_COMPUTED
@@ -131,3 +132,10 @@ def test_not_a_model(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ModelError):
             load(path)
+
+
+def test_a_network_whose_input_reaches_no_node_runs(tmp_path: Path) -> None:
+    net = Net(1)
+    net.input((1, 4))
+    path = net.save(tmp_path / "n.onnx", net.op("Relu", net.const(np.ones(3), np.float32)))
+    assert main(["run", str(path), "-t", "vta", "--json"]) == 0

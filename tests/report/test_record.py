@@ -75,11 +75,14 @@ def put(array: Any, place: Any, value: Any) -> None:
     [
         (lambda run, arrays: run.pop("title"), "run: lacks 'title'"),
         (lambda run, arrays: run.update(clock_mhz="fast"), 'run.clock_mhz: is "fast", not a number'),
-        (lambda run, arrays: run["summary"].update(layers=3), "summary.layers: is not a list of objects"),
+        (lambda run, arrays: run["summary"].update(layers=3), "summary.layers: is 3, not a list"),
         (lambda run, arrays: run["summary"].pop("cycles"), "summary: lacks 'cycles'"),
         (lambda run, arrays: run["summary"].update(causes=[]), "summary.causes: is \\[\\], not an object"),
         (lambda run, arrays: run["summary"]["layers"][0].update(macs=-4), r"summary.layers\[0\].macs: is -4"),
-        (lambda run, arrays: run["summary"]["layers"][0].update(causes={"a": 0}), r"summary.layers\[0\].causes: has a"),
+        (
+            lambda run, arrays: run["summary"]["layers"][0].update(causes={"a": 0}),
+            r"summary.layers\[0\].causes.a: is 0",
+        ),
         (lambda run, arrays: run["summary"].update(whatifs=[{"change": 1}]), r"summary.whatifs\[0\]: lacks 'cycles'"),
         (lambda run, arrays: run["launches"][0].update(layers=9), r"launches\[0\]: names layers that are not among"),
         (lambda run, arrays: run["launches"][0].pop("texts"), r"launches\[0\]: lacks 'texts'"),

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "debug": {"graph", "program", "sim", "targets"},
     "explore": {"energy", "graph", "model", "program", "report", "run", "sim", "targets"},
 }
-EVERYWHERE = {"array", "errors", "files", "install", "tools"}
+EVERYWHERE = {"array", "errors", "fields", "files", "install", "tools"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "given", "rams"}
 #: For the type of a result alone.

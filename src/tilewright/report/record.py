@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import GenericAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.fields import Open, Range, decode
 from tilewright.fields import record as checked
 from tilewright.graph.ir import Graph
 from tilewright.program import archive
@@ -74,25 +76,40 @@ _CHART = {
 }
 
 
+def _list(hints: Mapping[str, Any]) -> Any:
+    """Return the type of a list of objects with these keys, beside others."""
+    return GenericAlias(list, (Open(hints),))
+
+
 #: Keys of the summary, of its layers, findings and what-ifs that the page and `compare` use. Others may stand beside.
-_CAUSES = {"causes": dict, "binds": str, "cycles": int}
-_SUMMARY = {
-    **_CAUSES,
-    **{"model": str, "target": str, "config": dict, "complete": bool, "utilization": float, "samples": int},
-    **{"macs": int, "macs_on_target": int, "matches_reference": bool | None, "checked": bool, "hazards": int},
-}
+Count: TypeAlias = Annotated[int, Range(0)]
+Amount: TypeAlias = Annotated[float, Range(0)]
+_CAUSES = {"causes": dict[str, Annotated[int, Range(1)]], "binds": str, "cycles": Count}
 _LAYER = {
     **_CAUSES,
-    **{"name": str, "op": str, "where": str, "reason": str, "macs": int, "executed_macs": int, "utilization": float},
-    **{"bound": int, "macs_per_cycle": int, "dram_read_bytes": int, "dram_write_bytes": int},
+    **{"name": str, "op": str, "where": str, "reason": str, "macs": Count, "executed_macs": Count},
+    **{"utilization": Amount, "bound": Count, "macs_per_cycle": Count},
+    **{"dram_read_bytes": Count, "dram_write_bytes": Count},
 }
-_FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[int, ...]}
-_CAUSE = {"count": int, "others": str}
-_ENERGY = {
-    **{"picojoules": float, "low": float, "high": float, "by": dict, "missing": dict},
-    **{"table": str, "technology": str, "source": str},
-}
-_WHATIF = {"change": str, "cycles": int, "program": str}
+_FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[Count, ...]}
+_CAUSE = {"count": Count, "others": str, "shown": _list(_FINDING)}
+_WHATIF = {"change": str, "cycles": Count, "program": str}
+_ENERGY = Open(
+    {
+        **{"picojoules": Amount, "low": Amount, "high": Amount, "by": dict[str, Amount], "missing": dict},
+        **{"table": str, "technology": str, "source": str},
+    }
+)
+_SUMMARY = Open(
+    {
+        **_CAUSES,
+        **{"model": str, "target": str, "config": dict, "complete": bool, "utilization": Amount, "samples": Count},
+        **{"macs": Count, "macs_on_target": Count, "matches_reference": bool | None, "checked": bool, "hazards": Count},
+        **{"layers": _list(_LAYER), "findings": _list(_FINDING), "whatifs": _list(_WHATIF)},
+        **{"correct": Count, "timing": str, "rounding": str, "hazard_causes": _list(_CAUSE)},
+    },
+    {"correct": 0, "timing": "", "rounding": "", "hazard_causes": []},
+)
 
 
 class Origin(NamedTuple):
@@ -245,55 +262,13 @@ _ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3, "chart": len(NO_CHART.
 
 def _layers(summary: Mapping[str, Any]) -> int:
     """Return the number of layers of a run. Raises ProgramError if it is not an object such as --json prints."""
-    _measured(_SUMMARY, summary, "summary")
-    optional = {"correct": int, "timing": str, "rounding": str}
-    _has({key: hint for key, hint in optional.items() if key in summary}, summary, "summary")
+    decode(_SUMMARY, summary, "summary")
     if summary.get("energy") is not None:
-        _estimated(summary["energy"])
-    for name, hints in (("layers", _LAYER), ("findings", _FINDING), ("whatifs", _WHATIF)):
-        for index, item in enumerate(_objects(summary.get(name), f"summary.{name}")):
-            check = _measured if name == "layers" else _has
-            check(hints, item, f"summary.{name}[{index}]")
-    for index, cause in enumerate(_objects(summary.get("hazard_causes", []), "summary.hazard_causes")):
-        where = f"summary.hazard_causes[{index}]"
-        _has(_CAUSE, cause, where)
-        shown = _objects(cause.get("shown"), f"{where}.shown")
-        if not shown:
-            raise ProgramError(f"{where}.shown", "is empty")
-        for place, item in enumerate(shown):
-            _has(_FINDING, item, f"{where}.shown[{place}]")
+        decode(_ENERGY, summary["energy"], "summary.energy")
+    for index, cause in enumerate(summary.get("hazard_causes", ())):
+        if not cause["shown"]:
+            raise ProgramError(f"summary.hazard_causes[{index}].shown", "is empty")
     return len(summary["layers"])
-
-
-def _objects(items: Any, where: str) -> list[dict[str, Any]]:
-    """Return `items`. Raises ProgramError unless it is a list of objects."""
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ProgramError(where, "is not a list of objects")
-    return items
-
-
-def _has(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
-    """Check some keys of a JSON object. Raises ProgramError if one is missing, of another type, or negative."""
-    found = checked(hints, {key: values[key] for key in hints if key in values}, where)
-    for key, value in found.items():
-        if isinstance(value, int | float) and value < 0:
-            raise ProgramError(f"{where}.{key}", f"is {value}, which is negative")
-
-
-def _estimated(energy: Any) -> None:
-    """Check the estimate of a run. Raises ProgramError if it is malformed, or has an energy that is negative."""
-    where = "summary.energy"
-    if not isinstance(energy, dict):
-        raise ProgramError(where, "is not an object")
-    _has(_ENERGY, energy, where)
-    _has(dict.fromkeys(energy["by"], float), energy["by"], f"{where}.by")
-
-
-def _measured(hints: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
-    """Check the keys of a run or layer as `_has` does, and that its causes are positive numbers of cycles."""
-    _has(hints, values, where)
-    if not all(type(cycles) is int and cycles > 0 for cycles in values["causes"].values()):
-        raise ProgramError(f"{where}.causes", "has a cause without a positive number of cycles")
 
 
 def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:
