@@ -12,10 +12,10 @@ pytest.importorskip("onnxruntime")
 
 import tilewright as tw
 from tests.model.onnx_nets import exact_cpu
-from tests.model.test_tflite_operators import check, codes
+from tests.model.tflite_answers import check, codes
 from tests.model.tflite_networks import Network as TFLite
+from tests.quantize.float_networks import Network
 from tests.quantize.shaped_networks import Shaped
-from tests.quantize.test_random_networks import Network
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.model import load

@@ -9,42 +9,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.model.tflite_answers import check, codes
 from tests.model.tflite_cases import EACH, KINDS, written
-from tests.model.tflite_writer import Quantised, Writer, run_litert, run_tflm
+from tests.model.tflite_writer import Quantised, Writer
 from tilewright import targets
-from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
-from tilewright.graph.ir import Graph
 from tilewright.model import load
 from tilewright.program import serial
-
-SAMPLES = 3
-
-
-def codes(graph: Graph, seed: int) -> dict[str, Array]:
-    """Random codes of every input, extremes among them."""
-    rng = np.random.default_rng(seed)
-    made = {}
-    for name in graph.inputs:
-        tensor, info = graph.tensors[name], np.iinfo(graph.tensors[name].dtype)
-        some = rng.integers(info.min, info.max + 1, (SAMPLES, *tensor.shape))
-        ends = rng.choice([info.min, info.max], some.shape)
-        made[name] = np.where(rng.random(some.shape) < 0.05, ends, some).astype(tensor.dtype)
-    return made
-
-
-def check(path: Path, modes: tuple[str, ...], seed: int) -> None:
-    graph = load(path)
-    inputs = codes(graph, seed)
-    placed = dict(enumerate(inputs.values()))
-    for mode in modes:
-        theirs = run_tflm(path, placed) if mode == "tflm" else run_litert(path, placed, mode)
-        ours = reference.run(graph, inputs, mode)
-        for name, golden in zip(graph.outputs, theirs, strict=True):
-            mine = ours[name].reshape(golden.shape)
-            different = int((mine != golden).sum())
-            assert different == 0, f"{mode}, seed {seed}: {different} of {golden.size} codes of '{name}' differ"
 
 
 def modes_of(name: str, dtype: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tests.mlperf import FILES, model_path, samples
 from tests.program.samples import EXAMPLE, assert_same, sample_program, small
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.fields import decode
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.rounding import Shift
@@ -25,7 +26,6 @@ from tilewright.model import load
 from tilewright.program.program import Launch, Program
 from tilewright.program.serial import (
     Data,
-    decode,
     encode,
     graph_to_data,
     program_from_data,
