@@ -6,8 +6,10 @@ import numpy as np
 
 from tests.targets.gemmini.reference import NOTHING, Fields
 from tilewright.array import Array
+from tilewright.sim.findings import Finding
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import fields
+from tilewright.targets.gemmini.passes import Passes
 
 BASE = 0x8000_0000
 ACC, ADD, FULL = 1 << 31, 1 << 30, 1 << 29
@@ -143,3 +145,32 @@ def program(rng: np.random.Generator, config: Config, size: int, length: int) ->
             writer.store(pooled=bool(rng.random() < 0.3))
     writer.dump()
     return writer.program
+
+
+#: Commands of the tests of hazards.
+FENCE: Program = [("fence", {})]
+LOAD: Program = [("config_ld", {"state": 0, "pixels": 1, "block_stride": 16, "stride": 16, "scale": bits(1.0)})]
+STORE: Program = [("config_st", {"stride": 16, "scale": bits(1.0)})]
+WS: Program = [("config_ex", {"dataflow": 1, "a_stride": 1, "c_stride": 1})]
+OS: Program = [("config_ex", {"dataflow": 0, "a_stride": 1, "c_stride": 1})]
+
+
+def mvin(row: int, dram: int = BASE, rows: int = 16, **own: int) -> Program:
+    return [("mvin", {"dram": dram, "local": row, "cols": 16, "rows": rows, **own})]
+
+
+def mvout(row: int, dram: int = BASE + 1024, **own: int) -> Program:
+    return [("mvout", {"dram": dram, "local": row, "cols": 16, "rows": 16, **own})]
+
+
+def pair(a: int, c: int, w: int = NOTHING, rows: int = 16, d: int = NOTHING, **own: int) -> Program:
+    """Return a preload and a compute, which keeps the weights if `w` is NOTHING."""
+    name = "compute_accumulated" if w == NOTHING else "compute_preloaded"
+    sizes = {"bd_cols": 16, "bd_rows": 16}
+    first = {"bd": w, **sizes, "c": c, "c_cols": 16, "c_rows": rows, **own}
+    second = {"a": a, "a_cols": 16, "a_rows": rows, "bd": d, "bd_cols": 16, "bd_rows": rows}
+    return [("preload", first), (name, second)]
+
+
+def findings(commands: Program, **keys: str) -> tuple[Finding, ...]:
+    return Passes(encoded(commands), Config.read(None, keys)).hazards.findings

@@ -5,44 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.programs import ACC, ADD, BASE, Program, bits, dumped, encoded, program
+from tests.targets.gemmini.programs import (
+    ACC,
+    ADD,
+    BASE,
+    FENCE,
+    LOAD,
+    OS,
+    STORE,
+    WS,
+    Program,
+    dumped,
+    encoded,
+    findings,
+    mvin,
+    mvout,
+    pair,
+    program,
+)
 from tests.targets.gemmini.reference import NOTHING, Plain
 from tests.targets.gemmini.schedules import executed, shuffled
 from tilewright.errors import ProgramError
-from tilewright.sim.findings import Finding
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.passes import Passes
 
-FENCE: Program = [("fence", {})]
-LOAD: Program = [("config_ld", {"state": 0, "pixels": 1, "block_stride": 16, "stride": 16, "scale": bits(1.0)})]
-STORE: Program = [("config_st", {"stride": 16, "scale": bits(1.0)})]
-WS: Program = [("config_ex", {"dataflow": 1, "a_stride": 1, "c_stride": 1})]
-OS: Program = [("config_ex", {"dataflow": 0, "a_stride": 1, "c_stride": 1})]
 WINDOW = {"pool_stride": 1, "pool_size": 2, "out_dim": 2, "porows": 2, "pocols": 2, "orows": 3, "ocols": 3}
 POOL: Program = [("config_st", {**STORE[0][1], **WINDOW})]
 SHRUNK: Program = [("config_ld", {**LOAD[0][1], "shrunk": 1})]
 REPEATED: Program = [("config_ld", {**LOAD[0][1], "stride": 0})]
-
-
-def mvin(row: int, dram: int = BASE, rows: int = 16, **own: int) -> Program:
-    return [("mvin", {"dram": dram, "local": row, "cols": 16, "rows": rows, **own})]
-
-
-def mvout(row: int, dram: int = BASE + 1024, **own: int) -> Program:
-    return [("mvout", {"dram": dram, "local": row, "cols": 16, "rows": 16, **own})]
-
-
-def pair(a: int, c: int, w: int = NOTHING, rows: int = 16, d: int = NOTHING, **own: int) -> Program:
-    """Return a preload and a compute, which keeps the weights if `w` is NOTHING."""
-    name = "compute_accumulated" if w == NOTHING else "compute_preloaded"
-    sizes = {"bd_cols": 16, "bd_rows": 16}
-    first = {"bd": w, **sizes, "c": c, "c_cols": 16, "c_rows": rows, **own}
-    second = {"a": a, "a_cols": 16, "a_rows": rows, "bd": d, "bd_cols": 16, "bd_rows": rows}
-    return [("preload", first), (name, second)]
-
-
-def findings(commands: Program, **keys: str) -> tuple[Finding, ...]:
-    return Passes(encoded(commands), Config.read(None, keys)).hazards.findings
 
 
 def one(commands: Program, kind: str, steps: tuple[int, ...], text: str, **keys: str) -> None:
@@ -129,6 +119,7 @@ def test_a_transposed_preload_reads_rows_that_are_not_tracked() -> None:
         ([*LOAD, *mvin(16380)], "out_of_range", "row 16395 of spad, which has 16384 rows"),
         ([*LOAD, *mvin(ACC | 1020)], "out_of_range", "row 1035 of acc"),
         ([*STORE, *mvout(16384 + 1024)], "out_of_range", "row 17423 of spad, which has 16384 rows"),
+        ([*POOL, *mvout(NOTHING)], "out_of_range", "of acc, which has 1024 rows"),
         ([*POOL, *mvout(0, cols=0)], "stream", "pools no pixels or no channels"),
         ([*LOAD, *mvin(0, rows=17)], "stream", "more than 16 rows"),
         ([*LOAD, *mvin(0, cols=80)], "stream", "more columns"),

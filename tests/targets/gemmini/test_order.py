@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.targets.gemmini.programs import Program, encoded, program
+from tests.targets.gemmini.programs import LOAD, STORE, WS, Program, encoded, findings, mvin, mvout, pair, program
 from tests.targets.gemmini.reference import NOTHING
 from tests.targets.gemmini.schedules import Tracked, meet, tracked
-from tests.targets.gemmini.test_hazards import LOAD, STORE, WS, findings, mvin, mvout, pair
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config

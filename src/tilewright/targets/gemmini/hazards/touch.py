@@ -112,8 +112,9 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     rows = np.where(pooled, 0, stores.local.rows)
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.own["orows"] * stores.own["ocols"] * pooled
+    pixels = stores.local._replace(garbage=np.zeros_like(image))  # a move from nowhere reads outside the memories
     return _joined(
-        *(moved, _repeated(loads, config), plain, _operand(stores.step, stores.local, READ, image, 1, config)),
+        *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
         *_executed(computes, config, preloads),
     )
 

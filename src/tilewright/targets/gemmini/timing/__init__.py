@@ -12,13 +12,15 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.expansion import ST
 from tilewright.targets.gemmini.timing.chip import MAX_WRITES, WRITER_STATE, build, record
-from tilewright.targets.gemmini.timing.machine import run_machine
+from tilewright.targets.gemmini.timing.machine import UNFINISHED, run_machine
 from tilewright.targets.gemmini.timing.repeat import memo
 from tilewright.targets.gemmini.timing.unroll import front, plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
 #: Cycles after which a run ends in an error.
 LIMIT = 1 << 32
+#: The same for the uncompiled model: what takes longer begins again, compiled.
+FEW = 1 << 15
 #: About the microseconds that the uncompiled model takes for a primitive command.
 UNCOMPILED = 12_000
 
@@ -44,10 +46,13 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
     the machine stalls for ever.
     """
-    program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
-    loop = run_machine.apart if run_machine.due(UNCOMPILED * len(expansion.prims)) else run_machine.python
-    kept = memo(expansion, config)
-    cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, LIMIT)
+    cycles = UNFINISHED
+    for loop, limit in ((run_machine.python, FEW), (run_machine.apart, LIMIT)):
+        if cycles != UNFINISHED or (limit == FEW and run_machine.due(UNCOMPILED * len(expansion.prims))):
+            continue
+        program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
+        kept = memo(expansion, config)
+        cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, limit)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
         stuck = expansion.source[(issued >= 0) & (done < 0)]

@@ -24,6 +24,8 @@ VALID, LEFT, DUE, XACTS = 0, 2, 7, 2
 HOST = 0
 #: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
 PATIENCE = 1 << 20
+#: The machine has reached the limit of cycles.
+UNFINISHED = -2
 #: No event is to come.
 NEVER = 1 << 62
 
@@ -76,7 +78,7 @@ def next_event(m: Array, t: int) -> int:
 
 @compiled
 def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, limit: int) -> int:
-    """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls or reaches `limit`."""
+    """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
     t, last_busy, seen, waited = 0, 0, 0, 0
     while t < limit:
         while front.misc[HOST] == memo.registers[NEXT_CHECK]:
@@ -138,4 +140,4 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
         if busy:
             last_busy = after - 1
         t = after
-    return -1
+    return UNFINISHED
