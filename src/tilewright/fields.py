@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import numpy as np
 
-from tilewright.errors import InputError, ProgramError, TilewrightError, one_of, shown
+from tilewright.errors import SHOWN, InputError, ProgramError, TilewrightError, one_of, printable, shown
 from tilewright.files import regular
 
 #: Most bytes of a file, digits of an integer, and levels of lists and objects.
@@ -169,7 +169,7 @@ def decode(hint: Any, value: Any, where: str) -> Any:
     if origin in (list, Sequence) and type(value) in (list, tuple):
         return [decode(args[0], each, f"{where}[{index}]") for index, each in enumerate(value)]
     if origin in (dict, Mapping) and isinstance(value, Mapping):
-        return {key: decode(args[1], each, f"{where}.{key}") for key, each in value.items()}
+        return {key: decode(args[1], each, f"{where}.{printable(key[:SHOWN])}") for key, each in value.items()}
     if origin is Literal and any(type(value) is type(arg) and value == arg for arg in args):
         return value
     if hint is float and type(value) is int and abs(value) < 1 << 53:

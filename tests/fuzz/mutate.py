@@ -269,7 +269,12 @@ def array(data: bytes, rng: np.random.Generator) -> bytes:
         flat[at] = rng.integers(0, 256, at.size) if rng.random() < 0.5 else rng.choice(np.array([0, 1, 127, 255]))
         values = flat.view(values.dtype).reshape(values.shape)
     else:
-        other = [values.reshape(-1), values[None], values[:0] if values.ndim else values, values.astype("S4")]
+        other = [
+            values.reshape(-1),
+            values[None],
+            values[:0] if values.ndim else values,
+            values.astype("S4") if values.dtype.kind in "iufb" else values,
+        ]
         other += [np.zeros(0, np.int64), np.array("text"), np.array(b"\xff"), values.T]
         values = other[int(rng.integers(len(other)))]
     made = io.BytesIO()
