@@ -158,9 +158,11 @@ def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
 def integer(where: str, key: str, text: str) -> int:
     """Return the integer written in `text`, decimal or 0x... Raises ConfigError, naming `key`, for other text."""
     try:
-        return int(text, 0)
+        if abs(value := int(text, 0)) < 1 << 64:
+            return value
     except ValueError:
-        raise ConfigError(where, f"{key} is '{text}', not an integer") from None
+        pass
+    raise ConfigError(where, f"{key} is '{text[:SHOWN]}', not an integer of at most 64 bits")
 
 
 def digest(keys: Mapping[str, Any]) -> str:

@@ -105,7 +105,7 @@ def _addresses(path: Path, config: Config) -> dict[str, int]:
             continue
         try:
             *_, value = [int(text, 16) for text in values]
-            if value < 0:
+            if not 0 <= value < 1 << 64:
                 raise ValueError
         except ValueError:
             form = "give KIND,PHYSICAL,INDEX or KIND,ADDRESS, in hexadecimal digits"
