@@ -8,7 +8,7 @@ result = program.run(inputs)              # result.outputs, .cycles, .layers, .f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,7 @@ def compile(
     schedule: object = None,
     search: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    until: Collection[str] = (),
 ) -> Program:
     """Compile a network for a target. `config` is a preset's name, a JSON file, or the content of such a file.
 
@@ -76,6 +77,7 @@ def compile(
     Raises InputError if the schedule is of another network or machine, or breaks a rule.
 
     `shapes` gives the shapes of inputs of an ONNX file that leaves extents open, such as {"x": (1, 3, 224, 224)}.
+    `until` names values of an ONNX file that are the outputs in place of its own: what they do not need is not read.
     """
     import json
 
@@ -84,7 +86,7 @@ def compile(
     from tilewright.graph.rounding import rounding_mode
     from tilewright.model import load
 
-    graph = model if isinstance(model, Graph) else load(model, shapes)
+    graph = model if isinstance(model, Graph) else load(model, shapes, until)
     machine = targets.get(target)
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
     model_of_time = run.timing_model(machine, timing)

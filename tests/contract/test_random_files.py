@@ -12,7 +12,8 @@ pytest.importorskip("onnxruntime")
 
 import tilewright as tw
 from tests.model.onnx_nets import exact_cpu
-from tests.model.tflite_answers import check, codes
+from tests.model.tflite_answers import check
+from tests.model.tflite_cases import codes
 from tests.model.tflite_networks import Network as TFLite
 from tests.quantize.float_networks import Network
 from tests.quantize.shaped_networks import Shaped

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.model.tflite_answers import check, codes
-from tests.model.tflite_cases import EACH, KINDS, written
+from tests.model.tflite_answers import check
+from tests.model.tflite_cases import EACH, KINDS, codes, written
 from tests.model.tflite_writer import Quantised, Writer
 from tilewright import targets
 from tilewright.errors import UnsupportedError

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.model.tflite_answers import codes
-from tests.model.tflite_cases import written
+from tests.model.tflite_cases import codes, written
 from tests.model.tflite_writer import Quantised, Writer, litert, run_litert, schema
 from tilewright.array import Array
 from tilewright.errors import ModelError, TilewrightError

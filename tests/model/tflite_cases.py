@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.model.tflite_writer import Quantised, Writer
 from tilewright.array import Array
+from tilewright.graph.ir import Graph
 
 
 def _one(quant: Quantised) -> float:
@@ -21,6 +22,7 @@ def _one(quant: Quantised) -> float:
 Ends = tuple[list[int], list[int]]
 INTEGERS = np.int64
 INT32_BIAS = ("int32", "int64")
+SAMPLES = 3
 
 
 class Case:
@@ -473,3 +475,15 @@ def written(name: str, dtype: str, seed: int, path: Path, bias_axis: int = 0, bi
     case.bias_axis, case.bias_kind = bias_axis, bias_kind
     inputs, outputs = KINDS[name].make(case)
     return case.w.written(path, inputs, outputs)
+
+
+def codes(graph: Graph, seed: int) -> dict[str, Array]:
+    """Random codes of every input, extremes among them."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name in graph.inputs:
+        tensor, info = graph.tensors[name], np.iinfo(graph.tensors[name].dtype)
+        some = rng.integers(info.min, info.max + 1, (SAMPLES, *tensor.shape))
+        ends = rng.choice([info.min, info.max], some.shape)
+        made[name] = np.where(rng.random(some.shape) < 0.05, ends, some).astype(tensor.dtype)
+    return made

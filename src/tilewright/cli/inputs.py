@@ -44,6 +44,14 @@ shapes = click.option(
 )
 
 
+until = click.option(
+    "--until",
+    multiple=True,
+    metavar="NAME",
+    help="A value of an ONNX file that is an output in place of the file's own; what it does not need is not read.",
+)
+
+
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:

@@ -183,6 +183,7 @@ def explain(
     help="Add residuals to the sums of a convolution, or to its rounded result; pow2 only.",
 )
 @inputs.shapes
+@inputs.until
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
 @inputs.labels
 @inputs.images[0]
@@ -209,6 +210,7 @@ def quantize(
     std: tuple[float, ...] | None,
     bgr: bool,
     shapes: dict[str, tuple[int, ...]],
+    until: tuple[str, ...],
     verify: bool,
     as_json: bool,
 ) -> int:
@@ -223,7 +225,7 @@ def quantize(
     require()
     from tilewright.quantize import report
 
-    settings = Options(scheme, method, activations, inputs.pixels(mean, std, bgr), residuals, shapes)
+    settings = Options(scheme, method, activations, inputs.pixels(mean, std, bgr), residuals, shapes, until)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
         made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
@@ -256,6 +258,7 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
             schedule=asked.planned(),
             search=asked.search,
             shapes=asked.shapes,
+            until=asked.until,
         )
     share = real_share(program.graph, on_host(program)) if program.graph else 0.0
     if share > HALF:

@@ -258,12 +258,10 @@ class Compilation:
     schedule: str | None
     search: bool
     shapes: dict[str, tuple[int, ...]]
+    until: tuple[str, ...]
 
     def planned(self) -> UserSchedule | None:
-        """Return the user's schedule, if there is one.
-
-        Raises InputError if the target takes none, if it has another form, or if a search starts from none.
-        """
+        """Return the user's schedule, if any. Raises InputError if it does not fit, or if a search starts from none."""
         if self.schedule is None and self.search:
             raise InputError("--search", "starts from a schedule", "add --schedule FILE.json")
         if self.schedule is None:
@@ -292,6 +290,7 @@ compilation = bundle(
     ),
     click.option("--search", is_flag=True, help="Search for plans that take fewer cycles than --schedule."),
     inputs.shapes,
+    inputs.until,
 )
 
 

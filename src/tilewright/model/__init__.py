@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tilewright.array import Array
@@ -17,8 +17,10 @@ from tilewright.model.verification import Verification
 SAMPLES = 2
 
 
-def load(path: str | Path, shapes: Shapes | None = None) -> Graph:
+def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the graph of a .tflite or .onnx file. `shapes` are those of ONNX inputs with open extents, by name.
+
+    `until` names values of an ONNX model that are its outputs in place of the file's.
 
     Raises InputError if `path` is not a regular file or a shape does not fit, ModelError if the file is damaged or its
     suffix is unknown, and UnsupportedError if it uses an unsupported feature.
@@ -27,13 +29,15 @@ def load(path: str | Path, shapes: Shapes | None = None) -> Graph:
     if path.suffix == ".tflite":
         if shapes:
             raise InputError(option("--shape", "shapes"), f"is for ONNX models; {path} has constant shapes")
+        if until:
+            raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
         from tilewright.model import tflite
 
         return tflite.load(path)
     if path.suffix == ".onnx":
         from tilewright.model import onnx
 
-        return onnx.load(path, shapes)
+        return onnx.load(path, shapes, until)
     raise ModelError(path, f"has the unknown suffix '{path.suffix}'", "give a .tflite or .onnx model")
 
 

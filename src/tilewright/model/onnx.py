@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,24 +23,24 @@ from tilewright.model.shapes import Shapes
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
-def load(path: Path, shapes: Shapes | None = None) -> Graph:
+def load(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    `shapes` are those of inputs with open extents. Raises ModelError if the file is damaged, UnsupportedError if it
-    uses a feature that is not supported, and InputError if a shape does not fit.
+    `shapes` are those of inputs with open extents, `until` values that replace the outputs. Raises ModelError if the
+    file is damaged, UnsupportedError if it uses a feature that is not supported, InputError if a shape does not fit.
     """
     with _errors_of(path):
-        return codes_first(channels_last(_imported(path, shapes))).validate()
+        return codes_first(channels_last(_imported(path, shapes, until))).validate()
 
 
-def imported(path: Path, shapes: Shapes | None = None) -> Graph:
+def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the graph of an `.onnx` file without layout changes: tensors of the file keep their names and shapes."""
     with _errors_of(path):
-        return _imported(path, shapes)
+        return _imported(path, shapes, until)
 
 
-def _imported(path: Path, shapes: Shapes | None) -> Graph:
-    raw = onnx_file.read(path, shapes)
+def _imported(path: Path, shapes: Shapes | None, until: Collection[str]) -> Graph:
+    raw = onnx_file.read(path, shapes, until)
     known = resolve(raw)
     build = onnx_shift.build if onnx_shift.is_integer(known) else _build
     return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding, pixels=raw.pixels).validate()

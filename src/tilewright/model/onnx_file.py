@@ -6,7 +6,7 @@ The file is untrusted: its size, its counts and the size of every tensor are che
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isnan, prod
 from pathlib import Path
@@ -20,6 +20,7 @@ from tilewright.fields import decode, naming, parsed
 from tilewright.graph.ir import MAX_ELEMENTS, Named, Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
+from tilewright.model.onnx_cut import cut, way_out
 from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
@@ -92,9 +93,10 @@ class RawModel:
     pixels: Pixels | None = None
 
 
-def read(path: Path, shapes: Shapes | None = None) -> RawModel:
+def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> RawModel:
     """Return the contents of an ONNX file, whose inputs have the given `shapes` where the file leaves extents open.
 
+    The values `until`, if any, are the outputs in place of the file's. What they do not depend on is not read.
     Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
     """
     onnx, size = package("onnx"), path.stat().st_size
@@ -106,6 +108,8 @@ def read(path: Path, shapes: Shapes | None = None) -> RawModel:
     except Exception as error:  # the type depends on protobuf's implementation
         raise ModelError(path, f"is not an ONNX file: {type(error).__name__}", "export it again") from None
     graph = model.graph
+    if until:
+        cut(graph, until)
     if (count := nodes_in(graph)) > MAX_NODES or not graph.node or not graph.output:
         reason = f"has {count} nodes and {len(graph.output)} outputs"
         raise ModelError(path, reason, f"1 to {MAX_NODES} nodes and at least one output are required")
@@ -114,6 +118,8 @@ def read(path: Path, shapes: Shapes | None = None) -> RawModel:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if not 1 <= opset <= MAX_OPSET:
         raise UnsupportedError(path, f"uses opset {opset}", f"opsets 1 to {MAX_OPSET} are supported")
+    for index, node in enumerate(graph.node):
+        _check_domain(node, f"op '{node.op_type}_{index}'", graph)
     constants = _constants(graph.initializer, path)
     inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
@@ -154,11 +160,8 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
     op_type = name(node.op_type)
     # Exporters omit or repeat names; the index makes each one unique.
     given = f"{op_type}_{index}"
-    domain = "" if node.domain == "ai.onnx" or op_type in CUSTOM else node.domain
     where = f"op '{given}'"
-    if domain not in DOMAINS:
-        reason = f"{op_type} has the unsupported domain {domain[:40]!r}"
-        raise UnsupportedError(where, reason, "export it with standard operators")
+    domain = _check_domain(node, where)
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
     graphs: dict[str, RawGraph] = {}
@@ -174,6 +177,16 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
     return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors, graphs)
+
+
+def _check_domain(node: Any, where: str, graph: Any = None) -> str:
+    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError for others, with a way out of `graph`."""
+    domain = "" if node.domain == "ai.onnx" or node.op_type in CUSTOM else str(node.domain)
+    if domain not in DOMAINS:
+        reason = f"{printable(node.op_type[:40])} has the unsupported domain {domain[:40]!r}"
+        remedy = way_out(graph, (*DOMAINS, "ai.onnx")) if graph else "export it with standard operators"
+        raise UnsupportedError(printable(where), reason, remedy)
+    return domain
 
 
 def _branch(graph: Any, path: Path, where: str) -> RawGraph:

@@ -19,6 +19,7 @@ from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.model import onnx as importer
+from tilewright.model import onnx_cut
 from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
 from tilewright.model.verification import Comparison, Verification, compared
@@ -46,8 +47,11 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     except ModelError as error:
         return Verification("onnxruntime", reason=f"{error.reason}; {error.remedy}")
     shapes = {name: graph.tensors[name].shape for name in graph.inputs}
-    framework, imported = f"onnxruntime {runtime.__version__}", importer.imported(path, shapes)
-    model = ort.package("onnx").load(str(path))
+    framework, model = f"onnxruntime {runtime.__version__}", ort.package("onnx").load(str(path))
+    until = () if {info.name for info in model.graph.output} == set(graph.outputs) else graph.outputs
+    imported = importer.imported(path, shapes, until)
+    if until:
+        onnx_cut.cut(model.graph, until)
     if any(node.op_type in CUSTOM for node in model.graph.node):
         return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")
     cut = Cut(model, imported)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from tilewright.model.shapes import Shapes
 _IR_VERSION = 8
 
 
-def without_branches(path: Path, shapes: Shapes | None = None) -> Any:
+def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:
     """Return the model of an `.onnx` file with each If replaced by nodes (see onnx_control), as a ModelProto.
 
     Its inputs have the shapes of the file, and those in `shapes` where it leaves extents open. Raises the errors of
     onnx_file.read and onnx_values.resolve.
     """
-    raw = onnx_file.read(path, shapes)
+    raw = onnx_file.read(path, shapes, until)
     known = resolve(raw)
     onnx = package("onnx")
     helper = onnx.helper

@@ -73,7 +73,7 @@ def quantize(
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
-    original = models.read(model, options.shapes)
+    original = models.read(model, options.shapes, options.until)
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating

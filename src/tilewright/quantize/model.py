@@ -5,7 +5,7 @@ The common form has opset 13 or later, batch 1, folded constants, no BatchNorm o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError, printable
+from tilewright.errors import InputError, ModelError, UnsupportedError, option, printable
 from tilewright.files import regular, scratch
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
+from tilewright.model.onnx_cut import cut, way_out
 from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_write import without_branches
 from tilewright.model.shapes import Shapes, declared, fixed
@@ -37,19 +38,22 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 PREPARED = "prepared.onnx"
 
 
-def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
+def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> ModelProto:
     """Read a float .onnx or .tflite model and bring it into the common form.
 
-    `shapes` are those of ONNX inputs with open extents. Raises ModelError if the file is not a valid model,
-    UnsupportedError, naming the node or input, if it cannot be quantised, and InputError if a shape does not fit.
+    `shapes` are those of ONNX inputs with open extents, `until` values that replace the outputs of an ONNX file. Raises
+    ModelError if the file is not a valid model, UnsupportedError, naming the node or input, if it cannot be quantised,
+    and InputError if a shape does not fit.
     """
     path = regular(path, ModelError)
     try:
-        model = converted(path) if path.suffix == ".tflite" else _loaded(path)
+        if until and path.suffix == ".tflite":
+            raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
+        model = converted(path) if path.suffix == ".tflite" else _loaded(path, until)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         if any(node.op_type == "If" for node in model.graph.node):
-            model, shapes = _without_branches(path, shapes), None
+            model, shapes = _without_branches(path, shapes, until), None
         refuse(model, str(path))  # before the checker, whose error does not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
@@ -65,7 +69,7 @@ def read(path: str | Path, shapes: Shapes | None = None) -> ModelProto:
     return prepare(model, str(path))
 
 
-def _loaded(path: Path) -> ModelProto:
+def _loaded(path: Path, until: Collection[str]) -> ModelProto:
     """Return the model of an ONNX file. Raises ModelError, naming tensor and file, if external data is missing."""
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
@@ -75,12 +79,20 @@ def _loaded(path: Path) -> ModelProto:
             except ModelError as error:
                 raise error.within(path) from None
     onnx.load_external_data_for_model(model, str(path.parent))
+    if until:
+        try:
+            cut(model.graph, until)
+        except InputError as error:
+            raise error.within(path) from None
+        inferred = {info.name: info for info in shape_inference.infer_shapes(model).graph.output}
+        for info in model.graph.output:
+            info.CopyFrom(inferred[info.name])
     return model
 
 
-def _without_branches(path: Path, shapes: Shapes | None) -> ModelProto:
+def _without_branches(path: Path, shapes: Shapes | None, until: Collection[str]) -> ModelProto:
     try:
-        return without_branches(path, shapes)
+        return without_branches(path, shapes, until)
     except (ModelError, UnsupportedError, InputError) as error:
         raise error.within(path) from None
 
@@ -95,7 +107,7 @@ def refuse(model: ModelProto, where: str) -> None:
         if node.op_type in QUANTISED or node.op_type.startswith("QLinear") or node.op_type == "RequantShift":
             raise UnsupportedError(where, f"is already quantised: {what}", "give the float model")
         if node.domain not in ("", "ai.onnx"):
-            raise UnsupportedError(where, f"{what}, a custom operator", "export with standard operators only")
+            raise UnsupportedError(where, f"{what}, a custom operator", way_out(model.graph, ("", "ai.onnx")))
         if node.op_type in CONTROL:
             raise UnsupportedError(where, f"{what}, control flow", "export a network with a fixed structure")
     if not any(node.op_type in WEIGHTED for node in model.graph.node):

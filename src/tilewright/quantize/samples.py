@@ -26,7 +26,7 @@ class Options:
     """Options of quantisation.
 
     `method` is not for `pow2`, `activations` for `affine` only, `residuals` for `pow2` only. `shapes` are
-    those of inputs whose extents the model leaves open, by name.
+    those of inputs whose extents the model leaves open, by name; `until` are values that replace the outputs.
     """
 
     scheme: str = "affine"
@@ -35,6 +35,7 @@ class Options:
     pixels: Pixels | None = None
     residuals: str = "sums"
     shapes: Shapes = field(default_factory=dict)
+    until: tuple[str, ...] = ()
 
 
 def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:
