@@ -89,7 +89,18 @@ class _Patterns:
         outputs, activation = [self._quantised(name) for name in node.outputs], self._clamp(node.outputs[0])
         if node.op_type in CUT and activation == "none" and (cut := self._cut(outputs[0])):
             return self._operator(node, [cut], "relu")
+        if node.op_type == "Softmax" and outputs[0] and self._wraps(node, outputs[0]):
+            return None
         return self._operator(node, outputs, activation)
+
+    def _wraps(self, node: RawNode, codes: Coded) -> bool:
+        """Return whether onnxruntime's kernel may give the code 0 for a probability of 1, as it wraps codes of uint8.
+
+        It does so for a scale below 1/256, and if there is only one probability. Without its kernel, the code is 255.
+        """
+        shape, scale = self.known.types[codes.tensor].shape, codes.quant.scale[0] if codes.quant else 1.0
+        alone = bool(shape) and shape[int(node.attributes.get("axis", -1))] == 1
+        return self.known.types[codes.tensor].dtype == "uint8" and (scale < 1 / 256 or alone)
 
     def _cut(self, codes: Coded | None) -> Coded | None:
         """Return the codes that a Relu, or a Clip from 0 on that cuts no higher codes, makes of `codes`.
