@@ -31,7 +31,11 @@ def test_a_pipe_gets_plain_answers(
     assert not captured.err
     lines = captured.out.splitlines()
     assert lines[0] == "digits on vta, 7 launches; instructions run in stream order"
-    assert lines[1].startswith("#12 conv2d_0, compute, cycles ")
+    assert lines[1:3] == [
+        "left out: 6 other launches, which `launch NAME` opens",
+        "left out: 3 steps on the host, which the reference computes",
+    ]
+    assert lines[3].startswith("#12 conv2d_0, compute, cycles ")
     assert lines[-1].startswith("#9 store: store out")
 
 

@@ -96,6 +96,10 @@ def debug(
         return 0
     if not as_json:
         say(session.head)
+    others = len(session.launches) - 1
+    closed = [f"left out: {others} other launch{'es' * (others > 1)}, which `launch NAME` opens"] * (others > 0)
+    for line in (*closed, *inputs.left_out(program, samples)):
+        say(line, err=as_json)
     if at is not None:
         opening = ["where", f"insn {at}"] if session.where().step != at else [f"insn {at}"]
         prompt.script(session, opening, "--at", say, as_json, echo)

@@ -108,6 +108,14 @@ def samples_of(
     return inputs.random(program.graph, count=count or 1)
 
 
+def left_out(program: Program, samples: Samples | None) -> list[str]:
+    """Return lines on what a command that runs the launches of one sample leaves out."""
+    hosts = len(program.steps) - len(program.launches)
+    count = len(next(iter(samples.values.values()))) if samples else 1
+    lines = [f"left out: {hosts} step{'s' * (hosts > 1)} on the host, which the reference computes"] * (hosts > 0)
+    return lines + [f"left out: the samples 2 to {count}, as only the first is run"] * (count > 1)
+
+
 def class_names(path: str | None) -> tuple[str, ...] | None:
     """Return the names of a network's classes in the file at `path`; None if there is no path."""
     if path is None:

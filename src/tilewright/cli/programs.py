@@ -268,12 +268,25 @@ def cosim(
     cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)
     found = _shown(program, cases, as_json)
     differ = sum(bool(case.differences) for case in found)
+    left_out = inputs.left_out(program, samples)
+    if not found:
+        left_out.append("nothing was compared: no layer runs on the machine")
+    if wave and not found:
+        left_out.append(f"{wave} is not written: there is no launch")
+    elif wave and not (whole or differ):
+        left_out.append(f"{wave} is not written: no launch differs; --whole writes the first one")
+    elif wave and len(found) > 1:
+        shown = next((case.name for case in found if case.differences), found[0].name)
+        left_out.append(f"{wave} shows the launch {shown} only")
     if as_json:
-        say_json({"target": program.target, "launches": [asdict(case) for case in found]})
+        launches = [asdict(case) for case in found]
+        say_json({"target": program.target, "launches": launches, "left_out": left_out})
     else:
         say(f"{len(found)} launches, {differ} differ")
-        if wave and (whole or differ):
+        if wave and found and (whole or differ):
             say(str(wave))
+        for line in left_out:
+            say(line)
     return 1 if differ else 0
 
 
