@@ -220,7 +220,7 @@ def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
         for name, content in files.items():
             path = temporary / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            path.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
         if folder.exists():
             _move(temporary, folder)
         else:

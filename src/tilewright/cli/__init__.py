@@ -5,6 +5,7 @@ A bug in Tilewright itself shows a traceback and ends with status 70.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -99,8 +100,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         return PIPE_CLOSED
     except MemoryError as error:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
-    except OSError as error:
-        return _refuse(f"{error.filename or _stream()}: {error.strerror or error}", BAD)
+    except OSError as error:  # files that are written name themselves: files.replacing
+        where = "standard output" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "input or output"
+        return _refuse(f"{error.filename or where}: {error.strerror or error}", BAD)
     except Exception:  # a bug in Tilewright: not status 1, which means a finding
         say(traceback.format_exc(), err=True)
         return DEFECT
@@ -110,12 +112,3 @@ def _refuse(message: str, status: int) -> int:
     with suppress(OSError):  # nobody reads the errors
         say(f"tilewright: {shortened(' '.join(message.split()), 3 * LONGEST)}", err=True)
     return status
-
-
-def _stream() -> str:
-    """Return what a system's error is about that names no file."""
-    try:
-        sys.stdout.flush()  # fails again if it has failed
-    except OSError:
-        return "standard output"
-    return "input or output"

@@ -23,7 +23,7 @@ SHOWN = 3
 def write(study: Study, path: Path) -> None:
     """Write the page of a study, whole or not at all."""
     with replacing(path) as file:
-        file.write(page(study).encode())
+        file.write(page(study).encode(errors="replace"))
 
 
 def page(study: Study) -> str:

@@ -51,7 +51,7 @@ def write_csv(study: Study, path: Path) -> None:
     table.writerow(map(_cell, columns))
     table.writerows([_cell(row.get(name, "")) for name in columns] for row in made)
     with replacing(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(text.getvalue().encode(errors="replace"))
 
 
 def _cell(value: Any) -> Any:

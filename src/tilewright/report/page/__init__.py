@@ -42,7 +42,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def write(record: Record, path: str | Path) -> None:
     """Write the page of a run, whole or not at all."""
     with replacing(path) as file:
-        file.write(page(record).encode())
+        file.write(page(record).encode(errors="replace"))
 
 
 def page(record: Record) -> str:

@@ -17,7 +17,7 @@ from tilewright.report.record import Record
 def write(before: Record, after: Record, path: str | Path) -> None:
     """Write the page of two runs, whole or not at all."""
     with replacing(path) as file:
-        file.write(page(before, after).encode())
+        file.write(page(before, after).encode(errors="replace"))
 
 
 def page(before: Record, after: Record) -> str:
