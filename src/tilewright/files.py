@@ -80,7 +80,8 @@ def kept(folder: Path, make: Callable[[Path], Made]) -> Made:
             raise _unwritable(folder, error) from None
         return make(folder)
     except UnwritableError as error:
-        _warn(str(error))
+        if not _instead.cache_info().currsize:  # said once
+            print(f"tilewright: {error}; a temporary folder is used, and nothing is kept", file=sys.stderr)
         folder = _instead() / folder.name
         folder.mkdir(parents=True, exist_ok=True)
         return make(folder)
@@ -101,12 +102,6 @@ def writable(folder: Path) -> Path:
         return folder
 
     return kept(folder, tried)
-
-
-@cache
-def _warn(reason: str) -> None:
-    """Say once that the cache is not used."""
-    print(f"tilewright: {reason}; a temporary folder is used, and nothing is kept", file=sys.stderr)
 
 
 @cache
