@@ -8,12 +8,14 @@ result = program.run(inputs)              # result.outputs, .cycles, .layers, .f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` and `pathlib` would be imported before Ctrl-C is caught: __main__.py
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+    from typing import Any
+
     from tilewright import run
     from tilewright.graph.ir import Graph
     from tilewright.graph.reference import run_node
@@ -100,6 +102,8 @@ def compile(
 
     if cache is False:
         return make()
+    from pathlib import Path
+
     from tilewright.files import user_folder
     from tilewright.program.cache import Cache
 

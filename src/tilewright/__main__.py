@@ -21,8 +21,11 @@ if (
 import signal
 from contextlib import suppress
 from time import monotonic
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
 
 INTERRUPTED = 130
 #: Seconds in which further Ctrl-C are ignored: they would break off the clean-up that the first one started.
