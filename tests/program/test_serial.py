@@ -108,6 +108,8 @@ EVERY_OP = [
     ops.Split(1, (2, 3), True),
     ops.Pack(1),
     ops.ResizeNearest((0, 0, 1), (1,)),
+    ops.Product((0, 2), True),
+    ops.Tile((1, 3)),
 ]
 
 
