@@ -273,7 +273,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
 def _scale(scale: float | None, scheme: str) -> str:
     if scale is None:
         return ""
-    return f"2^{round(log2(scale))}" if scheme == "pow2" else f"{scale:.4g}"
+    return f"2^{round(log2(scale))}" if scheme == "pow2" and scale < inf else f"{scale:.4g}"
 
 
 def _db(value: float) -> str:
