@@ -95,11 +95,11 @@ def test_the_page_shows_the_estimate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"energy": 3}, "summary.energy: is not an object"),
+        ({"energy": 3}, "summary.energy: is 3, not an object"),
         ({"energy": {}}, "summary.energy: lacks"),
         ({"by": {"macs": -1.0}}, "summary.energy.by.macs: is -1.0"),
-        ({"by": {"macs": "x"}}, "summary.energy.by.macs: is 'x'"),
-        ({"picojoules": None}, "summary.energy.picojoules: is None"),
+        ({"by": {"macs": "x"}}, 'summary.energy.by.macs: is "x", not a number'),
+        ({"picojoules": None}, "summary.energy.picojoules: is null, not a number"),
     ],
 )
 def test_a_damaged_estimate_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -117,7 +117,9 @@ async def over_dask(port: int) -> object:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
-def test_a_local_cluster_answers_nobody_else() -> None:
+def test_a_local_cluster_answers_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONSAFEPATH", "PYTHONHASHSEED"):  # Dask sets them for its workers in this process, and leaves them
+        monkeypatch.setenv(name, "0")
     before = listening(os.getpid())
     opened = opener("local:2")(60)
     try:

@@ -229,7 +229,7 @@ def test_saved_programs_run_check_and_round_trip(tmp_path: Path, capsys: pytest.
     assert main(["check", str(path)]) == 0
     assert main(["exec", str(path), "-o", str(tmp_path / "o.npz")]) == 0
     with np.load(tmp_path / "o.npz") as found:
-        outputs = [found[name].view(np.int8).reshape(4, 16) for name in ("launch0/buffer1", "launch1/buffer3")]
+        outputs = [found[name].view(np.int8).reshape(4, 16) for name in ("launch0_buffer1", "launch1_buffer3")]
     np.testing.assert_array_equal(outputs, [first, second])
     capsys.readouterr()
     assert main(["disasm", str(path)]) == 0
