@@ -10,6 +10,7 @@ import pytest
 from tests.targets.gemmini.programs import ACC, BASE, Program, bits, dumped, encoded, program
 from tests.targets.gemmini.reference import NOTHING, Plain
 from tilewright.array import Array
+from tilewright.errors import MachineError
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.passes import Passes
@@ -167,3 +168,14 @@ def test_repeated_pixels_before_the_second_half_are_a_switch(repeats: str, expec
     assert found[:, 4:8].tolist() == [[0] * 4, [expected] * 4, [5] * 4, [0] * 4]
     assert found[:, 8:12].tolist() == [[expected] * 4, [expected] * 4, [0] * 4, [0] * 4]
     assert (found[2:, :4] == 5).all() and (found[:2, :4] == 0).all()
+
+
+@pytest.mark.parametrize("stride", [(1 << 62) - 1, (1 << 63) - 1, (1 << 63) - 2, -(1 << 62), -(1 << 63), 1 << 59])
+@pytest.mark.parametrize("dram", [BASE, BASE + 100, (1 << 63) - 1])
+def test_addresses_that_wrap_around_are_not_inside_a_segment(stride: int, dram: int) -> None:
+    """Rows at such strides may end where the first one begins, after access to the process's own memory."""
+    load = {"state": 0, "pixels": 1, "block_stride": 16, "stride": stride, "scale": bits(1.0)}
+    for rows in (2, 3, 5, 16):
+        commands = encoded([("config_ld", load), ("mvin", {"dram": dram, "local": 0, "cols": 16, "rows": rows})])
+        with pytest.raises(MachineError, match="not inside one segment"):
+            Passes(commands, Config()).values(Dram([Segment("dram", BASE, np.zeros((1, 4096), np.uint8))]), 1)

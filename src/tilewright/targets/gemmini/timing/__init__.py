@@ -52,7 +52,8 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
             continue
         program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
         kept = memo(expansion, config)
-        cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, limit)
+        with np.errstate(over="ignore"):  # addresses wrap around, as in the compiled loop
+            cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, limit)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
         stuck = expansion.source[(issued >= 0) & (done < 0)]

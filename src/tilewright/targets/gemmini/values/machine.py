@@ -17,6 +17,8 @@ from tilewright.targets.gemmini.values.norm import Normaliser, rounded
 RELU = 1  # an activation; the other values do nothing without the normaliser
 #: Microseconds that the uncompiled loop takes for one element or one multiply-accumulate.
 ELEMENT_US = 0.3
+#: DRAM addresses from which on a move is outside of every segment; sums of addresses below fit int64.
+FARTHEST = 1 << 62
 
 
 def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
@@ -27,14 +29,17 @@ def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
     place, own = moves.local, moves.own
     wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
     size = place.cols * np.where(wide, ACC_BYTES, 1)
-    last, rows = (place.rows - 1) * own["stride"], place.rows
+    steps, rows = place.rows - 1, place.rows
     if out:
         pooled = own["pool_stride"] > 0
-        far = (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1
-        last, rows = np.where(pooled, far * own["stride"], last), np.where(pooled, own["porows"] * own["pocols"], rows)
+        steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
+        rows = np.where(pooled, own["porows"] * own["pocols"], rows)
     used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
-    first = moves.dram + np.minimum(last, 0)
-    return first, np.where(used, moves.dram + np.maximum(last, 0) + size, first)
+    # Strides have 64 bits: an end that wraps around would pass for one inside a segment.
+    far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * own["stride"].astype(np.float64)) >= FARTHEST
+    last = np.where(far, 0, steps * own["stride"])
+    first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
+    return first, np.where(used, first + np.abs(last) + size, first)
 
 
 def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
