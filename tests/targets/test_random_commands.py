@@ -29,6 +29,11 @@ def test_random_commands(target: str) -> None:
     run(target, 0, QUICK)
 
 
+@pytest.mark.parametrize(("target", "seed"), [("gemmini", 2496), ("vta", 3551)])
+def test_programs_that_ended_otherwise(target: str, seed: int) -> None:
+    run(target, seed, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, ALL, PART))
 @pytest.mark.parametrize("target", targets.names())

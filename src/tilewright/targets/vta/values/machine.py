@@ -12,6 +12,7 @@ from copy import copy
 import numpy as np
 
 from tilewright.array import Array, exact_matmul
+from tilewright.errors import MachineError
 from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import alu
@@ -236,6 +237,9 @@ class Machine:
     def _store(self, move: Move, where: str) -> None:
         if not move.row_bytes or not move.rows:
             return
+        if move.end > self.config.acc.depth:  # the debugger also runs programs that a check refuses
+            reason = f"stores acc[{move.base}:{move.end}]; acc has {self.config.acc.depth} elements"
+            raise MachineError(where, reason, "see the findings of `tilewright check`")
         values = self.acc[:, move.base : move.end]
         if self._differs:
             mirrors = self._mirrors[move.base : move.end, None, None]
