@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tilewright.targets.cfu.compiler import firmware
 from tilewright.targets.vta.compiler import compiler, search, tune
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background; commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
