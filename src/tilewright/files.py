@@ -281,7 +281,7 @@ def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
 
 
 def _array(file: IO[bytes], size: int) -> Array:
-    """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE if it is none of plain values.
+    """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE for other content.
 
     NumPy's own errors would advise the user to allow pickles, which is unsafe.
     """

@@ -227,8 +227,8 @@ def _shielded(start: Callable[[], Opened]) -> Opened:
 
     Each of them would print a traceback. This thread can be interrupted; what was started is closed then.
     """
-    opened, context = Future[Opened](), copy_context()
-
+    opened = Future[Opened]()
+    context = copy_context()
     resource_tracker.ensure_running()  # when it starts, it unblocks the signal
 
     def work() -> None:

@@ -15,8 +15,10 @@ from tilewright.explore.measure import Subject
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.explore.worker import Worker, collecting
 
-#: A machine is given up whose workers die more often, and a study if more workers in a row die as they start.
-DEATHS, STARTS = 3, 20
+#: A machine is given up if more of its workers die than this.
+DEATHS = 3
+#: A study is given up if more workers in a row than this die as they start.
+STARTS = 20
 #: A machine to measure: its point and its keys.
 Task = tuple[int, Mapping[str, str]]
 
@@ -89,7 +91,8 @@ class Processes:
 
     def ended(self) -> Trial:
         while not self._done:
-            talking, ready = {worker.fileno(): worker for worker in self._running}, poll()
+            talking = {worker.fileno(): worker for worker in self._running}
+            ready = poll()
             for number in talking:
                 ready.register(number, POLLIN)
             for number, _ in ready.poll():

@@ -84,7 +84,7 @@ class Study:
         return found
 
     def _trial(self, line: bytes) -> Trial:
-        """Return the trial in a line of the journal. Raises FieldError if it is none of this study."""
+        """Return the trial in a line of the journal. Raises FieldError if the study has no such trial."""
         try:
             trial = Trial.from_json(parsed(line))
         except ValueError as error:

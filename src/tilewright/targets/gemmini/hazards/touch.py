@@ -1,8 +1,8 @@
 """The rows that primitive commands touch, and the ranges by which the reservation station orders them.
 
-Rows are numbered through: those of the scratchpad, then those of the accumulator. Operands that begin behind the end of
-the scratchpad have numbers from BEHIND on. The tracked ranges are those of ReservationStation.scala (ucb-bar/gemmini at
-8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
+Rows have one numbering: first those of the scratchpad, then those of the accumulator. An operand whose address is past
+the end of the scratchpad gets numbers from BEHIND on, so that it meets no real row. The tracked ranges are those of
+ReservationStation.scala (ucb-bar/gemmini at 8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ, WRITE = 1, 2
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
 _QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
-#: The number of row 0 of the scratchpad, for operands that begin behind its end.
+#: Added to scratchpad rows of operands whose address is past the end of the scratchpad.
 BEHIND = 1 << 40
 QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
 
