@@ -90,7 +90,7 @@ class FakeTarget:
             if self.fault == "mismatch":
                 results = {name: array ^ 1 for name, array in results.items()}
         found = (RACE,) if self.fault == "race" and options.check else ()
-        return LaunchResult(results, found, trace(), "compute", 64)
+        return LaunchResult(results, found, trace(), (trace().figures("compute", 64),))
 
     def check(self, program: Program) -> Iterator[Finding]:
         if self.fault == "race":

@@ -12,10 +12,11 @@ from tilewright import targets
 from tilewright.array import Array, one_thread, uncollected
 from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
-from tilewright.graph.ir import Graph
+from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import RUNNER, HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer
 from tilewright.report.result import RunResult
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
@@ -113,10 +114,10 @@ def run_bare(
     outputs: dict[str, Array] = {}
     for step in program.launches:
         with one_thread():
-            layer, result = job.launch(step, {}, "program")
+            rows, result = job.launch(step, {})
+        layers.extend(rows)
         outputs.update(result.values)
         found.extend(finding.inside(step.name) for finding in result.findings)
-        layers.append(replace(layer, macs=layer.executed_macs))
     name = program.launches[0].name if program.launches else "program"
     made = job.result(name, "", outputs, layers, found)  # no rounding mode: the host requantises nothing
     return replace(made, matches_reference=not any(differing(outputs, expected))) if expected else made
@@ -147,18 +148,10 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
         yield launch, found
 
 
-def layer_cycles(launch: Launch, found: LaunchResult) -> dict[str, int]:
-    """Return the cycles of each layer of a timed launch, by name."""
-    if found.parts:
-        return {name: part.cycles for name, part in zip(launch.nodes, found.parts, strict=True)}
-    return {launch.name: found.trace.cycles if found.trace else 0}
-
-
-def layer_causes(launch: Launch, found: LaunchResult) -> dict[str, Mapping[str, int]]:
-    """Return the causes of the cycles of each layer of a timed launch, by name: each cycle has one cause."""
-    if found.parts:
-        return {name: part.causes for name, part in zip(launch.nodes, found.parts, strict=True)}
-    return {launch.name: found.trace.causes(found.unit)[0] if found.trace else {}}
+def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
+    """Return the figures of each layer of a launch, by name; those of the launch, by its name, if it has no layers."""
+    names = launch.nodes if len(result.figures) == len(launch.nodes) else (launch.name,)
+    return dict(zip(names, result.figures, strict=True))
 
 
 def samples_together(graph: Graph) -> int:
@@ -189,35 +182,29 @@ class _Job:
         about = self.target.describe(self.target.config(program.config, {}))
         self.machine, self.peak = about, int(about["macs_per_cycle"])
 
-    def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
-        """Run a launch. Return its entry in the report, as one Layer for the whole launch, and the target's result."""
+    def launch(self, step: Launch, values: Mapping[str, Array]) -> tuple[list[Layer], LaunchResult]:
+        """Run a launch. Return its layers for the report, and the target's result.
+
+        There is one Layer for each node if the target has figures for each; else one for the launch.
+        """
         began = perf_counter()
         result = self.target.launch(self.program, step, values, self.options)
-        trace = result.trace
-        cycles = trace.cycles if trace else 0
-        peak = result.macs_per_cycle or self.peak
         self.bound += result.bound
-        layer = Layer(
-            name=step.name,
-            op=op,
-            where=self.target.name,
-            cycles=cycles,
-            serial_cycles=result.serial_cycles,
-            macs=macs,
-            executed_macs=result.executed_macs,
-            macs_per_cycle=peak,
-            utilization=_utilization(result.executed_macs, cycles, peak),
-            dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
-            dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
-            stalls=trace.stalls(result.unit) if trace else {},
-            causes=trace.causes(result.unit)[0] if trace and not result.parts else {},
-            seconds=perf_counter() - began,
-            bound=result.bound,
-            optimal=result.optimal,
-            trace=trace,
-            events=result.events,
-        )
-        return layer, result
+        figures = layer_figures(step, result)
+        seconds = (perf_counter() - began) / len(figures)
+        sites = _sites(self.program, step)
+        nodes = [(site.node.op.label, site.node.op.macs(site)) for site in sites]
+        if len(figures) != len(nodes):
+            macs = sum(count for _, count in nodes) if nodes else result.total.executed_macs
+            nodes = [("+".join(label for label, _ in nodes) or "program", macs)]
+        layers = [
+            Layer.of(
+                own, name, op, self.target.name, count, seconds=seconds, macs_per_cycle=own.macs_per_cycle or self.peak
+            )
+            for (name, own), (op, count) in zip(figures.items(), nodes, strict=True)
+        ]
+        layers[0] = replace(layers[0], trace=result.trace, events=result.events)
+        return layers, result
 
     def result(
         self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]
@@ -266,9 +253,10 @@ def _block(
         if isinstance(step, HostStep):
             layers.append(_host(job.program, graph, step, values))
         else:
-            rows, found = _launch(job, graph, step, values)
+            rows, result = job.launch(step, values)
+            values.update(result.values)
             layers.extend(rows)
-            findings.extend(finding.inside(step.name) for finding in found)
+            findings.extend(finding.inside(step.name) for finding in result.findings)
         for name in [name for name in values if last_use.get(name) == index and name not in kept]:
             del values[name]
     return {name: _given(graph, values, name) for name in graph.results}, layers, findings
@@ -296,43 +284,6 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
     return Layer(step.node, node.op.label, HOST, reason=step.reason, macs=macs, seconds=seconds)
 
 
-def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> tuple[list[Layer], Sequence[Finding]]:
-    """Run a launch and add its results to `values`. Return its Layers for the report, and its findings.
-
-    If the target reports each layer of the launch separately, there is one Layer for each; else one for the launch.
-    """
-    nodes = [graph.node(name) for name in step.nodes]
-    macs = [node.op.macs(graph.site(node)) for node in nodes]
-    whole, result = job.launch(step, values, "+".join(node.op.label for node in nodes), sum(macs))
-    values.update(result.values)
-    if not result.parts:
-        return [whole], result.findings
-    each = zip(nodes, macs, result.parts, result.macs_of, strict=True)
-    layers = [
-        replace(
-            whole,
-            name=node.name,
-            op=node.op.label,
-            cycles=part.cycles,
-            serial_cycles=part.serial_cycles,
-            macs=count,
-            executed_macs=executed,
-            utilization=_utilization(executed, part.cycles, whole.macs_per_cycle),
-            dram_read_bytes=part.bytes_read,
-            dram_write_bytes=part.bytes_written,
-            stalls=part.stalls,
-            causes=part.causes,
-            bound=part.bound,
-            optimal=part.optimal,
-            seconds=whole.seconds / len(nodes),
-            trace=None if index else whole.trace,
-            events=None if index else whole.events,
-        )
-        for index, (node, count, part, executed) in enumerate(each)
-    ]
-    return layers, result.findings
-
-
-def _utilization(executed: int, cycles: int, peak: int) -> float:
-    """Return `executed` as a fraction of the multiply-accumulates that the array could do in `cycles`; at most 1."""
-    return executed / (cycles * peak) if cycles else 0.0
+def _sites(program: Program, launch: Launch) -> list[Site]:
+    """Return the nodes of a launch with their tensors; [] without a network."""
+    return [program.graph.site(program.graph.node(name)) for name in launch.nodes] if program.graph else []

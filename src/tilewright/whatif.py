@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
-from tilewright.run import layer_cycles, run, timed
+from tilewright.run import layer_figures, run, timed
 from tilewright.targets import given
 from tilewright.targets.base import Change, Explores
 
@@ -110,7 +110,7 @@ def _timed(program: Program, timing: str) -> Iterator[tuple[str, int]]:
     Raises MachineError if a launch cannot run to its end.
     """
     for launch, found in timed(program, timing):
-        yield from layer_cycles(launch, found).items()
+        yield from ((name, figures.cycles) for name, figures in layer_figures(launch, found).items())
 
 
 def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> Iterator[tuple[str, int]]:

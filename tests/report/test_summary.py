@@ -188,7 +188,7 @@ def test_a_share_is_round_only_where_it_is_exact(part: int, text: str) -> None:
 
 def test_utilisation_is_of_executed_macs_and_of_each_layers_own_peak() -> None:
     """Padding taps that the machine skips are MACs of the operator, and no work of the array."""
-    padded = replace(LAUNCH, macs=400, executed_macs=180, utilization=0.9)
+    padded = replace(LAUNCH, macs=400, executed_macs=180, macs_per_cycle=4)
     whole = result(padded, replace(padded, executed_macs=360, macs_per_cycle=8))
     assert whole.utilization == (180 + 360) / (50 * 4 + 50 * 8)
     found = facts(padded, replace(padded, executed_macs=360, macs_per_cycle=8))

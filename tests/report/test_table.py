@@ -36,7 +36,7 @@ def layer(name: str, op: str, cycles: int) -> Layer:
         serial_cycles=2 * cycles,
         macs=9216 * cycles // 607,
         executed_macs=2 * cycles,
-        utilization=0.5,
+        macs_per_cycle=4,
         dram_read_bytes=3 * cycles,
         dram_write_bytes=cycles,
         causes=CAUSES,

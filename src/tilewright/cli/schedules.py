@@ -9,7 +9,7 @@ from typing import Any
 from tilewright import targets
 from tilewright.program.program import Program
 from tilewright.report.render import console, table
-from tilewright.run import layer_cycles, timed
+from tilewright.run import layer_figures, timed
 from tilewright.targets.base import UserSchedule
 
 
@@ -76,8 +76,6 @@ def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
 def _cycles(program: Program, timing: str | None) -> tuple[dict[str, int], int]:
     """Return the cycles of each layer by name, and of all launches."""
     layers: dict[str, int] = {}
-    total = 0
     for launch, found in timed(program, timing):
-        layers |= layer_cycles(launch, found)
-        total += found.trace.cycles if found.trace else 0
-    return layers, total
+        layers |= {name: figures.cycles for name, figures in layer_figures(launch, found).items()}
+    return layers, sum(layers.values())

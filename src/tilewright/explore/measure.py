@@ -26,7 +26,7 @@ from tilewright.graph.ir import Graph
 from tilewright.model import load
 from tilewright.model.shapes import Shapes
 from tilewright.program.program import Configuration, Program
-from tilewright.run import layer_causes, run, timed, timing_model
+from tilewright.run import layer_figures, run, timed, timing_model
 from tilewright.sim.events import Events
 from tilewright.targets.base import Explores, Occupies, Remembers
 
@@ -227,8 +227,8 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     if isinstance(target, Explores) and not target.time_needs_values:
         layers, traffic, macs, counted = dict[str, Mapping[str, int]](), 0, 0, list[Events]()
         for launch, found in timed(program, timing):
-            layers |= layer_causes(launch, found)
-            macs += found.executed_macs
+            layers |= {name: figures.causes for name, figures in layer_figures(launch, found).items()}
+            macs += found.total.executed_macs
             counted += [found.events()] if found.events else []
             if found.trace:
                 traffic += int(found.trace.bytes_read.sum() + found.trace.bytes_written.sum()) + found.trace.fetch_bytes

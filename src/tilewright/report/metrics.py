@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -15,9 +15,10 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table, estimate, read
 from tilewright.errors import plain
 from tilewright.sim.events import Events
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.grouped import grouped
-from tilewright.sim.steps import Trace, by_size, serial_total
+from tilewright.sim.steps import Trace
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
@@ -56,60 +57,29 @@ class WhatIf:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """Measurements of a host step, a launch or a launch's node. Cycles and bytes are for one sample, and 0 on the host.
+class Layer(Figures):
+    """The figures of a host step, a launch or a launch's node.
 
-    `macs` counts the layer's multiply-accumulates, padding taps included. `executed_macs` counts those of the machine's
-    instructions: they may skip padding taps, and multiply channels that only fill the array. `macs_per_cycle` is the
-    peak of the array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1.
-    `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
-    is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
-    cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
-    `bound` is the least number of cycles that the layer's work can take on this machine, in whatever order: the cycles
-    for which its busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the
-    layer's work was done before its cycles begin, which is when the layer before it ends. `optimal` is the argument
-    that no order of the layer's instructions takes fewer cycles ("": there is none). `whatifs` are the layer's cycles
-    on changed machines.
-    `trace` is the trace of a whole launch, and `events` counts its events; only its first layer has them.
+    `macs` counts the layer's multiply-accumulates, padding taps included. `reason` says why the host runs the layer.
+    `whatifs` are the layer's cycles on changed machines. `trace` is the trace of a whole launch, and `events` counts
+    its events; only its first layer has them.
     """
 
     name: str
     op: str
     where: str
-    cycles: int = 0
-    serial_cycles: int | None = 0
     macs: int = 0
-    utilization: float = 0.0
-    dram_read_bytes: int = 0
-    dram_write_bytes: int = 0
-    stalls: Mapping[str, int] = field(default_factory=dict)
-    causes: Mapping[str, int] = field(default_factory=dict)
-    executed_macs: int = 0
-    macs_per_cycle: int = 0
     reason: str = ""
     seconds: float = 0.0
-    bound: int = 0
-    optimal: str = ""
     whatifs: tuple[LayerWhatIf, ...] = ()
     trace: Trace | None = None
     events: Callable[[], Events] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of all fields except `trace` and `events`, in the order of the class."""
-        names = (each.name for each in fields(self) if each.name not in ("trace", "events"))
-        shown = {name: getattr(self, name) for name in names}
+        """Return a dict of all fields except `trace` and `events`."""
+        about = {"name": self.name, "op": self.op, "where": self.where, "macs": self.macs, "reason": self.reason}
         changed = [whatif._asdict() for whatif in self.whatifs]
-        return shown | {
-            "stalls": dict(self.stalls),
-            "causes": dict(self.causes),
-            "whatifs": changed,
-            "binds": self.binds,
-        }
-
-    @property
-    def binds(self) -> str:
-        """The cause of most of the cycles; "" on the host."""
-        return next(iter(self.causes), "")
+        return {**about, **super().to_json(), "seconds": self.seconds, "whatifs": changed}
 
     def __repr__(self) -> str:
         name = plain(f"{self.name} ({self.op}) on {self.where}")
@@ -208,27 +178,33 @@ class Result:
         ]
         return replace(self, whatifs=whatifs, layers=tuple(layers))
 
-    @property
-    def cycles(self) -> int:
-        return sum(layer.cycles for layer in self.layers)
+    @cached_property
+    def total(self) -> Figures:
+        """The sums of the layers' figures."""
+        return Figures.total(self.layers)
 
     @property
-    def causes(self) -> dict[str, int]:
+    def cycles(self) -> int:
+        return self.total.cycles
+
+    @property
+    def causes(self) -> Mapping[str, int]:
         """The cycles by cause, the largest first; they add up to `cycles`."""
-        total = Counter[str]()
-        for layer in self.layers:
-            total.update(layer.causes)
-        return by_size(total)
+        return self.total.causes
+
+    @property
+    def serial_cycles(self) -> int | None:
+        """The sum of the layers' `serial_cycles`; None if it is None for one of them."""
+        return self.total.serial_cycles
+
+    @property
+    def executed_macs(self) -> int:
+        return self.total.executed_macs
 
     @property
     def trace(self) -> Mapping[str, Trace]:
         """The trace of each launch, by the name of its first layer."""
         return {layer.name: layer.trace for layer in self.layers if layer.trace}
-
-    @property
-    def serial_cycles(self) -> int | None:
-        """The sum of the layers' `serial_cycles`; None if it is None for one of them."""
-        return serial_total(layer.serial_cycles for layer in self.layers)
 
     @property
     def macs(self) -> int:
@@ -238,10 +214,6 @@ class Result:
     def macs_on_target(self) -> int:
         """The multiply-accumulates of `macs` that ran on the target; the host computed the rest."""
         return sum(layer.macs for layer in self.layers if layer.where != HOST)
-
-    @property
-    def executed_macs(self) -> int:
-        return sum(layer.executed_macs for layer in self.layers)
 
     @property
     def complete(self) -> bool:
@@ -294,8 +266,8 @@ class Result:
             "cycles": self.cycles,
             "serial_cycles": self.serial_cycles,
             "bound": self.bound,
-            "causes": self.causes,
-            "binds": next(iter(self.causes), ""),
+            "causes": dict(self.causes),
+            "binds": self.total.binds,
             "macs": self.macs,
             "macs_on_target": self.macs_on_target,
             "executed_macs": self.executed_macs,

@@ -13,10 +13,11 @@ from functools import cached_property
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.events import Events
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, random_sequence, sequence_by_time
-from tilewright.sim.steps import Part, StepTable, Trace
+from tilewright.sim.steps import StepTable, Trace
 
 
 @dataclass(frozen=True)
@@ -119,31 +120,17 @@ class Passes:
 class LaunchResult:
     """The result of one launch. `values` are graph tensors (S, *shape).
 
-    `executed_macs` are the multiply-accumulates of the machine's instructions: skipped padding taps do not count,
-    channels that only fill the array do. `macs_per_cycle` is the peak for the launch's operand type (0: the peak of
-    `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is the time without
-    overlap: 0 if it is not known, None if the steps cannot run in stream order. A launch of several layers has the
-    cycles, bytes and stalls of each layer in `parts`, and their multiply-accumulates in `macs_of`.
-
-    `bound` is the least number of cycles that the launch's work can take on this machine, in whatever order: the cycles
-    for which its busiest resource works (0: not known). A part has the bound of its own layer. A layer's cycles begin
-    when the layer before it ends, although its work may begin earlier; a part that takes less than its bound has none.
-    `events` counts the launch's events when it is called; None: not counted.
-    `optimal` is the argument that no order of the instructions of a launch of one layer takes fewer cycles ("": none).
+    `figures` has one entry for each layer of the launch, or one for the launch as a whole. `bound` is the `bound` of
+    the whole launch, which may be above the sum of its layers' bounds. `events` counts the launch's events when it is
+    called; None: not counted.
     """
 
     values: Mapping[str, Array]
     findings: tuple[Finding, ...] = ()
     trace: Trace | None = None
-    unit: str = ""
-    executed_macs: int = 0
-    serial_cycles: int | None = 0
-    parts: tuple[Part, ...] = ()
-    macs_of: tuple[int, ...] = ()
-    macs_per_cycle: int = 0
+    figures: tuple[Figures, ...] = (Figures(),)
     bound: int = 0
     events: Callable[[], Events] | None = None
-    optimal: str = ""
 
     @classmethod
     def of(
@@ -153,16 +140,18 @@ class LaunchResult:
         options: RunOptions,
         unit: str,
         executed_macs: int,
-        parts: tuple[Part, ...] = (),
-        macs_of: tuple[int, ...] = (),
         bound: int = 0,
         events: Callable[[], Events] | None = None,
     ) -> LaunchResult:
-        """Return the result of a launch that went through the shared passes.
-
-        The other arguments are the fields of the same names, which LaunchResult describes.
-        """
+        """Return the result of a launch that went through the shared passes; `unit` does its work."""
         trace = passes.trace if options.timed else None
-        serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
-        found = passes.findings(options)
-        return cls(values, found, trace, unit, executed_macs, serial, parts, macs_of, bound=bound, events=events)
+        figures = Figures(executed_macs=executed_macs)
+        if trace:
+            serial = passes.serial.cycles if passes.serial else None
+            figures = trace.figures(unit, executed_macs, bound, serial)
+        return cls(values, passes.findings(options), trace, (figures,), bound, events)
+
+    @property
+    def total(self) -> Figures:
+        """The figures of the launch as a whole."""
+        return Figures.total(self.figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.causes import CAUSE_TOKEN, NAMES, TRANSFER, WORK, Path
 from tilewright.sim.chart import Chart
+from tilewright.sim.figures import Figures, by_size, with_rest
 
 READ, WRITE = 1, 2
 #: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
@@ -188,49 +189,6 @@ class StepTable:
         return (index for index in range(len(self.queues)) if mask >> index & 1)
 
 
-@dataclass(frozen=True)
-class Part:
-    """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
-
-    `serial_cycles` is None if the launch has no serial time. `bound` is a lower bound (both: see `LaunchResult`). It is
-    0 if the layer took less, because a part of its work was done during the layer before it: then it bounds nothing.
-    `optimal` is the argument that no order of the layer's instructions takes fewer cycles; "" if there is none.
-    """
-
-    cycles: int
-    serial_cycles: int | None
-    bytes_read: int
-    bytes_written: int
-    stalls: Mapping[str, int]
-    causes: Mapping[str, int] = field(default_factory=dict)
-    bound: int = 0
-    optimal: str = ""
-
-    def __post_init__(self) -> None:
-        if self.bound > self.cycles:
-            object.__setattr__(self, "bound", 0)
-
-
-def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the causes of `cycles`, the largest first: the waits, and `unit` for the rest, which is its own work."""
-    return by_size({unit: cycles - sum(waits.values()), **waits})
-
-
-def by_size(causes: Mapping[str, int]) -> dict[str, int]:
-    """Return the causes that have cycles, the largest first."""
-    return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
-
-
-def serial_total(cycles: Iterable[int | None]) -> int | None:
-    """Return the sum of layers' `serial_cycles`, or None if one of them is None."""
-    total = 0
-    for one in cycles:
-        if one is None:
-            return None
-        total += one
-    return total
-
-
 @dataclass(frozen=True, eq=False)
 class Trace:
     """The times of n steps as int64 [n] columns, in cycles from the start of the launch.
@@ -300,39 +258,63 @@ class Trace:
         waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
-    def parts(self, part: Array, serial: Trace | None, unit: str, macs: Array | None = None) -> tuple[Part, ...]:
-        """Return one Part for each layer of the launch: its cycles, its bytes and the stalls of `unit`.
+    def figures(self, unit: str, executed_macs: int = 0, bound: int = 0, serial_cycles: int | None = 0) -> Figures:
+        """Return the figures of the whole launch; `unit` does its work. The others are no part of a trace."""
+        return Figures(
+            cycles=self.cycles,
+            serial_cycles=serial_cycles,
+            executed_macs=executed_macs,
+            dram_read_bytes=int(self.bytes_read.sum()) + self.fetch_bytes,
+            dram_write_bytes=int(self.bytes_written.sum()),
+            stalls=self.stalls(unit),
+            causes=self.causes(unit)[0],
+            bound=bound,
+        )
+
+    def parts(self, part: Array, serial: Trace | None, unit: str, macs: Array | None = None) -> tuple[Figures, ...]:
+        """Return the figures of each layer of the launch: its cycles, its bytes, and the stalls of `unit`.
 
         `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
-        None, the parts have no serial time. The cycles of a part run from the end of the previous part to its own end,
-        so that they add up to the cycles of the launch. A part ends when its last step ends, and no later than a step
-        of a later part starts that does multiply-accumulates (`macs` [n] is not 0): so all of a part's multiply-
-        accumulates are done in its own cycles.
+        None, the layers have no serial time. `macs` [n] are each step's multiply-accumulates. The cycles of a layer run
+        from the end of the previous layer to its own end, so that they add up to the cycles of the launch. A layer ends
+        when its last step ends, and no later than a step of a later layer starts that does multiply-accumulates: so all
+        of a layer's multiply-accumulates are done in its own cycles.
         """
-        found: list[Part] = []
-        ends, before = list[int](), 0
-        alone = None if serial is None else np.diff(serial.end, prepend=0)
-        works = self.table.unit == self.table.units.index(unit)
         count = int(part.max(initial=0)) + 1
-        latest = self._latest(part, count, macs)
+        works = self.table.unit == self.table.units.index(unit)
+        ends = self._ends(part, count, macs)
+        cycles = np.diff(ends, prepend=0).tolist()
+        alone = None if serial is None else np.diff(serial.end, prepend=0)
+        stalls = [self._waits(np.flatnonzero((part == index) & works)) for index in range(count)]
+        if self.path:
+            causes = self.causes(unit, ends)
+        else:
+            causes = [with_rest(unit, *row) for row in zip(cycles, stalls, strict=True)]
+        found = []
         for index in range(count):
             mine = part == index
-            end = min(latest[index], max(before, int(self.end[mine].max(initial=0))))
-            end = end if index + 1 < count else self.cycles
-            read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
-            ends.append(end)
+            fetched = self.fetch_bytes * int(mine.sum()) // len(part)
             found.append(
-                Part(
-                    cycles=end - before,
+                Figures(
+                    cycles=cycles[index],
                     serial_cycles=None if alone is None else int(alone[mine].sum()),
-                    bytes_read=read,
-                    bytes_written=int(self.bytes_written[mine].sum()),
-                    stalls=self._waits(np.flatnonzero(mine & works)),
+                    executed_macs=0 if macs is None else int(macs[mine].sum()),
+                    dram_read_bytes=int(self.bytes_read[mine].sum()) + fetched,
+                    dram_write_bytes=int(self.bytes_written[mine].sum()),
+                    stalls=stalls[index],
+                    causes=causes[index],
                 )
             )
-            before = end
-        each = self.causes(unit, ends) if self.path else [with_rest(unit, own.cycles, own.stalls) for own in found]
-        return tuple(replace(part, causes=causes) for part, causes in zip(found, each, strict=True))
+        return tuple(found)
+
+    def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
+        """Return the cycle in which each of `count` layers ends; the arguments are those of `parts`."""
+        latest = self._latest(part, count, macs)
+        ends: list[int] = []
+        for index in range(count - 1):
+            last = int(self.end[part == index].max(initial=0))
+            ends.append(min(latest[index], max(ends[-1] if ends else 0, last)))
+        return [*ends, self.cycles]
 
     def _latest(self, part: Array, count: int, macs: Array | None) -> list[int]:
         """Return when the first step of a later part starts that does multiply-accumulates, for each part."""

@@ -72,8 +72,8 @@ def check_program(program: Program, golden: dict[str, Array], random: int = 0) -
             for name, codes in result.values.items():
                 np.testing.assert_array_equal(codes, golden[name], err_msg=f"{step.name}: {name}, {options}")
             if len(step.nodes) > 1 and result.trace:
-                assert len(result.parts) == len(step.nodes)
-                assert sum(part.cycles for part in result.parts) == result.trace.cycles
+                assert len(result.figures) == len(step.nodes)
+                assert sum(part.cycles for part in result.figures) == result.trace.cycles
         values.update(result.values)
     assert set(graph.outputs) <= set(values)
     assert [str(finding) for finding in VTA.check(program)] == []

@@ -11,6 +11,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
@@ -96,8 +97,11 @@ class Gemmini(given.Machine[Config]):
             left = {name: dram[name] for name in image.outputs}
             with given.untrusted(launch):
                 left = unpack(*sites, left, program.rounding) if sites else given.left_by(program, launch, left)
-        bound, counted = passes.bound if trace else 0, partial(events, passes, trace)
-        return LaunchResult(left, found, trace, UNITS[1], passes.macs, bound=bound, events=counted)
+        counted = partial(events, passes, trace)
+        if trace is None:
+            return LaunchResult(left, found, figures=(Figures(executed_macs=passes.macs),), events=counted)
+        figures = trace.figures(UNITS[1], passes.macs, passes.bound)
+        return LaunchResult(left, found, trace, (figures,), passes.bound, counted)
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
         from tilewright.targets.gemmini.compiler import ends, pack

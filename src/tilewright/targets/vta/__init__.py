@@ -282,13 +282,12 @@ def _described(known: Prepared, launch: Launch, image: LaunchImage, options: Run
     from tilewright.targets.vta.events import events
     from tilewright.targets.vta.timing.limits import summed
 
-    layer, macs, count = image.layer, known.macs, len(launch.nodes)
-    macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist()) if layer is not None else ()
-    parts, limits = known.parts(layer, count), known.limits(layer, count)
+    count = len(launch.nodes)
+    limits = known.limits(image.layer, count)
     bound = summed(limits).bound if limits else 0
+    figures = known.figures(image.layer, count)
     counted = partial(events, known.elaborated, known.trace)
-    made = LaunchResult.of({}, known.passes, options, known.busiest, int(macs.sum()), parts, macs_of, bound, counted)
-    known.results.append(made if layer is not None else replace(made, optimal="".join(known.optimal(None, 1))))
+    known.results.append(LaunchResult({}, known.findings, known.trace, figures, bound, counted))
     return known.results[0]
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram
 from tilewright.sim.beside import beside
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
-from tilewright.sim.steps import Part, Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
@@ -29,10 +30,6 @@ from tilewright.targets.vta.values.machine import Machine
 
 #: The most findings of one kind that a report lists.
 LISTED = 8
-
-
-#: The share of a node without instructions.
-NOTHING = Part(0, 0, 0, 0, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +92,26 @@ class Prepared:
         line = self.elaborated.config.pipeline
         return line.units[line.gemm]
 
-    def parts(self, layer: Array | None, nodes: int) -> tuple[Part, ...]:
-        """Return the share of each node in the launch's time.
+    def figures(self, layer: Array | None, nodes: int) -> tuple[Figures, ...]:
+        """Return the figures of each node of the launch; if nothing was timed, or for one node, of the launch.
 
-        `layer` int64 [n]: the node of each instruction. Returns () if `layer` is None (one node) or nothing was timed.
+        `layer` int64 [n]: the node of each instruction (None: there is one node).
         """
-        if not self.trace or layer is None:
-            return ()
-        divided = self.trace.parts(layer, self.serial, self.busiest, self.macs)
-        divided += (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
-        bounds, reasons = self.limits(layer, nodes), self.optimal(layer, nodes)
+        if self.trace is None:
+            return (Figures(executed_macs=int(self.macs.sum())),)
+        if layer is None:
+            serial = self.serial.cycles if self.serial else None
+            rows: tuple[Figures, ...] = (self.trace.figures(self.busiest, int(self.macs.sum()), serial_cycles=serial),)
+        else:
+            rows = self.trace.parts(layer, self.serial, self.busiest, self.macs)
+            rows += (Figures(),) * (nodes - len(rows))  # trailing nodes without instructions
+        if self.options.timing is None:
+            return rows
+        bounds = self.limits(layer, nodes)
+        reasons = self.optimal(layer, len(rows))
         return tuple(
-            replace(part, bound=own.bound, optimal=why) for part, own, why in zip(divided, bounds, reasons, strict=True)
+            replace(row, bound=limits.bound, optimal=reason)
+            for row, limits, reason in zip(rows, bounds, reasons, strict=True)
         )
 
     def optimal(self, layer: Array | None, nodes: int) -> list[str]:

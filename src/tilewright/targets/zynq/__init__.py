@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
+from tilewright.sim.figures import Figures
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
@@ -66,14 +67,11 @@ class Zynq(given.Machine[Config]):
         image = LayerImage.of(launch, config)
         layer = image.layer
         found = self.hazards(program, launch, config) if options.check else ()
-        trace, part = service.timed(layer, options.timing) if options.timing is not None else (None, None)
+        trace, figures = None, Figures(executed_macs=layer.macs)
+        if options.timing is not None:
+            trace, figures = service.timed(layer, options.timing)
         left = _values(program, launch, image, values) if options.values else {}
-        unit, serial = service.UNITS[service.ENGINE], part.serial_cycles if part else 0
-        parts = (part,) if part and program.graph else ()
-        bound = part.bound if part else 0
-        macs_of = (layer.macs,) if parts else ()
-        counted = partial(events, layer, trace)
-        return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, macs_of, bound=bound, events=counted)
+        return LaunchResult(left, found, trace, (figures,), figures.bound, partial(events, layer, trace))
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
         from tilewright.targets.zynq.debug.walk import ZynqWalk

@@ -60,7 +60,7 @@ def test_values_follow_the_instructions() -> None:
     result = TARGET.launch(assembled(CODE), only(assembled(CODE)), {}, RunOptions(timing=MODEL))
     # x is 0 0 and zero is -1: each sum adds (0 + 1) * weight
     np.testing.assert_array_equal(result.values["y"].view("<i4"), [[3, 2]])
-    assert result.executed_macs == 4
+    assert result.total.executed_macs == 4
 
 
 def test_time_follows_the_table() -> None:
@@ -79,10 +79,10 @@ def test_an_instruction_may_precede_the_one_that_it_waits_for() -> None:
     in_turn, result = (
         TARGET.launch(assembled(code), only(assembled(code)), {}, RunOptions(timing=MODEL)) for code in (CODE, other)
     )
-    assert (result.findings, result.serial_cycles) == ((), None)
+    assert (result.findings, result.total.serial_cycles) == ((), None)
     np.testing.assert_array_equal(result.values["y"], in_turn.values["y"])
-    assert result.trace and in_turn.trace and in_turn.serial_cycles
-    assert in_turn.serial_cycles >= in_turn.trace.cycles
+    assert result.trace and in_turn.trace and in_turn.total.serial_cycles
+    assert in_turn.total.serial_cycles >= in_turn.trace.cycles
 
 
 @pytest.mark.parametrize(("old", "new"), [("zero=-1 pop", "zero=-1"), ("count=2 pop", "count=2")])

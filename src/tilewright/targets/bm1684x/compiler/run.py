@@ -14,9 +14,10 @@ from numpy.lib.stride_tricks import as_strided
 from tilewright.array import Array, one_thread
 from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.program.program import Launch, Program
+from tilewright.sim.figures import Figures, by_size
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Footprints, Part, Space, Trace, by_size, serial_total
+from tilewright.sim.steps import Footprints, Space, Trace
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity
@@ -297,8 +298,8 @@ class Prepared:
                 raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
 
-    def parts(self) -> tuple[Part, ...]:
-        """Return the cycles, bytes and waits per sample of each layer. Cycles are the compute engine's, with its waits.
+    def figures(self) -> tuple[Figures, ...]:
+        """Return the figures per sample of each layer. Cycles are the compute engine's, with its waits.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -311,11 +312,20 @@ class Prepared:
         moved = [np.bincount(self.layers, column, count) for column in (trace.bytes_read, trace.bytes_written)]
         waits = np.bincount(self.layers[mine], trace.wait[mine], count)
         shares = [_shares(column, batch) for column in (cycles, alone, *moved, waits)]
+        columns = (*shares, self.macs(), self._causes(mine), self._work())
         return tuple(
-            Part(own, serial, read, written, {"dma": wait} if wait else {}, causes, max(work))
-            for own, serial, read, written, wait, causes, work in zip(
-                *shares, self._causes(mine), self._work(), strict=True
+            Figures(
+                cycles=own,
+                serial_cycles=serial,
+                executed_macs=macs,
+                macs_per_cycle=self.peak,
+                dram_read_bytes=read,
+                dram_write_bytes=written,
+                stalls={"dma": wait} if wait else {},
+                causes=causes,
+                bound=max(work),
             )
+            for own, serial, read, written, wait, macs, causes, work in zip(*columns, strict=True)
         )
 
     def _work(self) -> list[list[int]]:
@@ -383,17 +393,18 @@ def run(
     if options.values:
         with given.untrusted(launch), one_thread():
             results = _values(program, known, values, options)
-    macs = known.macs() if graph else ()
-    total = sum(macs) if graph else int(known.executed.sum())
-    samples = known.image.batch if graph else 1
+    counted = partial(
+        events, known.program, config, known.trace if options.timing else None, known.image.batch if graph else 1
+    )
+    total = sum(known.macs()) if graph else int(known.executed.sum())
+    untimed = Figures(executed_macs=total, macs_per_cycle=known.peak)
     if options.timing is None:
-        counted = partial(events, known.program, config, None, samples)
-        return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak, events=counted)
-    parts = known.parts() if graph else ()
-    serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
-    bound = known.bound if graph else max(known.trace.busy().values())
-    counted = partial(events, known.program, config, known.trace, samples)
-    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak, bound, counted)
+        return LaunchResult(results, findings, None, (untimed,), events=counted)
+    if graph:
+        return LaunchResult(results, findings, known.trace, known.figures(), known.bound, counted)
+    bound = max(known.trace.busy().values())
+    figures = known.trace.figures(TIU, total, bound, known.serial.cycles)
+    return LaunchResult(results, findings, known.trace, (replace(figures, macs_per_cycle=known.peak),), bound, counted)
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:

@@ -174,6 +174,6 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iter
         window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""
         places = ", ".join(f"{field} at {record[field]} ({size})" for field, size in activation_bytes(record).items())
         constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
-        cycles = f"; {result.parts[index].cycles} cycles" if result and result.parts else ""
+        cycles = f"; {result.figures[index].cycles} cycles" if result else ""
         by = f" by {kernels[index]}" if kernels else ""
         yield f"  {node}: {kind} {shape} -> {to}{window}{by}; {places}{constants}{cycles}"

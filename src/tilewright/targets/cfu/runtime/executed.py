@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilewright.report.metrics import Layer
 from tilewright.report.result import RunResult
+from tilewright.sim.figures import by_size
 from tilewright.sim.findings import Finding
-from tilewright.sim.steps import by_size
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.timing.costs import MODELS
 
@@ -37,7 +38,7 @@ def result(
     for one in regions:
         together.setdefault(one.region, []).append(one)
     layers = [_layer(parts) for parts in together.values()]
-    layers[0] = Layer(**{**layers[0].__dict__, "trace": timed})
+    layers[0] = replace(layers[0], trace=timed)
     return RunResult(
         model=name,
         target="cfu",

@@ -12,9 +12,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
+from tilewright.sim.figures import Figures, by_size
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Part, StepTable, Trace, by_size
+from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.config import Config
@@ -148,17 +149,25 @@ def run(
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
     if program.graph is None:
-        return LaunchResult(outputs, found, timed, "cpu", sum(macs), bound=bound, events=counted)
+        figures = timed.figures("cpu", sum(macs), bound)
+        return LaunchResult(outputs, found, timed, (figures,), bound, counted)
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {
-        one.region: Part(
-            *(one.cycles, 0, one.read, one.written, one.lost, causes(one)),
-            bound=max(one.instructions, -(-macs[one.region - 1] // peak)),
-        )
-        for one in operators
-    }
-    parts = tuple(taken[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs, bound=bound, events=counted)
+    by_region = {one.region: _figures(one, macs[one.region - 1], peak) for one in operators}
+    layers = tuple(by_region[index + 1] for index in range(len(image.records)))
+    return LaunchResult(outputs, found, timed, layers, bound, counted)
+
+
+def _figures(region: core.Region, macs: int, peak: int) -> Figures:
+    """Return the figures of an operator that does `macs` multiply-accumulates on an array of `peak` a cycle."""
+    return Figures(
+        cycles=region.cycles,
+        executed_macs=macs,
+        dram_read_bytes=region.read,
+        dram_write_bytes=region.written,
+        stalls=region.lost,
+        causes=causes(region),
+        bound=max(region.instructions, -(-macs // peak)),
+    )
 
 
 def causes(region: core.Region) -> dict[str, int]:

@@ -103,5 +103,4 @@ class Gemmini(Commands):
         for buffer in self._buffers:
             buffer.data.reshape(-1).view(np.uint8)[:] = result.values[buffer.name].reshape(-1)
         self._rows.clear()
-        trace = result.trace
-        return RunResult(trace.cycles if trace else 0, result.findings, result.executed_macs, trace)
+        return RunResult(result.total.cycles, result.findings, result.total.executed_macs, result.trace)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.figures import Figures
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
@@ -82,27 +83,27 @@ def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
     found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
     if not found.trace:
         return
-    parts = found.parts(image.layer, len(launch.nodes))
-    alone = ""
-    if not parts:  # one layer
-        bound = found.limits(None, 0)[0].bound
-        alone = _met(found.trace.cycles, bound, found.trace.causes(found.busiest)[0])
+    figures = found.figures(image.layer, len(launch.nodes))
+    alone = _met(figures[0]) if image.layer is None else ""
     yield f"{found.trace.cycles} cycles (timing model {timing}){alone}"
-    if not parts:
-        yield from _proofs(found.optimal(None, 1))
-    for node, part in zip(launch.nodes, parts, strict=False):
-        yield f"  {node}: {part.cycles}{_met(part.cycles, part.bound, part.causes)}"
-        yield from _proofs([part.optimal])
+    if image.layer is None:
+        yield from _proof(figures[0])
+        return
+    for node, layer in zip(launch.nodes, figures, strict=False):
+        yield f"  {node}: {layer.cycles}{_met(layer)}"
+        yield from _proof(layer)
 
 
-def _met(cycles: int, bound: int, causes: Mapping[str, int]) -> str:
+def _met(figures: Figures) -> str:
     """Return text on how near a layer's cycles are to their bound, and what most of them go to."""
-    most = f", {next(iter(causes))} binds" if causes else ""
-    return f", bound {bound}, ratio {cycles / bound:.3f}{most}" if bound else ""
+    most = f", {figures.binds} binds" if figures.binds else ""
+    bound = figures.bound
+    return f", bound {bound}, ratio {figures.cycles / bound:.3f}{most}" if bound else ""
 
 
-def _proofs(arguments: Iterable[str]) -> Iterator[str]:
-    return (f"    optimal: {text}" for text in arguments if text)
+def _proof(figures: Figures) -> Iterator[str]:
+    if figures.optimal:
+        yield f"    optimal: {figures.optimal}"
 
 
 def _launch(launch: Launch, config: Config, timing: str) -> list[str]:

@@ -38,7 +38,7 @@ NO_DEBUG = Debug(0)
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of Runtime.synchronize; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
+    """The result of Runtime.synchronize; `cycles` is 0 if nothing was recorded. `serial_cycles`: see Figures."""
 
     cycles: int
     serial_cycles: int | None
@@ -48,8 +48,8 @@ class RunResult:
 
     @classmethod
     def of(cls, result: LaunchResult) -> RunResult:
-        cycles = result.trace.cycles if result.trace else 0
-        return cls(cycles, result.serial_cycles, result.executed_macs, result.findings, result.trace)
+        total = result.total
+        return cls(total.cycles, total.serial_cycles, total.executed_macs, result.findings, result.trace)
 
 
 def run_options(timing: str | None, check: bool) -> RunOptions:

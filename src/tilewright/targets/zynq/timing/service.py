@@ -18,7 +18,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.causes import CAUSE_TOKEN
-from tilewright.sim.steps import Part, StepTable, Trace, with_rest
+from tilewright.sim.figures import Figures, with_rest
+from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
@@ -173,8 +174,11 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
     return {name: int(total) for name, total in zip(CAUSES, totals, strict=True) if total}
 
 
-def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
-    """Return the trace and totals of a layer under a timing model, per sample: those of a batch divided by its size."""
+def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
+    """Return the trace and the figures of a layer under a timing model, per sample.
+
+    Those of a batch are divided by its size.
+    """
     found = schedule(layer, paged=model == PAGED)
     trace = _trace(layer, found, paged=model == PAGED)
     stalls = {
@@ -183,16 +187,17 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
     }
     served = int((found.service.end - found.service.start).sum())
     serial = found.engine + served
-    part = Part(
+    figures = Figures(
         cycles=trace.cycles,
         serial_cycles=max(trace.cycles, -(-serial // layer.samples)),
-        bytes_read=int(trace.bytes_read.sum()) + trace.fetch_bytes,
-        bytes_written=int(trace.bytes_written.sum()),
+        executed_macs=layer.macs,
+        dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes,
+        dram_write_bytes=int(trace.bytes_written.sum()),
         stalls=stalls,
         causes=with_rest("engine", trace.cycles, stalls),
         bound=-(-max(found.engine, served) // layer.samples),
     )
-    return trace, part
+    return trace, figures
 
 
 def _trace(layer: Layer, found: Schedule, paged: bool) -> Trace:

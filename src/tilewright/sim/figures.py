@@ -1,0 +1,102 @@
+"""The figures of a layer, a launch or a run: each is declared here, with what it counts and how it adds up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+
+def by_size(causes: Mapping[str, int]) -> dict[str, int]:
+    """Return the causes that have cycles, the largest first."""
+    return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
+
+
+def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
+    """Return the causes of `cycles`, the largest first: the waits, and `unit` for the rest, which is its own work."""
+    return by_size({unit: cycles - sum(waits.values()), **waits})
+
+
+def _serial(cycles: Iterable[int | None]) -> int | None:
+    """Return the sum; None if one of the terms is not defined."""
+    total = 0
+    for term in cycles:
+        if term is None:
+            return None
+        total += term
+    return total
+
+
+def _causes(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for causes in each:
+        total.update(causes)
+    return by_size(total)
+
+
+def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> Any:
+    """Declare a figure. `total` adds up those of several layers or launches; None: the figure has no sum."""
+    content = {"default_factory": dict} if default is dict else {"default": default}
+    return field(**content, metadata={"total": total})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Figures:
+    """The figures of a layer, a launch or a run, for one sample. They are 0 for work of the host.
+
+    `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
+    is not defined, because a step needs a token, or room for one, from a later step.
+    `executed_macs` are the multiply-accumulates of the machine's instructions: skipped padding taps do not count,
+    channels that only fill the array do. `macs_per_cycle` is the peak of the array for the operands' type.
+    `stalls` are the idle cycles, by cause, of the unit that does the work. `causes` are all cycles by cause, the
+    largest first: one cause a cycle.
+    `bound` is the least number of cycles that the work can take on this machine, in whatever order: the cycles for
+    which its busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the work
+    was done before the cycles begin: a layer's cycles begin when the layer before it ends.
+    `optimal` is the argument that no order of the layer's instructions takes fewer cycles ("": there is none).
+    """
+
+    cycles: int = _figure(sum)
+    serial_cycles: int | None = _figure(_serial)
+    executed_macs: int = _figure(sum)
+    macs_per_cycle: int = _figure(None)
+    dram_read_bytes: int = _figure(sum)
+    dram_write_bytes: int = _figure(sum)
+    stalls: Mapping[str, int] = _figure(_causes, dict)
+    causes: Mapping[str, int] = _figure(_causes, dict)
+    bound: int = _figure(sum)
+    optimal: str = _figure(None, "")
+
+    def __post_init__(self) -> None:
+        if self.bound > self.cycles:
+            object.__setattr__(self, "bound", 0)
+
+    @classmethod
+    def total(cls, rows: Iterable[Figures]) -> Figures:
+        """Return the sums of the figures of several layers, or of several launches."""
+        each = tuple(rows)
+        sums = {key.name: key.metadata["total"] for key in fields(Figures) if key.metadata["total"]}
+        return Figures(**{name: total(getattr(row, name) for row in each) for name, total in sums.items()})
+
+    @classmethod
+    def of(cls, figures: Figures, *about: Any, **further: Any) -> Self:
+        """Return these figures as an object of this class, whose other fields are given."""
+        return cls(*about, **{**{key.name: getattr(figures, key.name) for key in fields(Figures)}, **further})
+
+    @property
+    def utilization(self) -> float:
+        """Executed multiply-accumulates divided by the most that the array could do in these cycles; at most 1."""
+        peak = self.cycles * self.macs_per_cycle
+        return self.executed_macs / peak if peak else 0.0
+
+    @property
+    def binds(self) -> str:
+        """The cause of most of the cycles; "" if there are none."""
+        return next(iter(self.causes), "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values; the keys are stable."""
+        values = {key.name: getattr(self, key.name) for key in fields(Figures)}
+        values |= {"stalls": dict(self.stalls), "causes": dict(self.causes)}
+        return values | {"utilization": self.utilization, "binds": self.binds}
