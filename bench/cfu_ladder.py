@@ -19,6 +19,7 @@ import click
 import numpy as np
 
 import tilewright as tw
+from tilewright.run import run as run_program
 from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.bill import bill
 from tilewright.targets.cfu.compiler.compile import compile_graph
@@ -66,7 +67,7 @@ def run(
     graph, variant = tw.load(model), VARIANTS[TARGET.own(config).firmware]
     project = Project.at(own) if own else None
     program = compile_graph(graph, TARGET.own(config), graph.rounding, variant, how, project)
-    result = program.run(codes, timing=timing)
+    result = run_program(program, codes, timing=timing)
     (output,) = result.outputs.values()
     return result.cycles, sum((layer.stalls or {}).get("load_miss", 0) for layer in result.layers), output
 

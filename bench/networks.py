@@ -37,13 +37,13 @@ import onnxruntime as ort
 
 import tilewright as tw
 from tilewright import quantize
+from tilewright.api import Program
 from tilewright.array import Array
 from tilewright.cli import options
 from tilewright.errors import InputError, TilewrightError
 from tilewright.files import replacing
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
-from tilewright.program.program import Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of

@@ -23,6 +23,7 @@ from tilewright.model import inputs
 from tilewright.program import file
 from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, Result
+from tilewright.run import run
 from tilewright.targets import given
 from tilewright.targets.base import Change, Explores
 from tilewright.targets.vta.timing.model import LEAST
@@ -108,7 +109,7 @@ def test_every_what_if_of_keyword_spotting_on_vta_is_a_run(shared: Path) -> None
     for one in found:
         sets = {key: str(value) for key, value in one.set.items()}
         other = on_machine(made, sets) if one.program == SAME else tw.compile(model, "vta", overrides=sets)
-        assert other.run(given_samples, timing=what_if_timing(result.timing, one.timing)).cycles == one.cycles, one
+        assert run(other, given_samples, timing=what_if_timing(result.timing, one.timing)).cycles == one.cycles, one
 
 
 @pytest.mark.parametrize("name", targets.names())
@@ -118,10 +119,10 @@ def test_keys_that_only_change_time_leave_the_program_alone(name: str) -> None:
     target = targets.get(name)
     keys = given.only_time(target.config(made.config, {}))
     assert set(keys) == set(OTHER[name])
-    expected = made.run(samples())
+    expected = run(made, samples())
     for key in keys:
         value = {key: OTHER[name][key]}
-        again = on_machine(made, value).run(samples())
+        again = run(on_machine(made, value), samples())
         assert again.matches_reference, key
         assert not again.findings, key
         assert dict(again.config) == target.config(made.config, value).to_dict()
@@ -133,14 +134,14 @@ def test_keys_that_only_change_time_leave_the_program_alone(name: str) -> None:
             for array in set(one.arrays) - {"elf"}:  # whose debug information has the machine's sizes
                 np.testing.assert_array_equal(one.arrays[array], two.arrays[array], err_msg=f"{key}: {array}")
         assert other.run(samples()).cycles == again.cycles
-    assert made.run(samples()).cycles == expected.cycles, "a run on another machine changed this machine's cycles"
+    assert run(made, samples()).cycles == expected.cycles, "a run on another machine changed this machine's cycles"
 
 
 def test_samples_in_several_blocks_have_the_bound_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made, several = program("vta"), {name: np.repeat(data, 3, axis=0) for name, data in samples().items()}
-    alone = made.run(samples())
+    alone = run(made, samples())
     monkeypatch.setattr("tilewright.run.TOGETHER_BYTES", 1)
-    result = made.run(several)
+    result = run(made, several)
     assert (result.samples, result.cycles, result.bound) == (3, alone.cycles, alone.bound)
 
 
@@ -169,7 +170,7 @@ def offering(name: str, *changes: Change, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(type(target), "changes", lambda *_: iter(changes))
     assert isinstance(target, Explores)
     made = program(name)
-    return whatifs(made, made.run(samples()), samples(), recompile=True)
+    return whatifs(made, run(made, samples()), samples(), recompile=True)
 
 
 def test_machines_that_cannot_run_the_network_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def test_a_machine_on_which_the_program_deadlocks_is_left_out(monkeypatch: pytes
     made = tw.compile(DIGITS, "vta", overrides={"stages": "4", "alu": "fused"})
     short = {"token_depth": 1, "queue_depth": 1}
     with pytest.raises(HazardError, match="deadlock"):
-        on_machine(made, {key: str(value) for key, value in short.items()}).run(samples())
+        run(on_machine(made, {key: str(value) for key, value in short.items()}), samples())
     changes = Change("short", short), Change("fast", {"dram_latency": 0})
     monkeypatch.setattr(type(targets.get("vta")), "changes", lambda *_: iter(changes))
     assert [one.change for one in whatifs(made, made.run(samples()))] == ["fast"]
@@ -244,7 +245,7 @@ def test_a_changed_configuration_is_still_refused() -> None:
 )
 def test_illegal_numbers_of_timing_models_are_refused(name: str, timing: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        program(name).run(samples(), timing=timing)
+        run(program(name), samples(), timing=timing)
     assert caught.value.where == "timing"
     assert reason in str(caught.value)
 
@@ -254,12 +255,12 @@ def test_every_number_of_a_timing_model_can_be_changed(name: str) -> None:
     """A slower machine takes at least as long, its result has the whole name, and its evidence names the model."""
     target, made = targets.get(name), program(name)
     for model in target.timing_models:
-        own = made.run(samples(), timing=model.name, compare=False, check=False)
+        own = run(made, samples(), timing=model.name, compare=False, check=False)
         slowed = [f"{key}={number.value + 3}" for key, number in model.numbers.items() if not key.endswith("_rate")]
         if not slowed:
             continue
         text = ",".join([model.name, *slowed])
-        found: Result = made.run(samples(), timing=text, compare=False, check=False)
+        found: Result = run(made, samples(), timing=text, compare=False, check=False)
         assert found.timing == text
         assert found.evidence.startswith(f"a what-if of {model.name} with {slowed[0]}")
         assert found.evidence.endswith(model.evidence)
@@ -270,9 +271,9 @@ def test_every_number_of_a_timing_model_can_be_changed(name: str) -> None:
 def test_each_number_of_vta_has_an_effect(timing: str) -> None:
     """Each number makes a program of one of two machines slower: digits needs no REQ or no sum of two tensors."""
     made = program("vta"), tw.compile(DIGITS, "vta", overrides={"alu": "fused"})
-    own = [one.run(samples(), timing=timing, compare=False, check=False).cycles for one in made]
+    own = [run(one, samples(), timing=timing, compare=False, check=False).cycles for one in made]
     for key in LEAST:
-        slow = [one.run(samples(), timing=f"{timing},{key}=90", compare=False, check=False).cycles for one in made]
+        slow = [run(one, samples(), timing=f"{timing},{key}=90", compare=False, check=False).cycles for one in made]
         assert any(a > b for a, b in zip(slow, own, strict=True)), key
 
 
@@ -289,8 +290,8 @@ def test_commands_plan_with_a_what_if_of_a_timing_model(tmp_path: Path) -> None:
 
 def test_what_ifs_of_a_what_if_keep_its_numbers() -> None:
     made = program("vta")
-    result = made.run(samples(), timing="hls,dispatch=9")
+    result = run(made, samples(), timing="hls,dispatch=9")
     found = {one.change: one for one in whatifs(made, result)}
     alu = found["ALU with one micro-op per cycle"]
-    assert made.run(samples(), timing="hls,dispatch=9,alu=1,alu_immediate=1,requantise=1").cycles == alu.cycles
+    assert run(made, samples(), timing="hls,dispatch=9,alu=1,alu_immediate=1,requantise=1").cycles == alu.cycles
     assert what_if_timing("hls,alu=3", {"alu": 1}) == "hls,alu=1"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.debug.session import Session
 from tilewright.errors import ConfigError, InputError
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, Window
@@ -26,6 +27,7 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
 from tilewright.report.timeline import CAUSES, PATH, timeline
+from tilewright.run import run
 from tilewright.sim.walk import Walk
 from tilewright.targets.base import Offers, Target, Walks
 from tilewright.whatif import on_machine, what_if_timing, whatifs
@@ -70,7 +72,7 @@ def outputs_equal_the_reference(target: Target) -> None:
     """
     for rounding in ("tflm", "litert", "xnnpack", "ort"):
         program = target.compile(network(), target.config(None, {}), rounding)
-        result = program.run(inputs())
+        result = run(program, inputs())
         assert result.matches_reference is True, f"outputs differ from the reference ({rounding})"
         assert result.findings == (), result.findings[0]
         nodes = [name for step in program.steps for name in (step.nodes if isinstance(step, Launch) else [step.node])]
@@ -92,8 +94,8 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file.save(program, Path(folder) / "p.twp")
         again = file.load(Path(folder) / "p.twp")
-    assert again.run(inputs()).cycles == program.run(inputs()).cycles
-    _same(again.run(inputs()).outputs, program.run(inputs()).outputs, "saved")
+    assert run(again, inputs()).cycles == run(program, inputs()).cycles
+    _same(run(again, inputs()).outputs, run(program, inputs()).outputs, "saved")
     assert target.explain(again) == target.explain(program)
 
 
@@ -105,7 +107,7 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
         if "order" not in target.passes:  # time may depend on values
             continue
         cycles: dict[str, int] = {}
-        for layer in program.run(inputs()[:1], timing=model).layers:
+        for layer in run(program, inputs()[:1], timing=model).layers:
             launch = next((step.name for step in program.launches if layer.name in (step.name, *step.nodes)), "")
             cycles[launch] = cycles.get(launch, 0) + layer.cycles
         for name, count in cycles.items():
@@ -118,7 +120,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
     The cycles of a launch's layers add up to those of its trace, the steps and waits of a unit do not overlap, and the
     slices of the critical path add up to the causes.
     """
-    result = _program(target).run(inputs()[:1])
+    result = run(_program(target), inputs()[:1])
     ends: list[tuple[int, int]] = []
     for layer in result.layers:
         if layer.trace:
@@ -145,20 +147,20 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
     program = _program(target)
     if "order" not in target.passes:
         try:
-            program.run(inputs(), order="random")
+            run(program, inputs(), order="random")
         except InputError:
             return
         raise AssertionError("an order is accepted although the target has no order pass")
-    expected = program.run(inputs()).outputs
+    expected = run(program, inputs()).outputs
     orders: list[dict[str, Any]] = [{"order": "time"}, *({"order": "random", "seed": seed} for seed in range(4))]
     for options in orders:
-        _same(program.run(inputs(), **options).outputs, expected, str(options))
+        _same(run(program, inputs(), **options).outputs, expected, str(options))
 
 
 def no_run_beats_its_bound(target: Target) -> None:
     """Check that a run takes at least the cycles of its bound, under every timing model."""
     for model in target.timing_models:
-        result = _program(target).run(inputs()[:1], timing=model.name)
+        result = run(_program(target), inputs()[:1], timing=model.name)
         assert 0 <= result.bound <= result.cycles, f"{model.name}: {result.cycles} cycles, bound {result.bound}"
         for layer in result.layers:
             assert 0 <= layer.bound <= layer.cycles, f"{layer.name}: {layer.cycles} cycles, bound {layer.bound}"
@@ -167,10 +169,10 @@ def no_run_beats_its_bound(target: Target) -> None:
 def what_ifs_equal_runs(target: Target) -> None:
     """Check that each what-if of the same program has the cycles of a run on the changed machine, and its outputs."""
     program = _program(target)
-    result = program.run(inputs()[:1])
+    result = run(program, inputs()[:1])
     for found in whatifs(program, result, inputs()):
         other = on_machine(program, {key: str(value) for key, value in found.set.items()})
-        again = other.run(inputs()[:1], timing=what_if_timing(result.timing, found.timing))
+        again = run(other, inputs()[:1], timing=what_if_timing(result.timing, found.timing))
         assert again.cycles == found.cycles, f"{found.change}: {found.cycles} cycles, a run takes {again.cycles}"
         assert again.matches_reference is True and not again.findings, found.change
         assert found.layers == {layer.name: layer.cycles for layer in again.layers if layer.where != HOST}, found.change
@@ -183,7 +185,7 @@ def the_debugger_equals_a_straight_run(target: Target) -> None:
     """
     if not isinstance(target, Walks):
         return
-    rng, session = np.random.default_rng(0), _program(target).debug(inputs()[:1])
+    rng, session = np.random.default_rng(0), Session(_program(target), inputs()[:1])
     for name in session.launches:
         session.launch(name)
         walk, sequence = session.walk, session.walk.order.sequence
@@ -207,9 +209,9 @@ def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, in
 def samples_do_not_influence_each_other(target: Target) -> None:
     """Check that a sample has the same outputs alone and with others, and the same cycles if there is an order pass."""
     program = _program(target)
-    together = program.run(inputs())
+    together = run(program, inputs())
     for index in range(SAMPLES):
-        alone = program.run(inputs()[index : index + 1])
+        alone = run(program, inputs()[index : index + 1])
         assert alone.cycles == together.cycles or (index > 0 and "order" not in target.passes)
         expected = {name: values[index : index + 1] for name, values in together.outputs.items()}
         _same(alone.outputs, expected, f"sample {index}")
@@ -232,7 +234,7 @@ def check_finds_nothing_in_compiled_programs(target: Target) -> None:
 
 def json_is_stable(target: Target) -> None:
     """Check that a result as JSON has the keys that scripts rely on."""
-    found = json.loads(json.dumps(_program(target).run(inputs()).to_json()))
+    found = json.loads(json.dumps(run(_program(target), inputs()).to_json()))
     keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
     assert {*keys.split(), "layers"} <= set(found)
     keys = "name op where cycles macs utilization dram_read_bytes dram_write_bytes stalls"

@@ -10,17 +10,17 @@ import numpy as np
 
 from tilewright import targets
 from tilewright.array import Array, one_thread, uncollected
-from tilewright.errors import InputError, MachineError
+from tilewright.errors import InputError, MachineError, option
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Site
-from tilewright.program.program import RUNNER, HostStep, Launch, Program
+from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer
 from tilewright.report.result import RunResult
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
-from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
+from tilewright.targets.base import Approximates, Batches, Execution, LaunchResult, Target
 
 #: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
 #: of memory per value.
@@ -92,9 +92,6 @@ def run(
     return replace(made, samples=total, matches_reference=matches, deviations=deviations)
 
 
-RUNNER[:] = [run]
-
-
 def run_bare(
     program: Program,
     *,
@@ -121,6 +118,24 @@ def run_bare(
     name = program.launches[0].name if program.launches else "program"
     made = job.result(name, "", outputs, layers, found)  # no rounding mode: the host requantises nothing
     return replace(made, matches_reference=not any(differing(outputs, expected))) if expected else made
+
+
+def executed(done: Execution, name: str) -> RunResult:
+    """Return the result of a program, called `name`, that ran on a target's processor or as a host in C.
+
+    Raises InputError if the target shows nothing of it.
+    """
+    if done.program is None:
+        where = option("--html, --save and --trace", "result")
+        raise InputError(where, "this run made no result to show", "leave them out")
+    if done.sections is None:
+        return replace(run_bare(done.program, check=False), findings=done.findings, checked=True)
+    job = _Job(done.program, done.timing, check=True)
+    names, result = done.sections()
+    job.bound = result.bound
+    layers = job.layers(result, [(name, "code", 0) for name in names], seconds=0.0)
+    shown = job.result(name, "", {}, layers, list(result.findings))
+    return replace(shown, seconds=0.0, program=None)
 
 
 def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Iterator[str]:
@@ -191,20 +206,23 @@ class _Job:
         result = self.target.launch(self.program, step, values, self.options)
         self.bound += result.bound
         figures = layer_figures(step, result)
-        seconds = (perf_counter() - began) / len(figures)
         sites = _sites(self.program, step)
         nodes = [(site.node.op.label, site.node.op.macs(site)) for site in sites]
         if len(figures) != len(nodes):
             macs = sum(count for _, count in nodes) if nodes else result.total.executed_macs
             nodes = [("+".join(label for label, _ in nodes) or "program", macs)]
-        layers = [
-            Layer.of(
-                own, name, op, self.target.name, count, seconds=seconds, macs_per_cycle=own.macs_per_cycle or self.peak
-            )
-            for (name, own), (op, count) in zip(figures.items(), nodes, strict=True)
-        ]
+        named = [(name, op, macs) for name, (op, macs) in zip(figures, nodes, strict=True)]
+        return self.layers(result, named, perf_counter() - began), result
+
+    def layers(self, result: LaunchResult, named: Sequence[tuple[str, str, int]], seconds: float) -> list[Layer]:
+        """Return the layers of a launch. `named` has the name, operator and multiply-accumulates of each."""
+        layers = []
+        for figures, (name, op, macs) in zip(result.figures, named, strict=True):
+            peak = figures.macs_per_cycle or self.peak
+            share = seconds / len(named)
+            layers.append(Layer.of(figures, name, op, self.target.name, macs, seconds=share, macs_per_cycle=peak))
         layers[0] = replace(layers[0], trace=result.trace, events=result.events)
-        return layers, result
+        return layers
 
     def result(
         self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]

@@ -9,10 +9,11 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
+from tilewright.report.kernels import OwnKernels
 from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
 from tilewright.run import layer_figures, run, timed
 from tilewright.targets import given
-from tilewright.targets.base import Change, Explores
+from tilewright.targets.base import Change, Explores, TakesFirmware
 
 #: Called with the changed configuration keys, as text; returns the network compiled for the changed machine.
 Compile = Callable[[Mapping[str, str]], Program]
@@ -49,6 +50,21 @@ def whatifs(
         if made := _tried(program, result, change, inputs if target.time_needs_values else None, compile_):
             found.append(made)
     return tuple(sorted(found, key=lambda whatif: whatif.cycles))
+
+
+def beside_built_in(
+    program: Program, target: TakesFirmware, inputs: Mapping[str, Array], timing: str | None
+) -> OwnKernels:
+    """Return the kernels of a program with the user's firmware, beside the built-in ones in a run of the first sample.
+
+    `program` was compiled in a context `target.with_firmware`.
+    """
+    firmware = target.kernels(program)
+    first = {name: array[:1] for name, array in inputs.items()}
+    with target.built_in():
+        result = run(_compiled(program, {}, None), first, timing=timing, check=False, compare=False)
+    cycles = {layer.name: layer.cycles for layer in result.layers if layer.name in firmware.kernels}
+    return OwnKernels(firmware.path, firmware.compiler, firmware.built_in, firmware.kernels, cycles)
 
 
 def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
@@ -125,7 +141,7 @@ def _nodes(program: Program) -> set[str]:
     return {node for launch in program.launches for node in launch.nodes}
 
 
-def _compiled(program: Program, overrides: Mapping[str, str], timing: str) -> Program:
+def _compiled(program: Program, overrides: Mapping[str, str], timing: str | None) -> Program:
     """Return a program's network compiled again, for its machine with some keys changed."""
     assert program.graph is not None
     target = targets.get(program.target)

@@ -27,6 +27,7 @@ from tilewright.files import write_outputs
 from tilewright.program import driver, words
 from tilewright.program.file import load
 from tilewright.report import notebook, render
+from tilewright.run import run
 from tilewright.sim.findings import RACE, Finding
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
@@ -211,7 +212,7 @@ def test_text_is_printed_in_one_place() -> None:
 def test_names_in_python_are_printable(hostile: Path) -> None:
     program = load(str(hostile / "p.twp"))
     assert program.graph
-    result = program.run(np.zeros((1, 8, 8, 1), np.int8))
+    result = run(program, np.zeros((1, 8, 8, 1), np.int8))
     graph = program.graph
     shown = [program, graph, result, *program.launches, *graph.nodes, *graph.tensors.values(), *result.layers]
     assert not unprintable("".join(map(repr, shown)))

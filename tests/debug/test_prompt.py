@@ -15,6 +15,7 @@ from prompt_toolkit.output import DummyOutput
 
 from tests.debug.planted import right, sample
 from tilewright.debug import prompt
+from tilewright.debug.session import Session
 
 
 def typed(keys: str) -> list[str]:
@@ -22,7 +23,7 @@ def typed(keys: str) -> list[str]:
     said: list[str] = []
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
         pipe.send_text(keys)
-        prompt.converse(right().debug(sample()), said.append)
+        prompt.converse(Session(right(), sample()), said.append)
     return said
 
 
@@ -39,7 +40,7 @@ def test_lines_are_obeyed_until_the_end() -> None:
 
 
 def test_commands_and_their_words_are_completed() -> None:
-    session = right().debug(sample())
+    session = Session(right(), sample())
     offered = prompt.completer(session)
 
     def after(text: str) -> set[str]:

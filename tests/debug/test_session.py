@@ -10,12 +10,13 @@ from tilewright.debug.conditions import Condition
 from tilewright.debug.session import Session
 from tilewright.debug.verbs import VERBS, obey
 from tilewright.errors import InputError, MachineError
+from tilewright.run import run
 from tilewright.targets.vta.isa.stream import image_of
 
 
 @pytest.fixture(scope="module")
 def opened() -> Session:
-    session: Session = right().debug(sample())
+    session: Session = Session(right(), sample())
     return session
 
 
@@ -50,7 +51,7 @@ def test_steps_go_both_ways(session: Session) -> None:
 
 
 def test_tensors_have_the_values_of_a_run(session: Session) -> None:
-    result = right().run(sample())
+    result = run(right(), sample())
     session.launch(session.launches[-1])
     session.end()
     program = right()
@@ -103,7 +104,7 @@ def test_times_and_tokens(session: Session) -> None:
     assert 9 in [wait.waiter for wait in session.waiting(8)]
     assert session.cycle(0).position == 0
     assert session.token("compute->store", 1).step == 11
-    timed = right().debug(sample(), order="time")
+    timed = Session(right(), sample(), order="time")
     trace = timed.walk.trace
     assert trace is not None
     starts = [trace.start[timed.step().step or 0] for _ in range(5)]
@@ -118,13 +119,13 @@ def test_a_slice_reaches_the_pixel_it_needs(session: Session) -> None:
 
 
 def test_a_launch_that_cannot_end_stops_where_it_must() -> None:
-    session = right().debug(sample())
+    session = Session(right(), sample())
     assert not session.where().stuck
-    broken: Session = wrong("out-of-range").debug(sample())
+    broken: Session = Session(wrong("out-of-range"), sample())
     assert broken.end().step == 5
     with pytest.raises(MachineError, match=r"inp has 2048 elements"):
         broken.step()
-    dead: Session = wrong("deadlock").debug(sample())
+    dead: Session = Session(wrong("deadlock"), sample())
     assert "deadlock" in dead.end().stuck
     assert any("no instruction pushes" in unit.waits_for for unit in dead.units())
 

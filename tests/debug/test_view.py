@@ -15,6 +15,7 @@ from textual.widgets import Input, RichLog, Static
 from tests.debug.planted import right, sample
 from tilewright.cli import main
 from tilewright.debug import prompt
+from tilewright.debug.session import Session
 from tilewright.debug.verbs import BY_NAME
 from tilewright.debug.view import KEYS, View
 from tilewright.errors import ConfigError
@@ -24,7 +25,7 @@ from tilewright.program.program import Launch
 
 def played(act: Callable[[View, Pilot[None]], Awaitable[None]], target: str = "vta") -> None:
     async def run() -> None:
-        app = prompt.view(right("upstream" if target == "vta" else "", target).debug(sample()))
+        app = prompt.view(Session(right("upstream" if target == "vta" else "", target), sample()))
         async with app.run_test(size=(140, 40)) as pilot:
             await pilot.pause()
             await act(app, pilot)
@@ -109,7 +110,7 @@ def test_hostile_names_are_printable() -> None:
     made = right("upstream")
     steps = [replace(step, name=f"{step.name}{hostile}") if isinstance(step, Launch) else step for step in made.steps]
     assert made.graph
-    session = replace(made, steps=tuple(steps), graph=replace(made.graph, name=hostile)).debug(sample())
+    session = Session(replace(made, steps=tuple(steps), graph=replace(made.graph, name=hostile)), sample())
 
     async def run() -> None:
         app = prompt.view(session)
@@ -136,7 +137,7 @@ def test_quit() -> None:
 def test_without_textual_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tilewright.debug.view", None)
     with pytest.raises(ConfigError, match=re.escape(hint("debug"))):
-        prompt.view(right().debug(sample()))
+        prompt.view(Session(right(), sample()))
 
 
 def test_the_view_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from tilewright.graph import reference
 from tilewright.graph.ir import State
 from tilewright.model import load
 from tilewright.program import file
+from tilewright.run import run
 
 SAMPLES = 7
 
@@ -52,7 +53,7 @@ def test_machines_carry_the_state(target: str, stream: Path, tmp_path: Path) -> 
     program = tw.compile(stream, target)
     file.save(program, tmp_path / "p.twp")
     for made in (program, file.load(tmp_path / "p.twp")):
-        result = made.run(x)
+        result = run(made, x)
         assert result.matches_reference and result.samples == SAMPLES and result.coverage == 1
         np.testing.assert_array_equal(next(iter(result.outputs.values())), theirs)
     (alone,) = program.run(x, reset=True).outputs.values()

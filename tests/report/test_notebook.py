@@ -17,9 +17,10 @@ import tilewright as tw
 import tilewright.run
 from tests.cli.digits import MODEL
 from tests.report.runs import LAUNCH, SOFTMAX, result
+from tilewright.api import Program
 from tilewright.errors import InputError
 from tilewright.model import inputs
-from tilewright.program.program import HostStep, Program
+from tilewright.program.program import HostStep
 from tilewright.report.metrics import Deviation, Layer
 
 #: Characters of the longest text: two lines of a wide terminal.

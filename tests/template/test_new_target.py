@@ -19,6 +19,7 @@ from tests.mlperf import model_path, samples
 from tilewright import contract, targets
 from tilewright.cli import main
 from tilewright.errors import InputError
+from tilewright.run import run as run_program
 from tilewright.template import new_target
 
 DIGITS = ROOT / "examples" / "digits"
@@ -207,5 +208,5 @@ def test_machines_of_any_size_are_exact(folder: Path, monkeypatch: pytest.Monkey
             "token_depth": str(rng.integers(2, 5)),
             "queue_depth": str(rng.integers(1, 5)),
         }
-        result = target.compile(contract.network(), target.config(None, keys), "tflm").run(contract.inputs())
+        result = run_program(target.compile(contract.network(), target.config(None, keys), "tflm"), contract.inputs())
         assert (result.matches_reference, result.findings) == (True, ()), (seed, keys)

@@ -358,7 +358,7 @@ class Simulation:
         from tilewright.report import perfetto, render
         from tilewright.report.summary import HALF, Summary, predict, ranked
         from tilewright.run import differing, run, run_bare
-        from tilewright.whatif import whatifs
+        from tilewright.whatif import beside_built_in, whatifs
 
         if self.trace:
             perfetto.require(self.trace)
@@ -392,8 +392,7 @@ class Simulation:
         advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
         own = None
         if firmware is not None and samples is not None:
-            first = {name: array[:1] for name, array in samples.values.items()}
-            own = firmware.kernels(program, first, self.timing)
+            own = beside_built_in(program, firmware, samples.values, self.timing)
         summary = Summary(
             result,
             origin,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.report.result import RunResult
     from tilewright.targets.base import CosimCase, Execution
 
 
@@ -106,22 +105,13 @@ def exec_(
 def _report(done: Execution, run: Simulation, path: str) -> int:
     """Write the requested files of an execution, print its report and return the exit status."""
     from tilewright.report.summary import Summary
+    from tilewright.run import executed
 
     if run.html or run.save or run.trace:
-        run.write(Summary(made := _result(done), "the program's own data", made.clock_mhz), path)
+        result = executed(done, Path(path).name)
+        run.write(Summary(result, "the program's own data", result.clock_mhz), path)
     options.answer(run.as_json, done.data, done.text)
     return 0 if done.passed else 1
-
-
-def _result(done: Execution) -> RunResult:
-    """Return the result of an execution. Raises InputError if it has none."""
-    from tilewright.run import run_bare
-
-    if done.result:
-        return done.result()
-    if done.program is None:
-        raise InputError("--html, --save and --trace", "this run made no result to show", "leave them out")
-    return replace(run_bare(done.program, check=False), findings=done.findings, checked=True)
 
 
 def _exec_c(

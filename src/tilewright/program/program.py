@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import plain
 from tilewright.graph.ir import Graph
-
-if TYPE_CHECKING:
-    from tilewright.debug.session import Session
-    from tilewright.report.result import RunResult
 
 T = TypeVar("T")
 
@@ -60,10 +55,6 @@ class HostStep:
         return self.node
 
 
-#: Holds `tilewright.run.run`. That module imports this one, so it registers itself here.
-RUNNER: list[Callable[..., RunResult]] = []
-
-
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
     """Yield groups of neighbouring nodes that all run on the host, or all on the target.
 
@@ -92,46 +83,9 @@ class Program:
     steps: tuple[Launch | HostStep, ...]
 
     @classmethod
-    def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Program:
+    def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Self:
         """Return a program of launches without a network, as assembled from text."""
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
-
-    def run(
-        self,
-        inputs: Array | Mapping[str, Array],
-        *,
-        timing: str | None = None,
-        check: bool = True,
-        compare: bool = True,
-        order: str = "stream",
-        seed: int = 0,
-        progress: Callable[[int, int, str], None] | None = None,
-        reset: bool = False,
-    ) -> RunResult:
-        """Run S samples through the program: an array (S, ...), or one array for each input of the network by name.
-
-        A network with states (a stream) takes the samples in their order; with `reset`, every sample starts from the
-        initial states.
-
-        `timing` names a timing model (None: the target's first). `check` looks for hazards. `compare` compares the
-        outputs with the integer reference. `order` is the order in which the machine's values are computed: "stream",
-        "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
-        total and the step's name. Raises the errors of `tilewright.run.run`.
-        """
-        if not RUNNER:
-            import_module("tilewright.run")
-        options = {"timing": timing, "check": check, "compare": compare, "order": order, "seed": seed, "reset": reset}
-        return RUNNER[0](self, inputs, progress=progress, **options)
-
-    def debug(
-        self, inputs: Array | Mapping[str, Array] | None = None, *, order: str = "stream", timing: str | None = None
-    ) -> Session:
-        """Open a debugging session with the first of the samples `inputs` (None for a program without a network).
-
-        `order` is the order in which instructions run: "stream" or "time". Raises the errors of `debug.session`.
-        """
-        session: Session = import_module("tilewright.debug.session").Session(self, inputs, order, timing)
-        return session
 
     def outline(self) -> dict[str, Any]:
         """Return where each step runs, with the reason for each host step, as JSON values."""

@@ -9,19 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import Configuration, Launch, Program
-from tilewright.report.kernels import OwnKernels
 from tilewright.sim.events import Events
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
 from tilewright.sim.walk import Walk
-
-if TYPE_CHECKING:
-    from tilewright.report.result import RunResult
 
 __all__ = ["Config", "ConformCase", "LaunchResult", "Target", "TimingModel"]
 
@@ -289,20 +285,28 @@ class Folders(Protocol):
         """
 
 
+class Sections(NamedTuple):
+    """The sections of a program that ran on a processor. `result` has the figures of each, in the order of `names`."""
+
+    names: tuple[str, ...]
+    result: LaunchResult
+
+
 @dataclass(frozen=True)
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
 
-    `result` makes the result that a page and a timeline show. Without it, they show the run of `program`, with
-    `findings`; None: the target shows nothing.
+    `program` is what ran (None: there is nothing to show). A page and a timeline show its `sections` as layers, in the
+    timing model `timing`. Without sections, they show a run of the program, with `findings`.
     """
 
     text: str
     data: Mapping[str, Any]
     passed: bool
     speedscope: Mapping[str, Any]
-    result: Callable[[], RunResult] | None = None
     program: Program | None = None
+    timing: str | None = None
+    sections: Callable[[], Sections] | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -392,6 +396,18 @@ class Walks(Protocol):
         """
 
 
+class Firmware(NamedTuple):
+    """Firmware of the user's: its folder or file, its compiler, and the kernel of each layer by the layer's name.
+
+    `built_in` is the name of the firmware that comes with the machine, to compare it with.
+    """
+
+    path: str
+    compiler: str
+    built_in: str
+    kernels: Mapping[str, str]
+
+
 @runtime_checkable
 class TakesFirmware(Protocol):
     """A target whose processor can run networks with firmware of the user's own."""
@@ -408,8 +424,11 @@ class TakesFirmware(Protocol):
         Raises InputError if there is none. In the context, `compile` raises InputError if it cannot be compiled.
         """
 
-    def kernels(self, program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels:
-        """Return the kernels of a program that was compiled in such a context. One sample is run for the comparison."""
+    def built_in(self) -> AbstractContextManager[None]:
+        """Return a context in which networks are compiled and run with what is built in, in place of the user's."""
+
+    def kernels(self, program: Program) -> Firmware:
+        """Return the firmware of a program that was compiled in such a context."""
 
 
 @runtime_checkable

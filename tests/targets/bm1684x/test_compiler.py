@@ -19,6 +19,7 @@ from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph import reference
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.run import run as run_program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
@@ -247,7 +248,7 @@ def test_damaged_launches_are_refused() -> None:
     ):
         broken = changed(program, lambda launch, bad=bad: replace(launch, **bad))  # type: ignore[misc]
         with pytest.raises(ProgramError):
-            broken.run(mixed(SEEDS[0])[1])
+            run_program(broken, mixed(SEEDS[0])[1])
 
 
 def test_another_width_of_the_execution_units_is_refused() -> None:

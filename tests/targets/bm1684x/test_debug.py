@@ -65,7 +65,7 @@ def content(memories: Memories, walk: CommandWalk) -> dict[str, Array]:
 
 
 def walks(program: Program, sample: dict[str, Array]) -> list[NetworkWalk]:
-    session, found = program.debug(sample), []
+    session, found = Session(program, sample), []
     for name in session.launches:
         session.launch(name)
         assert isinstance(session.walk, NetworkWalk)
@@ -137,7 +137,7 @@ def test_nothing_outside_a_slice_of_a_network_changes_the_value(seed: int) -> No
 def test_layers_are_compared_where_their_results_are_complete(seed: int) -> None:
     """Each result in local memory has the reference's values at its moment, and no launch differs."""
     program, sample = random_program(np.random.default_rng([3, seed]))
-    session = program.debug(sample)
+    session = Session(program, sample)
     assert session.differs() is None
     compare_all(session)
 
@@ -165,7 +165,7 @@ def test_rows_of_results_are_compared_in_a_launch_that_streams_them() -> None:
     graph = builder.graph()
     program = TARGET.compile(graph, Config(4, 4, 1 << 10, static_bytes=1 << 14, l2_bytes=64), "tflm")
     sample = np.random.default_rng(6).integers(-128, 128, (1, 1, 25, 9, 4)).astype(np.int8)
-    session = program.debug({graph.inputs[0]: sample[0]})
+    session = Session(program, {graph.inputs[0]: sample[0]})
     assert session.differs() is None
     assert compare_all(session) > 3
 

@@ -13,6 +13,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Program
+from tilewright.run import run
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.run import prepared
@@ -33,7 +34,7 @@ def transfers(program: Program) -> Counter[bool]:
 def check(program: Program, build: Builder, samples: int = 4) -> None:
     inputs = build.inputs(samples)
     for order in ("stream", "random"):
-        result = program.run(inputs, order=order, seed=3)
+        result = run(program, inputs, order=order, seed=3)
         assert result.matches_reference
         assert result.findings == ()
 

@@ -19,6 +19,7 @@ from tilewright.model.inputs import random
 from tilewright.program import file
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation
+from tilewright.run import run
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import assembly
 from tilewright.targets.bm1684x.compiler.image import QueueImage
@@ -164,7 +165,7 @@ def test_layers_that_a_launch_does_not_have_are_refused(wrong: int) -> None:
     program, launch = digits()
     launch.arrays["layers"][0] = wrong
     with pytest.raises(ProgramError, match="which of its layers each command belongs to"):
-        program.run(np.zeros(program.graph.tensors[program.graph.inputs[0]].shape, np.int8)[None])  # type: ignore[union-attr]
+        run(program, np.zeros(program.graph.tensors[program.graph.inputs[0]].shape, np.int8)[None])  # type: ignore[union-attr]
 
 
 def gathered(size: int) -> Graph:

@@ -8,32 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.targets.cfu.elf_files import file_of, tiny
-from tilewright import targets
 from tilewright.cli import main
-from tilewright.targets import base, vta
-from tilewright.targets.base import Execution, TimingModel
-from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.runtime.execute import execute
-from tilewright.targets.cfu.timing import costs
-
-
-class Stub:
-    """What `exec` needs of a target."""
-
-    name = "cfu"
-    timing_models = tuple(model.source for model in costs.MODELS.values())
-
-    def config(self, source: str | None, overrides: dict[str, str]) -> Config:
-        return Config.read(source, overrides)
-
-    def execute(self, path: Path, config: base.Config, model: str, limit: int | None) -> Execution:
-        assert isinstance(config, Config)
-        return execute(path, config, model, limit)
-
-
-@pytest.fixture(autouse=True)
-def stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "get", lambda name: Stub() if name == "cfu" else vta.TARGET)
+from tilewright.targets.base import TimingModel
+from tilewright.targets.cfu import TARGET
 
 
 def test_json_and_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +70,7 @@ def test_options_for_elf_files_are_refused_for_programs(tmp_path: Path, capsys: 
 
 
 def test_every_timing_model_says_what_it_rests_on() -> None:
-    assert all(isinstance(model, TimingModel) and model.evidence for model in Stub.timing_models)
+    assert all(isinstance(model, TimingModel) and model.evidence for model in TARGET.timing_models)
 
 
 def test_a_page_a_timeline_and_a_saved_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

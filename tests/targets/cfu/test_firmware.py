@@ -15,6 +15,7 @@ from tilewright.errors import ConfigError, MachineError, ProgramError, Unsupport
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Add, AveragePool2D, Conv2D, Window
 from tilewright.program.program import Launch, Program
+from tilewright.run import run
 from tilewright.schedule import Lived
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
@@ -40,10 +41,10 @@ def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_computes_the_reference(variant: str, how: firmware.Compiler) -> None:
     codes = np.random.default_rng(3).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
-    result = compiled(network(2), variant, how).run(codes)
+    result = run(compiled(network(2), variant, how), codes)
     assert (result.matches_reference, result.findings) == (True, ())
     assert all(layer.where == "cfu" and layer.cycles for layer in result.layers)
-    result = compiled(contract.network(), variant, how).run(contract.inputs()[:1])
+    result = run(compiled(contract.network(), variant, how), contract.inputs()[:1])
     assert (result.matches_reference, result.findings) == (True, ())
 
 
@@ -53,7 +54,7 @@ def test_the_ladder_slows_clang_down_and_stays_exact() -> None:
     codes = np.random.default_rng(3).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)
     for step, flags in ladder.AS_GCC.items():
         plain, slow = (
-            compiled(network(2), step, replace(how, flags=(*how.flags, *more))).run(codes) for more in ((), flags)
+            run(compiled(network(2), step, replace(how, flags=(*how.flags, *more))), codes) for more in ((), flags)
         )
         assert (slow.matches_reference, slow.findings) == (True, ())
         ratio = slow.cycles / plain.cycles
@@ -66,7 +67,7 @@ def test_extensions_alone_and_in_sequence(extensions: str, firmware: str) -> Non
     codes = np.random.default_rng(4).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
     config = get("cfu").config(None, {"extensions": extensions, "firmware": firmware})
     program = get("cfu").compile(network(4), config, "tflm")
-    result = program.run(codes)
+    result = run(program, codes)
     assert (result.matches_reference, result.findings) == (True, ())
     assert list(get("cfu").check(program)) == []
 
@@ -96,7 +97,7 @@ def test_channel_tables_alternate_and_late_ones_wait() -> None:
     late = [bool(record["coupled"] & layout.Coupled.LATE) for record in records]
     assert late == [False, False, False, True, True, True, False]
     assert [record["coupled"] & layout.Coupled.FETCH for record in records] == [layout.Coupled.FETCH, *[0] * 6]
-    result = program.run(np.random.default_rng(8).integers(-128, 128, (2, 1, 3, 3, 8)).astype(np.int8))
+    result = run(program, np.random.default_rng(8).integers(-128, 128, (2, 1, 3, 3, 8)).astype(np.int8))
     assert (result.matches_reference, result.findings) == (True, ())
 
 
@@ -108,7 +109,7 @@ def test_extents_of_a_whole_image_are_no_limit() -> None:
     nodes = (Node("add", Add("none"), ("x", "x"), ("sum",)), Node("mean", mean, ("sum",), ("mean",)))
     program = compiled(Graph("image", tensors, nodes, ("x",), ("mean",)).validate(), "coupled")
     assert all(record["coupled"] for record in FirmwareImage.of(program.launches[0]).records)
-    result = program.run(np.random.default_rng(6).integers(-128, 128, (1, 1, 32, 32, 4)).astype(np.int8))
+    result = run(program, np.random.default_rng(6).integers(-128, 128, (1, 1, 32, 32, 4)).astype(np.int8))
     assert (result.matches_reference, result.findings) == (True, ())
 
 
@@ -157,7 +158,7 @@ def test_firmware_follows_the_array(name: str) -> None:
     for variant, how in runs:
         config = Config.read(None, {**(ladder.ALTERNATIVES | CORNERS)[name], "firmware": variant})
         for graph, given in graphs:
-            result = compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how).run(given)
+            result = run(compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how), given)
             assert (result.matches_reference, result.findings) == (True, ()), variant
 
 
@@ -245,7 +246,7 @@ def test_a_machine_that_the_firmware_is_not_for() -> None:
     with pytest.raises(ConfigError, match="needs buffer_rows of at least 4096; it is 2048"):
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config("counter8", {"firmware": "baseline"})
-    assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference
+    assert run(get("cfu").compile(contract.network(), config, "tflm"), contract.inputs()[:1]).matches_reference
     with pytest.raises(ConfigError, match="set extensions=pool,dot"):
         get("cfu").compile(contract.network(), Config(firmware="dense_dot", extensions="pool"), "tflm")
     with pytest.raises(ConfigError, match="no variant 'none'"):

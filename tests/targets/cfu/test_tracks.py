@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 from tilewright.model import inputs
 from tilewright.program.program import Program
 from tilewright.report.timeline import timeline
-from tilewright.run import run_bare
+from tilewright.run import run, run_bare
 from tilewright.targets.cfu import TARGET
 
 pytestmark = pytest.mark.riscv
@@ -24,7 +24,7 @@ def program() -> Program:
 def test_tracks_agree_with_layers(program: Program) -> None:
     """Each operator is one slice of the CPU, where and as long as its layer's; their sum is the run's cycles."""
     assert program.graph
-    result = program.run(inputs.random(program.graph).values)
+    result = run(program, inputs.random(program.graph).values)
     shown = timeline(result)
     layers, cpu = (
         [(event.start, event.duration) for event in shown.events if event.track == shown.tracks.index(name)]
@@ -40,7 +40,7 @@ def test_tracks_agree_with_layers(program: Program) -> None:
 
 def test_causes_and_functions_of_each_layer_take_its_cycles(program: Program) -> None:
     assert program.graph
-    result = program.run(inputs.random(program.graph).values)
+    result = run(program, inputs.random(program.graph).values)
     shown = timeline(result)
     for name in ("causes by size", "functions by size"):
         mine = [event for event in shown.events if event.track == shown.tracks.index(name)]
@@ -55,7 +55,7 @@ def test_causes_and_functions_of_each_layer_take_its_cycles(program: Program) ->
 
 
 def test_explain_counts_the_cycles_of_a_sample_of_zeros(program: Program) -> None:
-    zeros = program.run(np.zeros((1, 1, 8, 8, 1), np.int8), timing="fitted")
+    zeros = run(program, np.zeros((1, 1, 8, 8, 1), np.int8), timing="fitted")
     assert "a timing model runs a sample of zeros" in TARGET.explain(program)
     text = TARGET.explain(program, "fitted")
     assert f"{zeros.cycles} cycles on a sample of zeros (timing model fitted)" in text

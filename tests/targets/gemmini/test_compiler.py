@@ -16,6 +16,7 @@ from tilewright.graph.ops import Add, Concat, Conv2D, DepthwiseConv2D, FullyConn
 from tilewright.graph.rounding import Activation
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Result
+from tilewright.run import run
 from tilewright.targets.gemmini.compiler import compile_graph, layers
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
@@ -73,7 +74,7 @@ def ran(program: Program, seed: int) -> Result:
     assert program.graph is not None
     rng = np.random.default_rng(seed)
     given = {name: program.graph.tensors[name].shape for name in program.graph.inputs}
-    result = program.run({name: rng.integers(-128, 128, (2, *shape)).astype(np.int8) for name, shape in given.items()})
+    result = run(program, {name: rng.integers(-128, 128, (2, *shape)).astype(np.int8) for name, shape in given.items()})
     assert result.matches_reference and not result.findings
     return result
 
@@ -225,7 +226,7 @@ def test_a_damaged_border_is_one_error(frame: object) -> None:
     assert launch.meta["frame"] == [1, 1, 1, 1]
     damaged = replace(program, steps=(replace(launch, meta={**launch.meta, "frame": frame}),))
     with pytest.raises(ProgramError, match="launch 'n0'"):
-        damaged.run(np.zeros((1, 1, 20, 20, 3), np.int8))
+        run(damaged, np.zeros((1, 1, 20, 20, 3), np.int8))
 
 
 @pytest.mark.parametrize("channels", [4, 32])

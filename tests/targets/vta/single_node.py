@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import Op
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 
@@ -43,7 +44,7 @@ def check(graph: Graph, config: Config, rng: np.random.Generator, on_chip: bool 
     """Compiled, run with every check, equal to the reference."""
     program = compile_graph(graph, config, graph.rounding)
     given = {name: codes(rng, graph.tensors[name], 3) for name in graph.inputs}
-    result = program.run(given)
+    result = run(program, given)
     assert result.matches_reference
     assert not result.findings
     if on_chip:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.targets.vta.random_graphs import random_graph, unsigned
 from tilewright.graph.ir import Tensor
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.lowered import given_back, held_codes
 from tilewright.targets.vta.config import PRESETS
@@ -35,7 +36,7 @@ def test_random_layers_of_signed_and_unsigned_codes(keys: dict[str, str], roundi
         x = rng.integers(-128, 128, (2, *graph.tensors["x"].shape)).astype(np.int8)
         print(seed, part, [str(node.op) for node in graph.nodes])
         for version, inputs in ((graph, x), (unsigned(graph), x.view(np.uint8) ^ np.uint8(128))):
-            result = compile_graph(version, config, rounding).run(inputs)
+            result = run(compile_graph(version, config, rounding), inputs)
             assert result.matches_reference
             assert not result.findings
 

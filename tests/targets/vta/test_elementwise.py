@@ -9,6 +9,7 @@ from tests.targets.vta.single_node import check, machine, one_node, quant, seede
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import Add, Mean, Mul, Op, Quantize, RealAveragePool2D, Window
 from tilewright.graph.rounding import rounding_mode
+from tilewright.run import run
 from tilewright.targets.vta.compiler import elementwise
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.lower import lower
@@ -41,7 +42,7 @@ def test_sums_are_exact_for_all_pairs_of_codes(rounding: str) -> None:
         graph = one_node(Add(), inputs, kinds[2], "int8", rounding)
         program = compile_graph(graph, machine(alu="float"), rounding)
         given = {name: part.astype(np.int8).reshape(1, 1, 256, 1, 256) for name, part in zip("ab", grid, strict=True)}
-        result = program.run(given)
+        result = run(program, given)
         assert result.matches_reference
         assert [layer.where for layer in result.layers] == ["vta"]
 

@@ -17,6 +17,7 @@ from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, Window
 from tilewright.graph.ops.base import Op
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model import load
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph, plan
 from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.lowered import Width, width_of
@@ -104,7 +105,7 @@ def test_constant_channels(rounding: str) -> None:
         program = compile_graph(graph, machine(), rounding)
         extremes = np.stack([np.full((1, 6, 7, 20), code, np.int8) for code in (-128, 127)])
         given = np.concatenate([extremes, codes(rng, graph.tensors["x"], 6)])
-        result = program.run(given)
+        result = run(program, given)
         assert result.matches_reference
         assert not result.findings
         values = computed(graph, given, rounding)
@@ -175,7 +176,7 @@ def test_pools_over_the_whole_image() -> None:
         x = Tensor("x", (1, height, width, channels), "int8", scale)
         graph = one_node(AveragePool2D(window=Window((height, width))), (x,), scale, "int8", "tflm")
         program = compile_graph(graph, machine(), "tflm")
-        result = program.run(codes(rng, x, 3))
+        result = run(program, codes(rng, x, 3))
         assert result.matches_reference
         assert not result.findings
 

@@ -13,6 +13,7 @@ from tests.mlperf import FILES, model_path
 from tests.targets.vta.networks import Builder
 from tilewright.graph.ops import Conv2D
 from tilewright.model import inputs
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.timing import MODELS
@@ -38,7 +39,7 @@ def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, s
 def test_units_overlap(shared: Path) -> None:
     """Cycles stay near what the busiest unit needs: see specs for the bound."""
     graph = tw.load(model_path(shared, "ic"))
-    result = compile_graph(graph, PRESETS["pynq"], "tflm").run(inputs.random(graph).values, timing="hls")
+    result = run(compile_graph(graph, PRESETS["pynq"], "tflm"), inputs.random(graph).values, timing="hls")
     assert result.matches_reference
     assert not result.findings
     for layer in result.layers:
@@ -53,7 +54,7 @@ def test_a_layer_of_hardly_any_work_does_not_beat_its_limits(timing: str) -> Non
     builder = Builder(np.random.default_rng(1))
     builder.linear(Conv2D("none"), builder.given((1, 1, 1, 1)), (1, 1, 1, 1), 0)
     program = compile_graph(builder.graph(), PRESETS["pynq"], "tflm")
-    assert total(limits(program, timing)).bound <= program.run(np.ones((1, 1, 1, 1, 1), np.int8), timing=timing).cycles
+    assert total(limits(program, timing)).bound <= run(program, np.ones((1, 1, 1, 1, 1), np.int8), timing=timing).cycles
 
 
 @pytest.mark.parametrize("keys", [{}, {"alu": "fused"}, {"stages": "4"}], ids=str)

@@ -12,6 +12,7 @@ from tests.targets.vta.timed import Record, alu, config_of, elaborated, gemm, ra
 from tilewright.errors import HazardError
 from tilewright.graph.ops import Conv2D
 from tilewright.report.page.static import _optimal
+from tilewright.run import run
 from tilewright.targets import get
 from tilewright.targets.vta.compiler.explain import explain
 from tilewright.targets.vta.config import PRESETS, Config
@@ -103,7 +104,7 @@ def test_explain_run_and_page_show_the_mark() -> None:
     cycles = next(line for line in lines if "cycles (timing model tilewright)" in line)
     below = [text.split(":")[0].strip() for text in lines[lines.index(cycles) :]]
     assert below[1:8] == ["n0", "n1", "optimal", "n2", "optimal", "n3", "optimal"]
-    layers = program.run(np.zeros((1, 1, 14, 14, 32), np.int8)).layers
+    layers = run(program, np.zeros((1, 1, 14, 14, 32), np.int8)).layers
     assert [bool(layer.optimal) for layer in layers] == [False, True, True, True]
     assert [f"      optimal: {layer.optimal}" in lines for layer in layers[1:]] == [True] * 3
     assert [layer.optimal in _optimal(layer.to_json()) for layer in layers[1:]] == [True] * 3

@@ -13,6 +13,7 @@ from tests.targets.vta.random_graphs import in_powers
 from tilewright.graph.ir import Graph, Quant
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, MaxPool2D, Window
 from tilewright.program.program import Program
+from tilewright.run import run
 from tilewright.targets.vta.compiler import chain
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.layer import result_phase
@@ -66,7 +67,7 @@ def test_pooled_sums_equal_the_reference(pool: Window, keys: dict[str, str]) -> 
         program = compile_graph(graph, PRESETS["pynq"].with_overrides(keys | small), "pow2")
         count += joined(program)
         shape = graph.tensors[graph.inputs[0]].shape
-        result = program.run(rng.integers(-128, 128, (2, *shape)).astype(np.int8))
+        result = run(program, rng.integers(-128, 128, (2, *shape)).astype(np.int8))
         assert result.matches_reference
         assert not result.findings
         assert all(layer.where == "vta" for layer in result.layers)
@@ -84,12 +85,12 @@ def test_a_pool_on_sums_takes_fewer_cycles(monkeypatch: pytest.MonkeyPatch) -> N
     z = builder.layer(MaxPool2D(Window((3, 3), (2, 2), (1, 1, 1, 1))), y, quant=builder.tensors[y].quant)
     graph = in_powers(builder.graph(), 9, {y, z})
     data = rng.integers(-128, 128, (1, 1, 32, 32, 16)).astype(np.int8)
-    found = compile_graph(graph, PRESETS["pynq"], "pow2").run(data)
+    found = run(compile_graph(graph, PRESETS["pynq"], "pow2"), data)
     assert found.matches_reference
     assert [layer.cycles == 0 for layer in found.layers] == [False, True]  # the pool has no instructions
     assert sum(layer.macs for layer in found.layers if layer.where == "vta") == 32 * 32 * 32 * 9 * 16
     monkeypatch.setattr(chain, "joint", lambda *_: {})
-    apart = compile_graph(graph, PRESETS["pynq"], "pow2").run(data)
+    apart = run(compile_graph(graph, PRESETS["pynq"], "pow2"), data)
     assert apart.matches_reference
     # Per pooled tile: bias, shift and clip of 3 more tiles (5 cycles), 5 more comparisons (2), and 4 copies and clears.
     saved = 16 * 16 * 2 * (3 * 5 + 5 * 2 + 2 * 4)
@@ -108,7 +109,7 @@ def test_a_bias_that_differs_within_a_window_keeps_the_pool_apart() -> None:
         program = compile_graph(builder.graph(), PRESETS["pynq"].with_overrides({"alu": "fused"}), "tflm")
         assert joined(program) == (zero == 0)
         data = rng.integers(-128, 128, (1, 1, 12, 12, 16)).astype(np.int8)
-        assert program.run(data).matches_reference
+        assert run(program, data).matches_reference
 
 
 @pytest.mark.parametrize("kernel", range(1, 5))

@@ -12,6 +12,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.graph.rounding import shift_up
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 
@@ -41,7 +42,7 @@ def test_shifted_networks_equal_the_reference(keys: dict[str, str], channels: in
         graph = network(rng, channels, shift)
         program = compile_graph(graph, PRESETS["pynq"].with_overrides(keys), "pow2")
         shape = graph.tensors[graph.inputs[0]].shape
-        result = program.run(rng.integers(-128, 128, (2, *shape)).astype(np.int8))
+        result = run(program, rng.integers(-128, 128, (2, *shape)).astype(np.int8))
         assert result.matches_reference
         assert not result.findings
         if not keys:
@@ -54,7 +55,7 @@ def test_shifted_networks_equal_the_reference(keys: dict[str, str], channels: in
 def test_every_row_of_a_tile_has_the_bias_of_a_shift(batch: int) -> None:
     rng = np.random.default_rng(1)
     program = compile_graph(network(rng, 16, 9), PRESETS["pynq"].with_overrides({"LOG_BATCH": batch}), "pow2")
-    result = program.run(rng.integers(-128, 128, (2, 1, 9, 8, 16)).astype(np.int8))
+    result = run(program, rng.integers(-128, 128, (2, 1, 9, 8, 16)).astype(np.int8))
     assert result.matches_reference and not result.findings
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape"}
 
@@ -66,7 +67,7 @@ def test_the_host_shifts_sums_of_16_bits() -> None:
     narrow = PRESETS["pynq"].with_overrides({"LOG_ACC_WIDTH": "4", "LOG_ACC_BUFF_SIZE": "16"})
     program = compile_graph(in_powers(builder.graph(), 3, {made}), narrow, "pow2")
     assert program.launches
-    result = program.run(np.arange(9, dtype=np.int8).reshape(1, 1, 3, 3, 1))
+    result = run(program, np.arange(9, dtype=np.int8).reshape(1, 1, 3, 3, 1))
     assert result.matches_reference and not result.findings
 
 

@@ -11,6 +11,7 @@ from tests.targets.vta.single_node import check, codes, machine, one_node, quant
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import MatMul
 from tilewright.program import file
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -60,5 +61,5 @@ def test_a_constant_side_and_a_saved_program(tmp_path: Path) -> None:
         graph = one_node(MatMul(), tuple(inputs), Quant((1.0,), (5,)), "int8", "ort")
         check(graph, machine(), rng)
         file.save(compile_graph(graph, machine(), "ort"), tmp_path / "p.twp")
-        result = file.load(tmp_path / "p.twp").run(codes(rng, inputs[0], 19))  # more than run together
+        result = run(file.load(tmp_path / "p.twp"), codes(rng, inputs[0], 19))  # more than run together
         assert result.matches_reference

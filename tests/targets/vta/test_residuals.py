@@ -16,6 +16,7 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, Linear
 from tilewright.graph.rounding import Activation, rounding_mode
 from tilewright.program.program import HostStep
+from tilewright.run import run
 from tilewright.targets.vta.compiler.chain import placed
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.layer import Residual
@@ -107,5 +108,5 @@ def test_an_addition_that_rounds_joins_sums_only_where_that_is_equal(
         form["node"] for launch in program.launches for form in launch.meta["layers"] if "computed with" in form["plan"]
     ]
     assert joined == (["n2"] if joins else [])
-    result = program.run(rng.integers(-128, 128, (3, 1, 9, 8, 16)).astype(np.int8))
+    result = run(program, rng.integers(-128, 128, (3, 1, 9, 8, 16)).astype(np.int8))
     assert result.matches_reference and not result.findings

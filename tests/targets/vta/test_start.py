@@ -8,6 +8,7 @@ import pytest
 from tests.targets.vta.networks import Builder
 from tests.targets.vta.random_graphs import in_powers
 from tilewright.graph.ops import Conv2D, MaxPool2D, Window
+from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.epilogue import FLOOR
 from tilewright.targets.vta.compiler.explain import counts
@@ -55,7 +56,7 @@ def test_only_the_first_groups_are_cleared(keys: dict[str, str]) -> None:
     (launch,) = program.launches
     assert counts(launch, config)["reset_uops"] <= 2 * config.acc.depth  # not the 9600 output tiles
     data = rng.integers(-128, 128, (1, 1, 40, 40, 16)).astype(np.int8)
-    result = program.run(data)
+    result = run(program, data)
     assert result.matches_reference and not result.findings
 
 
@@ -73,6 +74,6 @@ def test_with_four_stages_gemm_does_nothing_but_products(keys: dict[str, str]) -
     found = counts(launch, config)
     assert found["reset_uops"] <= config.acc.depth
     data = rng.integers(-128, 128, (1, 1, 48, 48, 32)).astype(np.int8)
-    result = program.run(data)
+    result = run(program, data)
     assert result.matches_reference and not result.findings
     assert result.cycles < 1.06 * found["gemm_uops"]

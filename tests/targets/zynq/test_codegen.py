@@ -15,6 +15,7 @@ from tilewright.graph.ops import Conv2D, MaxPool2D, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model import inputs
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.run import run
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.zynq.compiler import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
@@ -35,7 +36,7 @@ def test_outputs_equal_the_reference(preset: str, dtype: str, rounding: str) -> 
     chain = network(dtype)
     program = ZYNQ.compile(chain.graph(), ZYNQ.config(preset, {}), rounding)
     assert [step.name for step in program.steps if isinstance(step, HostStep)] == ["n4"]  # the reshape
-    result = program.run(chain.inputs(6))
+    result = run(program, chain.inputs(6))
     assert (result.matches_reference, result.findings) == (True, ())
     assert len({tuple(row) for row in next(iter(result.outputs.values())).reshape(6, -1).tolist()}) > 1
 
@@ -43,7 +44,7 @@ def test_outputs_equal_the_reference(preset: str, dtype: str, rounding: str) -> 
 def test_sums_that_are_read_too_soon_are_found_and_wrong() -> None:
     chain = network()
     program = ZYNQ.compile(chain.graph(), ZYNQ.config(None, {"lat_use": "0"}), "ort")
-    result = program.run(chain.inputs(2))
+    result = run(program, chain.inputs(2))
     assert result.matches_reference is False
     assert {finding.kind for finding in result.findings} == {"race"}
     assert [finding.launch for finding in ZYNQ.check(program)] == ["n0", "n1", "n5", "n6"]
@@ -174,19 +175,19 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
     other = Launch(good.name, ("scores",), {}, good.arrays)
     with pytest.raises(ProgramError, match="does not fit the network"):
         swapped = tuple(other if step is good else step for step in program.steps)
-        Program(program.target, program.config, program.digest, "tflm", program.graph, swapped).run(contract.inputs())
+        run(Program(program.target, program.config, program.digest, "tflm", program.graph, swapped), contract.inputs())
 
 
 def test_only_one_order_exists() -> None:
     program = ZYNQ.compile(contract.network(), Config(), "tflm")
     with pytest.raises(InputError, match="cannot run in the order 'random'"):
-        program.run(contract.inputs(), order="random")
+        run(program, contract.inputs(), order="random")
     assert "order" not in ZYNQ.passes
 
 
 def test_two_timing_models() -> None:
     program = ZYNQ.compile(contract.network(), Config(), "tflm")
-    paged, compute = (program.run(contract.inputs(), timing=name) for name in ("paged", "compute"))
+    paged, compute = (run(program, contract.inputs(), timing=name) for name in ("paged", "compute"))
     for a, b in zip(paged.layers, compute.layers, strict=True):
         assert a.cycles - b.cycles == sum((a.stalls or {}).values())
         assert not b.stalls
@@ -196,7 +197,7 @@ def test_two_timing_models() -> None:
 def test_explain_counts_the_cycles_of_a_run(timing: str | None) -> None:
     program = ZYNQ.compile(network().graph(), Config(), "ort")
     assert program.graph
-    result = program.run(inputs.random(program.graph).values, timing=timing, compare=False)
+    result = run(program, inputs.random(program.graph).values, timing=timing, compare=False)
     text = ZYNQ.explain(program, timing)
     assert f"timing model {result.timing}\n" in text
     table = text.split("engine: ")[1]

@@ -14,11 +14,10 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
-from tilewright.report.kernels import OwnKernels
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, Execution, LaunchResult, OnGateware, TimingModel
+from tilewright.targets.base import Change, Execution, Firmware, LaunchResult, OnGateware, TimingModel
 
 from . import bill
 from .compiler.variants import check_machine, variant
@@ -107,7 +106,7 @@ class CfuSystem(given.Machine[Config]):
 
         timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
         driven = self._driven()
-        return execute.execute(path, self.own(config), timing, limit, unit, describe=self.describe, **driven)
+        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
 
     def _driven(self) -> dict[str, Any]:
         """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
@@ -151,27 +150,26 @@ class CfuSystem(given.Machine[Config]):
         finally:
             self._project = before
 
-    def kernels(self, program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels:
-        """Return the kernels of a program with the user's firmware, beside the built-in ones on the built-in CFU."""
-        from .image import FirmwareImage
-
-        assert program.graph is not None
-        config, before = self.config_of(program), (self._project, self._unit)
+    @contextmanager
+    def built_in(self) -> Iterator[None]:
+        before = self._project, self._unit
         self._project, self._unit = None, None
         try:
-            beside = self.compile(program.graph, config, program.rounding)
-            result = beside.run(inputs, timing=timing, check=False, compare=False)
+            yield
         finally:
             self._project, self._unit = before
-        cycles = {layer.name: layer.cycles for layer in result.layers}
-        rows = {
+
+    def kernels(self, program: Program) -> Firmware:
+        from .image import FirmwareImage
+
+        kernels = {
             name: kernel
             for step in program.launches
             for name, kernel in zip(step.nodes, FirmwareImage.of(step).kernels, strict=False)
         }
         meta = next((step.meta for step in program.launches), {})
-        told = str(meta.get("variant", "")), str(meta.get("compiler", ""))
-        return OwnKernels(*told, config.firmware, rows, {name: cycles[name] for name in rows})
+        path, compiler = str(meta.get("variant", "")), str(meta.get("compiler", ""))
+        return Firmware(path, compiler, self.config_of(program).firmware, kernels)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
         """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import option
-from tilewright.report.result import RunResult
+from tilewright.program.program import Program
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import Execution
+from tilewright.targets.base import Execution, Sections
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role
@@ -230,12 +230,11 @@ def execute(
     limit: int | None = None,
     cfu: Cfu | None = None,
     drive: Callable[[Process], Trap | None] = Process.go,
-    describe: Callable[[Config], Mapping[str, object]] = Config.to_dict,
 ) -> Execution:
     """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
 
-    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run), `describe` returns what a page says of
-    the machine. Raises MachineError if the CFU breaks the rules of its ports.
+    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run). Raises MachineError if the
+    CFU breaks the rules of its ports.
     """
     image = elf.load(path)
     source = Source(image)
@@ -281,7 +280,7 @@ def execute(
     ]
     passed = result.exit_code == 0 and not found
 
-    def shown_as() -> RunResult:
+    def sections() -> Sections:
         from . import executed
 
         places = [f"{one['message']} at {one['function']} ({one['file']}:{one['line']})" for one in found]
@@ -290,9 +289,10 @@ def execute(
             key: {row.name: row.cycles for row in rows}
             for key, rows in (("functions", table.functions), ("source lines", table.lines))
         }
-        return executed.result(Path(path).name, result, config, timing, describe(config), hazards, divided)
+        return executed.sections(result, hazards, divided)
 
-    return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name), shown_as)
+    program = Program.bare("cfu", config, ())
+    return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name), program, timing, sections)
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:
