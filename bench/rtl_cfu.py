@@ -23,13 +23,13 @@ import numpy as np
 import tilewright as tw
 from tilewright.array import one_thread
 from tilewright.model import inputs
-from tilewright.targets.base import CosimCase
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.cosim import Compared, compare, run
 from tilewright.targets.cfu.gateware.sequences import Command, random_commands
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
+from tilewright.targets.gateware import CosimCase
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 RESNET = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"

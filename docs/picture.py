@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 import tilewright as tw
-from tilewright.cli.coverage import best_offer
+from tilewright.coverage import best_offer
+from tilewright.errors import at_shell
 from tilewright.model import inputs
 from tilewright.report import render
 from tilewright.report.summary import Summary, predict
@@ -26,7 +27,8 @@ def main() -> None:
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
     to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
     predictions = predict(program.graph, result.outputs)
-    advice = str(best_offer(program) or "")
+    with at_shell():
+        advice = str(best_offer(program) or "")
     made = Summary(result, samples.source, result.clock_mhz, True, predictions, samples.classes, advice=advice)
     render.show(made, to)
     picture = to.export_svg(title="tilewright", unique_id="run")

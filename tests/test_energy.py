@@ -19,7 +19,7 @@ from tilewright.model import inputs
 from tilewright.report import page, record
 from tilewright.report.result import RunResult
 from tilewright.report.summary import Summary, joules
-from tilewright.targets.base import Occupies
+from tilewright.targets.gateware import Occupies
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"

@@ -14,7 +14,7 @@ import pytest
 
 from tilewright import targets
 from tilewright.native.build import program
-from tilewright.targets.base import TakesHosts
+from tilewright.targets.users import TakesHosts
 
 pytestmark = [
     pytest.mark.gxx,

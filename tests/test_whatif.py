@@ -25,9 +25,9 @@ from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, Result
 from tilewright.run import run
 from tilewright.targets import given
-from tilewright.targets.base import Change, Explores
+from tilewright.targets.base import Change
 from tilewright.targets.vta.timing.model import LEAST
-from tilewright.whatif import on_machine, what_if_timing, whatifs
+from tilewright.whatif import Explores, on_machine, what_if_timing, whatifs
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")

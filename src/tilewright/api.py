@@ -18,6 +18,7 @@ from tilewright.model import load
 from tilewright.program import program as data
 from tilewright.program.cache import Cache
 from tilewright.report.result import RunResult
+from tilewright.schedules import takes_schedules
 from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def compile(
     chosen = machine.config(config, overrides or {})
     mode = rounding_mode(rounding or graph.rounding).name
     model_of_time = runs.timing_model(machine, timing)
-    planner = targets.takes_schedules(machine) if schedule is not None or search else None
+    planner = takes_schedules(machine) if schedule is not None or search else None
     wanted = planner.schedule(schedule) if planner else None
 
     def make() -> data.Program:

@@ -13,7 +13,9 @@ from tilewright.files import regular, write_folder
 from tilewright.graph import reference
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.base import ConformCase, CosimCase, Folders, Gateware, Target
+from tilewright.targets.base import ConformCase, Target
+from tilewright.targets.gateware import CosimCase, Gateware
+from tilewright.targets.users import Folders
 
 #: Cycles that a waveform shows before and after the first difference.
 AROUND = 100

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.coverage import Offers
 from tilewright.debug.session import Session
 from tilewright.errors import ConfigError, InputError
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
@@ -29,7 +30,7 @@ from tilewright.report.metrics import HOST
 from tilewright.report.timeline import CAUSES, PATH, timeline
 from tilewright.run import run
 from tilewright.sim.walk import Walk
-from tilewright.targets.base import Offers, Target, Walks
+from tilewright.targets.base import Target, Walks
 from tilewright.whatif import on_machine, what_if_timing, whatifs
 
 Check = Callable[[Target], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
-from tilewright.targets.base import Approximates, Batches, Execution, LaunchResult, Target
+from tilewright.targets.base import Config, LaunchResult, Target
+from tilewright.targets.users import Execution
 
 #: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
 #: of memory per value.
@@ -28,6 +30,25 @@ TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
 
 #: Called with (steps done, steps in total, name of the next step).
 Progress = Callable[[int, int, str], None]
+
+
+@runtime_checkable
+class Approximates(Protocol):
+    """A target that can compute real numbers in its own number format, which is not bit-exact to the reference."""
+
+    def takes_real(self, config: Config) -> bool:
+        """Return whether a machine with this configuration computes real numbers."""
+
+    def approximates(self, program: Program) -> bool:
+        """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A target whose launches can take several samples at a time."""
+
+    def samples_a_launch(self, program: Program) -> int:
+        """Return how many samples a launch takes. With fewer, it is padded and takes as many cycles as a full one."""
 
 
 def run(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from tilewright import targets
 from tilewright.array import Array
@@ -13,10 +14,25 @@ from tilewright.report.kernels import OwnKernels
 from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
 from tilewright.run import layer_figures, run, timed
 from tilewright.targets import given
-from tilewright.targets.base import Change, Explores, TakesFirmware
+from tilewright.targets.base import Change, Config, TimingModel
+from tilewright.targets.users import TakesFirmware
 
 #: Called with the changed configuration keys, as text; returns the network compiled for the changed machine.
 Compile = Callable[[Mapping[str, str]], Program]
+
+
+@runtime_checkable
+class Explores(Protocol):
+    """A target that offers changes of its machines, for what-ifs.
+
+    `time_needs_values` says whether a launch can only be timed together with its values. If it can be timed alone,
+    `launch` must accept `values` without tensors if `options.values` is false.
+    """
+
+    time_needs_values: bool
+
+    def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
+        """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
 
 
 def whatifs(
@@ -52,14 +68,15 @@ def whatifs(
     return tuple(sorted(found, key=lambda whatif: whatif.cycles))
 
 
-def beside_built_in(
-    program: Program, target: TakesFirmware, inputs: Mapping[str, Array], timing: str | None
-) -> OwnKernels:
+def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels | None:
     """Return the kernels of a program with the user's firmware, beside the built-in ones in a run of the first sample.
 
-    `program` was compiled in a context `target.with_firmware`.
+    None for a program with built-in firmware.
     """
-    firmware = target.kernels(program)
+    target = targets.get(program.target)
+    firmware = target.firmware_of(program) if isinstance(target, TakesFirmware) else None
+    if firmware is None or not isinstance(target, TakesFirmware):
+        return None
     first = {name: array[:1] for name, array in inputs.items()}
     with target.built_in():
         result = run(_compiled(program, {}, None), first, timing=timing, check=False, compare=False)

@@ -17,7 +17,7 @@ from tilewright import conform
 from tilewright.cli import main
 from tilewright.program import file
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.base import CosimCase
+from tilewright.targets.gateware import CosimCase
 
 Capture = pytest.CaptureFixture[str]
 

@@ -12,12 +12,12 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT, SHARED
 from tilewright.explore import Space, Study, _complete, bounds, study_of
+from tilewright.explore.contract import Bounded
 from tilewright.explore.measure import machine, measured, sizes
 from tilewright.explore.trial import BASE, Trial
 from tilewright.graph.ops import DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.linear import Convolution
 from tilewright.targets import get
-from tilewright.targets.base import Bounded
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 OBJECTIVES = "cycles", "dram_bytes", "energy", "microseconds", "on_chip_kib"

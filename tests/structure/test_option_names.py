@@ -20,8 +20,9 @@ OTHERS = {("doctor.py", "--version")}
 
 
 def own_flags() -> set[str]:
-    """The options that the files of the command line declare."""
-    texts = [text for path in (SOURCE / "cli").rglob("*.py") for text, _ in literals(ast.parse(path.read_text()))]
+    """The options that the files of the command line declare, and those of single targets."""
+    paths = [*(SOURCE / "cli").rglob("*.py"), *SOURCE.rglob("cli.py")]
+    texts = [text for path in paths for text, _ in literals(ast.parse(path.read_text()))]
     return {flag for text in texts for part in text.split("/") for flag in FLAG.findall(part) if part.strip() == flag}
 
 
@@ -71,6 +72,7 @@ def test_no_text_outside_the_command_line_names_its_options() -> None:
         str(path.relative_to(SOURCE)): found
         for path in SOURCE.rglob("*.py")
         if path.relative_to(SOURCE).parts[0] != "cli"
+        and path.stem != "cli"
         and FLAG.search(code := path.read_text())
         and (found := misspelt(code, flags, str(path.relative_to(SOURCE))))
     }

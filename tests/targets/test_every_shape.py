@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from tests.targets.every_shape import ANY_RANK, CASES, MODES, Draw, between_products
 from tilewright import targets
-from tilewright.cli.coverage import best_offer
+from tilewright.coverage import best_offer
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph
 from tilewright.model import inputs

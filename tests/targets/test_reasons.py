@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.cli import main
-from tilewright.cli.coverage import best_offer
+from tilewright.coverage import best_offer
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep
 from tilewright.template import onemac

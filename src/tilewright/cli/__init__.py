@@ -16,7 +16,7 @@ from contextlib import suppress
 import click
 
 from tilewright import __version__
-from tilewright.cli import debug, explore, machines, native, networks, programs, runs, setup
+from tilewright.cli import debug, explore, machines, native, networks, programs, registered, runs, setup
 from tilewright.cli.terminal import say
 from tilewright.errors import LONGEST, HazardError, TilewrightError, at_shell, shortened
 
@@ -28,7 +28,14 @@ class Interrupted(click.ClickException):
 
 
 class Commands(click.Group):
-    """The click group that has all commands of `tilewright`."""
+    """The click group that has all commands of `tilewright`, with those that single targets have."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *registered.commands()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command. Targets are imported only for a name that is not a command of every target."""
+        return super().get_command(ctx, cmd_name) or registered.commands().get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the chosen command. Raises Interrupted on Ctrl-C."""

@@ -120,7 +120,7 @@ def _program(
         return load(path), {}
     from tilewright import compile as compile_model
     from tilewright import targets
-    from tilewright.targets.base import Folders
+    from tilewright.targets.users import Folders
 
     if target is None:
         raise InputError("--target", "is missing: only a program file names its target", "give one, such as -t vta")

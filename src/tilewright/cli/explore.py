@@ -107,8 +107,8 @@ class Exploration:
 def _space(name: str, target: str) -> dict[str, Any]:
     """Return the space in a file, or the target's space of this name."""
     from tilewright import fields, targets
+    from tilewright.explore.contract import Spaces
     from tilewright.explore.space import FORM
-    from tilewright.targets.base import Spaces
 
     if name.endswith(".json"):
         return fields.read(name, InputError, FORM)
@@ -291,7 +291,7 @@ def _advise(study: Study, best: Path) -> None:
     say(f"the fastest: {best}")
     say(f"  tilewright run {chosen}")
     from tilewright import targets
-    from tilewright.targets.base import Gateware
+    from tilewright.targets.gateware import Gateware
 
     if isinstance(targets.get(target), Gateware):
         say(f"  tilewright compile {chosen} -o best.twp && tilewright cosim best.twp")

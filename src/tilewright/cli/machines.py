@@ -1,4 +1,4 @@
-"""Commands about the targets themselves: targets, conform, header, layout, rtl, new-target, new-firmware."""
+"""Commands about the targets themselves: targets, conform, header, rtl, new-target, new-firmware."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import inputs, options
+from tilewright.cli import options
 from tilewright.cli.terminal import say, say_json
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from tilewright.targets.base import Config, Occupies, Target
+    from tilewright.targets.base import Config, Target
+    from tilewright.targets.gateware import Occupies
 
 
 def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
@@ -136,63 +137,6 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
     options.answer(as_json, {"target": target, "config": chosen.to_dict(), **written}, said)
 
 
-_integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
-
-
-@click.command()
-@click.argument("kind", metavar="LAYOUT")
-@click.argument("shape", callback=_integers)
-@click.argument("dtype", metavar="TYPE")
-@options.target
-@click.option("--start-lane", "start", type=int, default=0, metavar="LANE", help="Lane of channel 0 [0].")
-@click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
-@click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
-@click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
-@click.option("--order", metavar="AXES", help="The axes of SHAPE, such as ic,oc,kh,kw for weights [oc,ic,kh,kw].")
-@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
-@options.as_json
-def layout(
-    kind: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    target: str,
-    config: str | None,
-    overrides: dict[str, str],
-    start: int,
-    offset: int,
-    stride: tuple[int, ...] | None,
-    width: int | None,
-    order: str | None,
-    svg: Path | None,
-    as_json: bool,
-) -> None:
-    """Show where each element of a tensor lies in memory.
-
-    SHAPE is N,C,H,W, or OC,IC,KH,KW for the weights of a convolution.
-
-    Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
-
-    \f
-    Raises InputError if the target has no layouts.
-    """
-    from tilewright import targets
-    from tilewright.files import replacing
-    from tilewright.targets.base import LayoutRequest, Layouts
-
-    machine = targets.get(target)
-    if not isinstance(machine, Layouts):
-        raise InputError("layout", f"{target} has no layouts to draw", "choose another target, such as bm1684x")
-    axes = order.lower().split(",") if order else ()
-    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width, axes)
-    placed = machine.layout(wanted, machine.config(config, overrides))
-    if svg:
-        picture = placed.svg()
-        with replacing(svg) as file:
-            file.write(picture.encode())
-    told = {"target": target, **placed.to_json(), "file": str(svg) if svg else None}
-    options.answer(as_json, told, placed.text().removesuffix("\n"))
-
-
 @click.command()
 @click.argument("target", metavar="TARGET")
 @options.machine
@@ -208,7 +152,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     """
     from tilewright import targets
     from tilewright.files import write_folder
-    from tilewright.targets.base import Gateware
+    from tilewright.targets.gateware import Gateware
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
@@ -275,7 +219,7 @@ def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[
 
 
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
-    from tilewright.targets.base import Occupies
+    from tilewright.targets.gateware import Occupies
 
     chosen = {name: machine.config(name, {}) for name in machine.presets}
     if config or overrides:
@@ -345,4 +289,4 @@ def _cells(area: dict[str, Any]) -> str:
     return ", ".join(parts) + ("; beyond the measured designs" if area["extrapolated"] else "")
 
 
-COMMANDS: tuple[click.Command, ...] = (targets, conform, header, layout, rtl, new_target, new_firmware)
+COMMANDS: tuple[click.Command, ...] = (targets, conform, header, rtl, new_target, new_firmware)

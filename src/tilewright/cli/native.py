@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tilewright.cli import options
-from tilewright.cli.terminal import say
 from tilewright.errors import InputError
-
-if TYPE_CHECKING:
-    from tilewright.targets.base import TakesC
 
 
 def compiler_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,51 +26,6 @@ def compiler_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 def flags_of(include: tuple[str, ...], define: tuple[str, ...]) -> list[str]:
     """Return the compiler's arguments for these options."""
     return [*(f"-I{folder}" for folder in include), *(f"-D{macro}" for macro in define)]
-
-
-def _target(name: str | None) -> tuple[str, TakesC]:
-    """Return a target that takes kernels in C, and its name. Without `name`, it is the first such target.
-
-    Raises InputError if the target takes no C.
-    """
-    from tilewright import targets
-    from tilewright.targets.base import TakesC
-
-    for found in [name] if name else targets.names():
-        machine = targets.get(found)
-        if isinstance(machine, TakesC):
-            return found, machine
-    raise InputError(name or "target", "takes no kernels in C", "choose another target, such as bm1684x")
-
-
-@click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="KERNEL.c...", type=click.Path(path_type=Path))
-@options.new_file("-o", "--output", metavar="FILE.bin", required=True, about="The firmware to write.")
-@options.of_target("The machine [bm1684x].")
-@compiler_flags
-@options.as_json
-def firmware(
-    sources: tuple[Path, ...],
-    output: Path,
-    target: str | None,
-    include: tuple[str, ...],
-    define: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Compile kernels in C to a firmware for the model of the machine.
-
-    The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
-    It is code of this computer's processor (such as x86_64), not of the chip: the chip cannot load it. As native code,
-    it has your rights: load only firmware that you trust.
-    """
-    name, machine = _target(target)
-    warnings = machine.firmware(sources, output, flags_of(include, define))
-    if warnings:
-        say(warnings, err=True)
-    code = platform.machine()
-    told = {"target": name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
-    said = f"{output}: firmware of {name}: {code} code for the model on this computer, not for the chip"
-    options.answer(as_json, {**told, "warnings": warnings}, said)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -96,7 +45,7 @@ def config(
     Raises InputError if the target has no library for hosts, or not one target is given.
     """
     from tilewright import targets
-    from tilewright.targets.base import TakesHosts
+    from tilewright.targets.users import TakesHosts
 
     able = [name for name in targets.names() if isinstance(targets.get(name), TakesHosts)]
     if len(target) != 1:
@@ -111,4 +60,4 @@ def config(
     options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
 
 
-COMMANDS: tuple[click.Command, ...] = (firmware, config)
+COMMANDS: tuple[click.Command, ...] = (config,)

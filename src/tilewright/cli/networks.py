@@ -15,6 +15,7 @@ from tilewright.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.schedules import Beside
 
 
 @click.command()
@@ -38,7 +39,6 @@ def run(
     first sample.
     """
     target = compilation.target
-    project = options.takes_firmware("--firmware", target) if firmware else None
     with options.with_firmware(target, firmware):
         program = _compiled(compilation, simulation.timing, firmware)
 
@@ -60,7 +60,7 @@ def run(
         )
 
     with options.with_firmware(target, firmware), options.replaced(target, own), options.debugged(target, gdb):
-        return simulation.run(program, compilation.model, verify, recompile, project)
+        return simulation.run(program, compilation.model, verify, recompile)
 
 
 @click.command(name="compile")
@@ -117,15 +117,13 @@ def explain(
     Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
     With --schedule, each layer's cycles stand beside those of the compiler's own search.
     """
-    from tilewright import targets
-    from tilewright.cli import schedules
+    from tilewright import schedules, targets
     from tilewright.files import replacing
     from tilewright.report import explain as report
     from tilewright.run import timing_model
-    from tilewright.targets.base import TakesSchedules
 
     machine = targets.get(compilation.target)
-    planner = targets.takes_schedules(machine, "--save-schedule") if save_schedule else None
+    planner = schedules.takes_schedules(machine, "--save-schedule") if save_schedule else None
     chosen = timing_model(machine, timing)
     with options.with_firmware(compilation.target, firmware):
         program = _compiled(compilation, timing, firmware)
@@ -140,7 +138,7 @@ def explain(
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
         said = {**program.outline(), "timing": chosen, "analysis": layers, "text": text}
-        if isinstance(machine, TakesSchedules):
+        if isinstance(machine, schedules.TakesSchedules):
             said["schedule"] = machine.schedule_of(program).to_json()
         if beside:
             said["comparison"] = beside.to_json()
@@ -148,7 +146,7 @@ def explain(
     else:
         report.show(program, text)
         if beside:
-            schedules.show(beside)
+            _show_beside(beside)
 
 
 @click.command()
@@ -236,13 +234,27 @@ def quantize(
     return 1 if made.verification and made.verification.differences else 0
 
 
+def _show_beside(found: Beside) -> None:
+    """Print a table of the layers, and a line with the cycles of both programs."""
+    from tilewright.report.render import console, table
+
+    to = console()
+    to.print("\n== schedule ==", style="bold")
+    made = table(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
+    for row in found.rows:
+        more = "" if row.searched is None else f"{row.cycles - row.searched:+,}"
+        made.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
+    made.add_row("total", "", f"{found.cycles:,}", f"{found.searched:,}", f"{found.cycles - found.searched:+,}")
+    to.print(made)
+
+
 def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:
     """Compile a model. Print a line on stderr if it should be quantised first.
 
     A program with the user's firmware is not kept in the cache, as its sources may change.
     """
     from tilewright import compile as compile_model
-    from tilewright.cli.coverage import advice, on_host
+    from tilewright.coverage import advice, on_host
     from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides

@@ -21,8 +21,9 @@ from tilewright.errors import HazardError, InputError
 if TYPE_CHECKING:
     from tilewright.program.program import Program
     from tilewright.report.summary import Summary
+    from tilewright.schedules import UserSchedule
     from tilewright.sim.findings import Finding
-    from tilewright.targets.base import Loaded, TakesFirmware, UserSchedule
+    from tilewright.targets.users import Loaded, TakesFirmware
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 #: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
@@ -52,7 +53,7 @@ def replaced(target: str, own: OwnCfu) -> Iterator[None]:
         yield
         return
     from tilewright import targets
-    from tilewright.targets.base import TakesCfu
+    from tilewright.targets.users import TakesCfu
 
     machine = targets.get(target)
     if not isinstance(machine, TakesCfu):
@@ -71,7 +72,7 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
         yield
         return
     from tilewright import targets
-    from tilewright.targets.base import Debugs
+    from tilewright.targets.users import Debugs
 
     machine = targets.get(target)
     if not isinstance(machine, Debugs):
@@ -97,7 +98,7 @@ def with_firmware(target: str, path: str | None) -> Iterator[None]:
 def takes_firmware(where: str, target: str) -> TakesFirmware:
     """Return a target that runs firmware of the user's. Raises InputError, which names `where`, if it runs none."""
     from tilewright import targets
-    from tilewright.targets.base import TakesFirmware
+    from tilewright.targets.users import TakesFirmware
 
     machine = targets.get(target)
     if not isinstance(machine, TakesFirmware):
@@ -267,8 +268,9 @@ class Compilation:
         if self.schedule is None:
             return None
         from tilewright import targets
+        from tilewright.schedules import takes_schedules
 
-        return targets.takes_schedules(targets.get(self.target), "--schedule").schedule(self.schedule)
+        return takes_schedules(targets.get(self.target), "--schedule").schedule(self.schedule)
 
 
 compilation = bundle(
@@ -322,18 +324,20 @@ class Simulation:
         path: str,
         verify: bool = False,
         recompile: Callable[[Mapping[str, str]], Program] | None = None,
-        firmware: TakesFirmware | None = None,
         loaded: Loaded | None = None,
     ) -> int:
         """Run a program, which was made from the file `path`, write the requested files and return the exit status.
 
         With `verify`, the imported graph is also compared with that file's own framework. `recompile` compiles the
-        network for what-ifs, with some configuration keys changed. `firmware` is the program's target if the firmware
-        is the user's: its kernels are compared with the built-in ones. `loaded` is what is known of another compiler's
+        network for what-ifs, with some configuration keys changed. `loaded` is what is known of another compiler's
         program.
         """
+        from tilewright.report import perfetto
+
+        if self.trace:
+            perfetto.require(self.trace)
         try:
-            return self._run(program, path, verify, recompile, firmware, loaded)
+            summary = self._summary(program, path if verify else None, recompile, loaded)
         except HazardError as error:
             if self.as_json:
                 found = [finding.to_json() for finding in error.findings]
@@ -341,80 +345,46 @@ class Simulation:
             else:
                 show_where(program, path, error.findings)
             raise
+        return self._tell(program, path, summary)
 
-    def _run(
+    def _summary(
         self,
         program: Program,
-        path: str,
-        verified: bool,
+        model: str | None,
         recompile: Callable[[Mapping[str, str]], Program] | None,
-        firmware: TakesFirmware | None,
         loaded: Loaded | None,
-    ) -> int:
-        from tilewright.cli import coverage
+    ) -> Summary:
+        from tilewright import simulate
         from tilewright.energy import read
-        from tilewright.files import write_outputs
-        from tilewright.model import verify
-        from tilewright.report import perfetto, render
-        from tilewright.report.summary import HALF, Summary, predict, ranked
-        from tilewright.run import differing, run, run_bare
-        from tilewright.whatif import beside_built_in, whatifs
+        from tilewright.run import differing
 
-        if self.trace:
-            perfetto.require(self.trace)
+        thorough = self.html is not None if self.what_if is None else self.what_if
         table = read(self.energy) if self.energy else None
-        graph, verification = program.graph, None
         prepared = inputs.pixels(self.mean, self.std, self.bgr)
         names = inputs.class_names(self.class_names)
         samples = inputs.samples_of(program, self.source, self.samples, self.labels, prepared)
-        if samples is None or graph is None:
-            known = (loaded.expected, loaded.findings) if loaded else ({}, ())
-            result = run_bare(program, timing=self.timing, check=self.check, expected=known[0], findings=known[1])
-            for sentence in differing(result.outputs, known[0]):
+        simulation = simulate.Simulation(self.timing, self.check, self.reset, thorough, table, names)
+        if samples is None:
+            summary = simulation.of_bare(program, loaded)
+            for sentence in differing(summary.result.outputs, loaded.expected if loaded else {}):
                 say(sentence, err=True)
-            origin, labels = "the program's own data", None
-        else:
-            verification = verify(path, graph, samples.values) if verified else None
-            origin, labels = samples.source, samples.classes
-            with progress_bar() as progress:
-                result = run(
-                    program,
-                    samples.values,
-                    timing=self.timing,
-                    check=self.check,
-                    progress=progress,
-                    reset=self.reset,
-                )
-        thorough = self.html is not None if self.what_if is None else self.what_if
-        values = samples.values if samples and thorough else None
-        result = result.with_whatifs(whatifs(program, result, values, recompile=thorough and (recompile or True)))
-        predictions, best = predict(graph, result.outputs), ranked(graph, result.outputs)
-        advice = coverage.advice(program) if result.coverage < HALF else str(coverage.best_offer(program) or "")
-        own = None
-        if firmware is not None and samples is not None:
-            own = beside_built_in(program, firmware, samples.values, self.timing)
-        summary = Summary(
-            result,
-            origin,
-            result.clock_mhz,
-            self.check,
-            predictions,
-            labels,
-            verification,
-            advice,
-            table,
-            own,
-            best,
-            names,
-        )
+            return summary
+        with progress_bar() as progress:
+            return simulation.of_network(program, samples, model=model, recompile=recompile, progress=progress)
+
+    def _tell(self, program: Program, path: str, summary: Summary) -> int:
+        """Write the requested files, print the report and return the exit status."""
+        from tilewright.files import write_outputs
+        from tilewright.report import render
+
         if self.output:
-            write_outputs(self.output, result.outputs)
+            write_outputs(self.output, summary.result.outputs)
         self.write(summary, path)
         if self.as_json:
             say_json(summary.to_json())
         else:
             render.show(summary)
-            show_where(program, path, result.findings)
+            show_where(program, path, summary.result.findings)
         return 0 if summary.passed else 1
 
     def write(self, summary: Summary, path: str) -> None:

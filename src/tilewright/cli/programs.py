@@ -18,7 +18,8 @@ from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.targets.base import CosimCase, Execution
+    from tilewright.targets.gateware import CosimCase
+    from tilewright.targets.users import Execution
 
 
 @click.command(name="exec")
@@ -86,7 +87,7 @@ def exec_(
     from tilewright import targets
     from tilewright.files import replacing
     from tilewright.run import timing_model
-    from tilewright.targets.base import Executes
+    from tilewright.targets.users import Executes
 
     if target is None:
         raise InputError("--target", "is missing: an ELF file does not name its target", "give one, such as -t cfu")
@@ -126,7 +127,7 @@ def _exec_c(
     from tilewright import targets
     from tilewright.files import regular
     from tilewright.run import timing_model
-    from tilewright.targets.base import RunsC
+    from tilewright.targets.users import RunsC
 
     if target is None:
         raise InputError("--target", "is missing: a C file does not name its target", "give one, such as -t gemmini")
@@ -143,7 +144,7 @@ def _exec_folder(
 ) -> int:
     """Run a program that another compiler wrote as a folder, and compare its outputs with those expected there."""
     from tilewright import targets
-    from tilewright.targets.base import Folders
+    from tilewright.targets.users import Folders
 
     if target is None:
         raise InputError("--target", "is missing: a folder does not name its target", "give one, such as -t vta")
@@ -329,7 +330,7 @@ def load(path: str, config: str | None = None) -> Program:
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode
     from tilewright.program import file
-    from tilewright.targets.base import NamesCode
+    from tilewright.targets.users import NamesCode
 
     program = file.load(path)
     try:

@@ -19,7 +19,8 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.order import sequence_by_time
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
-from tilewright.targets.base import Debugs, Walks
+from tilewright.targets.base import Walks
+from tilewright.targets.users import Debugs
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")

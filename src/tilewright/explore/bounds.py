@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright import targets
 from tilewright.energy import estimate, read
+from tilewright.explore.contract import Bounded
 from tilewright.explore.front import dominates
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.rules import Value
@@ -17,7 +18,6 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
 from tilewright.program.program import Configuration
 from tilewright.run import timing_model
-from tilewright.targets.base import Bounded
 
 #: The layers that the host runs, by model.
 Hosts = Mapping[str, Sequence[str]]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from tilewright import targets
 from tilewright.energy import DEFAULT, estimate, read
 from tilewright.errors import ConfigError, InputError, TilewrightError
+from tilewright.explore.contract import Remembers
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.fields import record, types
@@ -28,7 +29,8 @@ from tilewright.model.shapes import Shapes
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_figures, run, timed, timing_model
 from tilewright.sim.events import Events
-from tilewright.targets.base import Explores, Occupies, Remembers
+from tilewright.targets.gateware import Occupies
+from tilewright.whatif import Explores
 
 
 class Model(NamedTuple):

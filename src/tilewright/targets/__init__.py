@@ -22,12 +22,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tilewright.errors import InputError, one_of, option
-from tilewright.targets.base import TakesSchedules, Target
+from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["FOLDERS", "GROUP", "PREFIX", "Target", "add_folder", "folder", "get", "names", "takes_schedules"]
+__all__ = ["FOLDERS", "GROUP", "PREFIX", "Target", "add_folder", "folder", "get", "names"]
 
 PREFIX = "tilewright_"
 #: The group of entry points that are targets.
@@ -83,15 +83,6 @@ def add_folder(path: Path) -> None:
     if os.pathsep in str(path.resolve()):
         raise InputError(option("--targets"), f"{path}: '{os.pathsep}' separates folders", "rename the folder")
     os.environ[FOLDERS] = os.pathsep.join(filter(None, (os.environ.get(FOLDERS), str(path.resolve()))))
-
-
-def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
-    """Return a target that takes schedules of the user's. Raises InputError, which names `where`, if it takes none."""
-    if not isinstance(target, TakesSchedules):
-        raise InputError(
-            where, f"{target.name} takes no schedules of layers", f"choose {option('-t vta', 'the target vta')}"
-        )
-    return target
 
 
 def folder(target: Target) -> Path:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from tilewright.array import Array
 from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
 from tilewright.fields import read
-from tilewright.install import hint
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import Config, ConformCase, Number, TimingModel
@@ -307,12 +306,3 @@ def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict
     """Return the arrays `left` in memory after a launch; with several launches, names begin with the launch's."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}
-
-
-@contextmanager
-def gateware_tools() -> Iterator[None]:
-    """Import gateware inside this context. Raises ConfigError if Amaranth or another package is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError("gateware", f"needs {error.name}", hint("rtl")) from None

@@ -22,7 +22,7 @@ from tilewright.errors import ProgramError
 from tilewright.model import inputs
 from tilewright.program.program import Program
 from tilewright.run import differing, run, run_bare
-from tilewright.targets.base import Loaded
+from tilewright.targets.users import Loaded
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.raw import read
 

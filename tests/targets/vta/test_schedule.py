@@ -26,11 +26,11 @@ from tests.targets.vta.random_graphs import buffers
 from tests.targets.vta.schedules import members, random_schedule
 from tilewright import targets
 from tilewright.errors import InputError
+from tilewright.explore.contract import Remembers
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.model.inputs import random
 from tilewright.program.program import Program
 from tilewright.run import timed
-from tilewright.targets.base import Remembers
 from tilewright.targets.vta.compiler import legal, recall
 from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.compiler.scheduled import compile_scheduled, schedule_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.array import Array
 from tilewright.errors import InputError
@@ -18,10 +18,6 @@ from tilewright.targets import base, given
 from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 from tilewright.targets.bm1684x.timing.model import MODELS
-
-if TYPE_CHECKING:
-    from tilewright.targets.base import LayoutRequest
-    from tilewright.targets.bm1684x.layouts.placement import Placement
 
 #: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
@@ -116,17 +112,6 @@ class Bm1684x(given.Machine[Config]):
         from tilewright.targets.bm1684x.conformance import conform
 
         return conform(path)
-
-    def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
-        """Return the wanted operand, placed in local memory. Raises InputError if it does not fit or is malformed."""
-        from tilewright.targets.bm1684x.layouts.placement import place
-
-        return place(wanted, self.own(config))
-
-    def firmware(self, sources: Sequence[Path], output: Path, flags: Sequence[str]) -> str:
-        from tilewright.targets.bm1684x.native.build import firmware
-
-        return firmware(sources, output, flags)
 
     def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C. Raises InputError for a machine other than the default."""

@@ -17,7 +17,9 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, Execution, Firmware, LaunchResult, OnGateware, TimingModel
+from tilewright.targets.base import Change, LaunchResult, TimingModel
+from tilewright.targets.gateware import OnGateware, tools
+from tilewright.targets.users import Execution, Firmware
 
 from . import bill
 from .compiler.variants import check_machine, variant
@@ -84,13 +86,13 @@ class CfuSystem(given.Machine[Config]):
         return bill.excess(self.own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
-        with given.gateware_tools():
+        with tools():
             from .gateware.board import board_files
 
         return board_files(self.own(config))
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        with given.gateware_tools():
+        with tools():
             from .gateware.cosim import compare, waveform
 
         run = launch, self.config_of(program), values
@@ -159,7 +161,7 @@ class CfuSystem(given.Machine[Config]):
         finally:
             self._project, self._unit = before
 
-    def kernels(self, program: Program) -> Firmware:
+    def firmware_of(self, program: Program) -> Firmware | None:
         from .image import FirmwareImage
 
         kernels = {
@@ -167,7 +169,9 @@ class CfuSystem(given.Machine[Config]):
             for step in program.launches
             for name, kernel in zip(step.nodes, FirmwareImage.of(step).kernels, strict=False)
         }
-        meta = next((step.meta for step in program.launches), {})
+        if not kernels:
+            return None
+        meta = program.launches[0].meta
         path, compiler = str(meta.get("variant", "")), str(meta.get("compiler", ""))
         return Firmware(path, compiler, self.config_of(program).firmware, kernels)
 

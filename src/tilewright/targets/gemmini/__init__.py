@@ -21,6 +21,7 @@ from tilewright.targets.gemmini.config import PRESETS, Config
 from tilewright.targets.gemmini.isa.fields import FORMATS, commands
 from tilewright.targets.gemmini.isa.text import GRAMMAR, image_of, launch_of, text_of
 from tilewright.targets.gemmini.passes import UNITS, Passes
+from tilewright.targets.users import Execution
 
 #: The only timing model. Its numbers are rules of the hardware; what may change are keys of the configuration.
 RTL = TimingModel(
@@ -153,7 +154,7 @@ class Gemmini(given.Machine[Config]):
 
         return library(self.own(config)).flags()
 
-    def run_c(self, source: Path, config: base.Config, flags: Sequence[str]) -> base.Execution:
+    def run_c(self, source: Path, config: base.Config, flags: Sequence[str]) -> Execution:
         from tilewright.targets.gemmini.native.execute import execute
 
         return execute(source, self.own(config), flags, RTL)

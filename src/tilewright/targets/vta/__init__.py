@@ -22,7 +22,9 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, ConformCase, LaunchResult, OnGateware, TimingModel
+from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
+from tilewright.targets.gateware import OnGateware, tools
+from tilewright.targets.users import Loaded
 from tilewright.targets.vta.changes import SPACES
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
@@ -107,7 +109,7 @@ class Vta(given.Machine[Config]):
         config: base.Config,
         rounding: str,
         timing: str | None,
-        schedule: base.UserSchedule,
+        schedule: object,
         search: bool = False,
     ) -> Program:
         from tilewright.targets.vta.compiler.scheduled import compile_scheduled
@@ -119,7 +121,7 @@ class Vta(given.Machine[Config]):
 
         return schedule_of(program)
 
-    def load(self, folder: Path, config: base.Config) -> base.Loaded:
+    def load(self, folder: Path, config: base.Config) -> Loaded:
         from tilewright.targets.vta.raw import read
 
         return read.read(folder, self.own(config))
@@ -255,13 +257,13 @@ class Vta(given.Machine[Config]):
         return library(self.own(config)).flags()
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
-        with given.gateware_tools():
+        with tools():
             from tilewright.targets.vta.gateware.top import board_files
 
         return board_files(self.own(config))
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        with given.gateware_tools():
+        with tools():
             from tilewright.targets.vta.gateware.cosim import compare, waveform
 
         run = image_of(launch), self.config_of(program), _packed(program, launch, values)

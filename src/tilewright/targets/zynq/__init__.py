@@ -16,7 +16,8 @@ from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
 from tilewright.targets import base, given
-from tilewright.targets.base import Change, LaunchResult, OnGateware, TimingModel
+from tilewright.targets.base import Change, LaunchResult, TimingModel
+from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.image import GRAMMAR, LayerImage, launch_of, text_of
 from tilewright.targets.zynq.isa.layer import Kind
@@ -91,13 +92,13 @@ class Zynq(given.Machine[Config]):
         return ""
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
-        with given.gateware_tools():
+        with tools():
             from tilewright.targets.zynq.gateware.top import board_files
 
         return board_files(self.own(config))
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        with given.gateware_tools():
+        with tools():
             from tilewright.targets.zynq.gateware.cosim import compare, waveform
 
         image = LayerImage.of(launch, self.config_of(program))

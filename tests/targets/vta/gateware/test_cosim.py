@@ -25,7 +25,7 @@ from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.base import CosimCase
+from tilewright.targets.gateware import CosimCase
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.gateware import compute, core, cosim, moving, top

@@ -15,9 +15,10 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.fields import parsed
 from tilewright.files import Entries, untrusted
-from tilewright.targets.base import ConformCase, LayoutRequest
+from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts.placement import place
+from tilewright.targets.bm1684x.layouts.request import LayoutRequest
 
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InputError, one_of, option
-from tilewright.targets.base import LayoutRequest
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.request import LayoutRequest
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST, ConvWeights, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import dtype_of
 

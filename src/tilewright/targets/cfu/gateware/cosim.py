@@ -9,7 +9,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.program import Launch
-from tilewright.targets.base import CosimCase
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
@@ -18,6 +17,7 @@ from tilewright.targets.cfu.runtime.launch import runs
 from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 from tilewright.targets.cfu.timing.costs import SOURCED
+from tilewright.targets.gateware import CosimCase
 
 from .sequences import POLLS, Command
 from .unit import Gateware

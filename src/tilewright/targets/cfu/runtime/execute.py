@@ -18,13 +18,13 @@ from tilewright.array import Array
 from tilewright.errors import option
 from tilewright.program.program import Program
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import Execution, Sections
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role
 from tilewright.targets.cfu.isa.rv32 import BRANCH, CUSTOM0, IMM, JUMP, LOAD, OTHER, RD, RS1, RS2, mnemonic
 from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
+from tilewright.targets.users import Execution, Sections
 
 from . import elf
 from .core import Run, run

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from tilewright.sim.figures import Figures, by_size
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import LaunchResult, Sections
+from tilewright.targets.base import LaunchResult
+from tilewright.targets.users import Sections
 
 from .core import Region, Run
 from .launch import causes, trace

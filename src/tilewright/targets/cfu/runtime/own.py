@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import InputError, option
-from tilewright.targets import given
+from tilewright.targets import gateware
 
 from .seam import Cfu
 
@@ -35,7 +35,7 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
         kind = _class(Path(f"{file}.py"), name)
         if hasattr(kind, "execute"):
             return kind
-    with given.gateware_tools():
+    with gateware.tools():
         from .rtl import of_amaranth, of_verilog
 
     return of_amaranth(kind()) if kind else of_verilog(cfu, states)

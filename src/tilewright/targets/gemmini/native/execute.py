@@ -14,10 +14,11 @@ from tilewright.files import scratch
 from tilewright.native.build import program as compiled
 from tilewright.program.file import load
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import Execution, TimingModel
+from tilewright.targets.base import TimingModel
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.gemmini.native.report import shown, table
+from tilewright.targets.users import Execution
 
 
 def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingModel) -> Execution:

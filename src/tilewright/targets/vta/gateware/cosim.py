@@ -20,7 +20,7 @@ from tilewright.hdl.model import Compiled, Wave, Written
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
-from tilewright.targets.base import CosimCase
+from tilewright.targets.gateware import CosimCase
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import REGIONS, Memory
 from tilewright.targets.vta.isa.stream import decode

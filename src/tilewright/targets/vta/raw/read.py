@@ -14,7 +14,7 @@ from tilewright.program.launch_image import MAX_BYTES, DramSegment, LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.targets import given
-from tilewright.targets.base import Loaded
+from tilewright.targets.users import Loaded
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS
 from tilewright.targets.vta.isa.stream import decode

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled, Model, Wave
-from tilewright.targets.base import CosimCase
+from tilewright.targets.gateware import CosimCase
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.isa.image import LayerImage

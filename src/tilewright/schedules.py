@@ -4,13 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright import targets
+from tilewright.errors import InputError, option
+from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
-from tilewright.report.render import console, table
 from tilewright.run import layer_figures, timed
-from tilewright.targets.base import UserSchedule
+from tilewright.targets.base import Config, Target
+
+
+class UserSchedule(Protocol):
+    """How layers of a network are to be compiled: a schedule that a user wrote, or that of a compiled program."""
+
+    def to_json(self) -> dict[str, Any]: ...
+    def text(self) -> str: ...
+
+
+@runtime_checkable
+class TakesSchedules(Protocol):
+    """A target whose compiler takes schedules of layers from the user."""
+
+    def schedule(self, source: object) -> UserSchedule:
+        """Read a file, its JSON values, or a schedule in Python. Raises InputError if it has another form."""
+
+    def compile_scheduled(
+        self, graph: Graph, config: Config, rounding: str, timing: str | None, schedule: UserSchedule, search: bool
+    ) -> Program:
+        """Compile a network with a user's schedule; the compiler plans layers that it does not name.
+
+        With `search`, the compiler's search starts from the schedule: the program takes no more cycles.
+        Raises InputError if the schedule is of another network or machine, or breaks a rule.
+        """
+
+    def schedule_of(self, program: Program) -> UserSchedule:
+        """Return the schedule of all layers of a program: compiled with it, the network becomes the same program."""
+
+
+def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
+    """Return a target that takes schedules of the user's. Raises InputError, which names `where`, if it takes none."""
+    if not isinstance(target, TakesSchedules):
+        raise InputError(
+            where, f"{target.name} takes no schedules of layers", f"choose {option('-t vta', 'the target vta')}"
+        )
+    return target
 
 
 @dataclass(frozen=True)
@@ -43,7 +80,7 @@ def beside(program: Program, searched: Program, wanted: UserSchedule, timing: st
 
     Raises MachineError if a launch cannot run to its end.
     """
-    final = _plans(targets.takes_schedules(targets.get(program.target)).schedule_of(program))
+    final = _plans(takes_schedules(targets.get(program.target)).schedule_of(program))
     given = _plans(wanted)
     own, other = (_cycles(each, timing) for each in (program, searched))
     rows = []
@@ -52,18 +89,6 @@ def beside(program: Program, searched: Program, wanted: UserSchedule, timing: st
         plan = "given" if same else "searched" if name in final else ""
         rows.append(Row(name, plan, cycles, other[0].get(name)))
     return Beside(tuple(rows), own[1], other[1])
-
-
-def show(found: Beside) -> None:
-    """Print a table of the layers, and a line with the cycles of both programs."""
-    to = console()
-    to.print("\n== schedule ==", style="bold")
-    made = table(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
-    for row in found.rows:
-        more = "" if row.searched is None else f"{row.cycles - row.searched:+,}"
-        made.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
-    made.add_row("total", "", f"{found.cycles:,}", f"{found.searched:,}", f"{found.cycles - found.searched:+,}")
-    to.print(made)
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tilewright import targets
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, option
+from tilewright.graph.ir import Site
 from tilewright.program.program import HostStep, Program
 from tilewright.report.summary import HALF, real_share, weightiest
-from tilewright.targets.base import Approximates, Offers
+from tilewright.run import Approximates
+from tilewright.targets.base import Config
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """A target of which another configuration may take layers that the host computes otherwise.
+
+    `offers` are values of `--set` that may bring such layers, the smallest change of the machine first.
+    """
+
+    offers: tuple[str, ...]
+
+    def takes(self, site: Site, config: Config, rounding: str) -> bool:
+        """Return whether a machine with this configuration takes a node of a network, judged by the node alone."""
 
 
 class Offer(NamedTuple):
@@ -19,7 +34,8 @@ class Offer(NamedTuple):
     macs: int
 
     def __str__(self) -> str:
-        return f"--set {self.option} takes {self.layers} more {'layer' if self.layers == 1 else 'layers'}"
+        layers = "layer" if self.layers == 1 else "layers"
+        return f"{option(f'--set {self.option}', self.option)} takes {self.layers} more {layers}"
 
 
 def best_offer(program: Program) -> Offer | None:
@@ -32,14 +48,14 @@ def best_offer(program: Program) -> Offer | None:
         return None
     left = [site for site in graph.sites() if site.node.name in host]
     found = []
-    for option in target.offers:
-        key, _, value = option.partition("=")
+    for setting in target.offers:
+        key, _, value = setting.partition("=")
         try:
             config = target.config(program.config, {key: value})
         except ConfigError:
             continue  # this machine cannot be built with the option
         taken = [site for site in left if target.takes(site, config, program.rounding)]
-        found.append(Offer(option, len(taken), sum(site.node.op.macs(site) for site in taken)))
+        found.append(Offer(setting, len(taken), sum(site.node.op.macs(site) for site in taken)))
     best = max(found, key=lambda offer: (offer.macs, offer.layers), default=None)
     return best if best and best.layers else None
 

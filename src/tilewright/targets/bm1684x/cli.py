@@ -1,0 +1,106 @@
+"""The commands that only this target has: layout, firmware."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import click
+
+from tilewright.cli import inputs, options
+from tilewright.cli.native import compiler_flags, flags_of
+from tilewright.cli.terminal import say
+from tilewright.errors import InputError
+from tilewright.files import replacing
+from tilewright.targets.bm1684x import TARGET
+from tilewright.targets.bm1684x.layouts.placement import place
+from tilewright.targets.bm1684x.layouts.request import LayoutRequest
+from tilewright.targets.bm1684x.native.build import firmware as compiled
+
+
+def only_here(command: str, target: str, reason: str) -> None:
+    """Check that a command is for this target. Raises InputError, with the reason why another one cannot do it."""
+    if target != TARGET.name:
+        raise InputError(command, f"{target} {reason}", f"choose -t {TARGET.name}")
+
+
+_integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
+
+
+@click.command()
+@click.argument("kind", metavar="LAYOUT")
+@click.argument("shape", callback=_integers)
+@click.argument("dtype", metavar="TYPE")
+@options.target
+@click.option("--start-lane", "start", type=int, default=0, metavar="LANE", help="Lane of channel 0 [0].")
+@click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
+@click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
+@click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
+@click.option("--order", metavar="AXES", help="The axes of SHAPE, such as ic,oc,kh,kw for weights [oc,ic,kh,kw].")
+@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
+@options.as_json
+def layout(
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    start: int,
+    offset: int,
+    stride: tuple[int, ...] | None,
+    width: int | None,
+    order: str | None,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Show where each element of a tensor lies in memory.
+
+    SHAPE is N,C,H,W, or OC,IC,KH,KW for the weights of a convolution.
+
+    Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
+
+    """
+    only_here("layout", target, "has no layouts to draw")
+    axes = order.lower().split(",") if order else ()
+    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width, axes)
+    placed = place(wanted, TARGET.config(config, overrides))
+    if svg:
+        picture = placed.svg()
+        with replacing(svg) as file:
+            file.write(picture.encode())
+    told = {"target": target, **placed.to_json(), "file": str(svg) if svg else None}
+    options.answer(as_json, told, placed.text().removesuffix("\n"))
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="KERNEL.c...", type=click.Path(path_type=Path))
+@options.new_file("-o", "--output", metavar="FILE.bin", required=True, about="The firmware to write.")
+@options.of_target("The machine.", default=TARGET.name, show_default=True)
+@compiler_flags
+@options.as_json
+def firmware(
+    sources: tuple[Path, ...],
+    output: Path,
+    target: str,
+    include: tuple[str, ...],
+    define: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Compile kernels in C to a firmware for the model of the machine.
+
+    The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
+    It is code of this computer's processor (such as x86_64), not of the chip: the chip cannot load it. As native code,
+    it has your rights: load only firmware that you trust.
+    """
+    only_here("firmware", target, "takes no kernels in C")
+    warnings = compiled(sources, output, flags_of(include, define))
+    if warnings:
+        say(warnings, err=True)
+    code = platform.machine()
+    told = {"target": TARGET.name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
+    said = f"{output}: firmware of {TARGET.name}: {code} code for the model on this computer, not for the chip"
+    options.answer(as_json, {**told, "warnings": warnings}, said)
+
+
+COMMANDS: tuple[click.Command, ...] = (layout, firmware)

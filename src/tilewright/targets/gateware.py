@@ -1,0 +1,74 @@
+"""What a target with gateware offers: Verilog, runs of it beside the simulator, and its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError
+from tilewright.install import hint
+from tilewright.program.program import Launch, Program
+from tilewright.targets.base import Config
+
+
+@dataclass(frozen=True)
+class CosimCase:
+    """One launch on the compiled gateware, compared with the simulator. `differences` are sentences, earliest first."""
+
+    name: str
+    instructions: int
+    cycles: int
+    rtl_cycles: int
+    mismatched_bytes: int
+    differences: tuple[str, ...] = ()
+    first_cycle: int | None = None  # of the first difference
+
+
+class OnGateware(NamedTuple):
+    """A launch on the gateware. `compare` runs it on an RTL engine and on the simulator, and compares them.
+
+    `waveform` runs it and writes a waveform (VCD) of its cycles from a first to a last one (None: of all).
+    """
+
+    compare: Callable[[str], CosimCase]
+    waveform: Callable[[Path, tuple[int, int] | None], None]
+
+
+@runtime_checkable
+class Gateware(Protocol):
+    """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
+
+    def excess(self, config: Config) -> str:
+        """Return why the design does not fit the configured board, and what to set; empty if it fits."""
+
+    def rtl(self, config: Config) -> Mapping[str, str]:
+        """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
+
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
+        """Return what can be done with one launch on one sample on the gateware."""
+
+
+@runtime_checkable
+class Occupies(Protocol):
+    """A target of which the cells that its gateware takes on an FPGA are known without synthesis."""
+
+    def area(self, config: Config) -> dict[str, Any]:
+        """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
+
+        `area` is one number for all of them, in percent of one FPGA that the target chooses for all its machines.
+        `estimate` lists the numbers that are estimates, and `error` has the largest relative error found of each count.
+        Raises ConfigError if the gateware cannot be built.
+        """
+
+
+@contextmanager
+def tools() -> Iterator[None]:
+    """Import gateware inside this context. Raises ConfigError if Amaranth or another package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError("gateware", f"needs {error.name}", hint("rtl")) from None
