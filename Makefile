@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow pages check warm bench size cycles picture gallery notebooks docs clean install
+.PHONY: help demo quick test slow pages check warm bench size cycles same figures picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -61,6 +61,12 @@ size:            ## lines of each room of the source, beside those of main (BASE
 
 cycles: install  ## cycles of small networks on all targets, where they differ from tests/golden/cycles.txt
 	$(BIN)/python -m tests.structure.cycles
+
+same: install    ## whether all results are those of main (BASE=REV); quick: OPTIONS=--quick
+	$(BIN)/python -m tests.structure.same $(or $(BASE),main) $(OPTIONS)
+
+figures: install ## size and shape of the source, beside main (BASE=REV)
+	$(BIN)/python -m tests.structure.figures $(or $(BASE),main)
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py

@@ -65,12 +65,32 @@ def cycles() -> list[tuple[str, ...]]:
 
     An import of a package's module runs the package first, but that is Python's doing, and counts as none.
     """
+    return _components(_edges(types=False))
+
+
+def circles() -> list[tuple[str, ...]]:
+    """Cycles as well of imports for types only, and of modules that a file names and imports by `import_module`."""
+    edges = _edges(types=True)
+    for path in FILES:
+        module = module_of(path)
+        if any(isinstance(node, ast.Name | ast.Attribute) and _loads(node) for node in ast.walk(tree(path))):
+            strings = {node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant)}
+            edges[module] |= {name for name in MODULES if name in strings} - {module}
+    return _components(edges)
+
+
+def _loads(node: ast.Name | ast.Attribute) -> bool:
+    return (node.id if isinstance(node, ast.Name) else node.attr) == "import_module"
+
+
+def _edges(types: bool) -> dict[str, set[str]]:
+    """Modules that each module imports, with those that it needs for types only."""
     edges: dict[str, set[str]] = {module: set() for module in MODULES}
     for path in FILES:
         for found in imports(path):
-            if not found.types_only:
+            if types or not found.types_only:
                 edges[found.importer].add(found.imported)
-    return _components(edges)
+    return edges
 
 
 def _components(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
