@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from tests.targets.cfu.gateware.sequences import Command, random_commands, run
 from tilewright.array import one_thread
 from tilewright.model import inputs
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware.cosim import Compared, compare, run
-from tilewright.targets.cfu.gateware.sequences import Command, random_commands
+from tilewright.targets.cfu.gateware.cosim import Compared, compare
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit

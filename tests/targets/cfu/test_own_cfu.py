@@ -10,13 +10,13 @@ import pytest
 import tilewright as tw
 from tests.targets.cfu.asm import A0, A1, A2, A3, A4, NOP, addi, custom, halt, image, li
 from tests.targets.cfu.elf_files import tiny
+from tests.targets.cfu.gateware.sequences import random_commands
 from tests.targets.cfu.own import DIGITS, DOT, PORTS
 from tilewright.cli import main
 from tilewright.errors import ConfigError, InputError, MachineError
 from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
-from tilewright.targets.cfu.gateware.sequences import random_commands
 from tilewright.targets.cfu.runtime import rtl
 from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.own import maker

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.targets.cfu.gateware.sequences import RAM_BYTES, Command, random_commands, run
 from tests.targets.cfu.unit import Unit
 from tilewright.errors import MachineError
 from tilewright.targets.cfu.config import PRESETS, RAM_BASE, Config
-from tilewright.targets.cfu.gateware.cosim import Compared, run
-from tilewright.targets.cfu.gateware.sequences import RAM_BYTES, Command, random_commands
+from tilewright.targets.cfu.gateware.cosim import Compared
 from tilewright.targets.cfu.gateware.unit import Gateware
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START

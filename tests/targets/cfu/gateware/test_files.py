@@ -10,14 +10,14 @@ import pytest
 
 from tests.hdl.cells import resources
 from tests.hdl.written import from_verilog
+from tests.targets.cfu.gateware.sequences import random_commands, run
 from tilewright.cli import main
 from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.targets import get
 from tilewright.targets.cfu.bill import bill, excess
 from tilewright.targets.cfu.config import PRESETS, Config
 from tilewright.targets.cfu.gateware import unit
-from tilewright.targets.cfu.gateware.cosim import Compared, run
-from tilewright.targets.cfu.gateware.sequences import random_commands
+from tilewright.targets.cfu.gateware.cosim import Compared
 from tilewright.targets.cfu.gateware.top import Cfu
 
 SMALL = Config(array=4, transfer="counter", buffer_rows=32, readout="random", start="blocking", srdhm="single")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,10 @@ from tilewright.targets.cfu.image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
 from tilewright.targets.cfu.isa.state import notes
 from tilewright.targets.cfu.runtime.launch import runs
-from tilewright.targets.cfu.runtime.seam import Unit
 from tilewright.targets.cfu.runtime.unit import ModelUnit
 from tilewright.targets.cfu.timing.costs import SOURCED
 from tilewright.targets.gateware import CosimCase
 
-from .sequences import POLLS, Command
 from .unit import Gateware
 
 #: Differences that a comparison reports.
@@ -61,18 +59,6 @@ class Compared:
                 name = custom.name(funct7 << 3)
                 self.differences.append(f"{name} of cycle {cycle} answers {' on the RTL, '.join(sides)} in the model")
         return found
-
-
-def run(unit: Unit, commands: Iterable[Command]) -> int:
-    """Give a CFU commands from cycle 0 on, each when it can take it and its wait is over. Return the cycles."""
-    cycle = 0
-    for command in commands:
-        _, ready = unit.execute(*command[:4], cycle + command.wait)
-        cycle, polls = ready + 1, POLLS if command.polls else 0
-        while polls:
-            works, ready = unit.execute(custom.CHECK, 0, 0, 0, cycle)
-            cycle, polls = ready + 1, polls - 1 if works else 0
-    return cycle
 
 
 def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:

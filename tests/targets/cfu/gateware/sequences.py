@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from tilewright.targets.cfu.isa.custom import (
     START_POOL,
 )  # fmt: skip
 from tilewright.targets.cfu.isa.state import FIELDS
+from tilewright.targets.cfu.runtime.seam import Unit
 
 
 class Command(NamedTuple):
@@ -183,3 +184,15 @@ def _operands(config: Config, rng: np.random.Generator, funct7: int) -> tuple[in
     elif not likely:
         a, b = rng.choice([-(1 << 31), (1 << 31) - 1, 0, -1, 1 << 30], 2).tolist()
     return a, b
+
+
+def run(unit: Unit, commands: Iterable[Command]) -> int:
+    """Give a CFU commands from cycle 0 on, each when it can take it and its wait is over. Return the cycles."""
+    cycle = 0
+    for command in commands:
+        _, ready = unit.execute(*command[:4], cycle + command.wait)
+        cycle, polls = ready + 1, POLLS if command.polls else 0
+        while polls:
+            works, ready = unit.execute(CHECK, 0, 0, 0, cycle)
+            cycle, polls = ready + 1, polls - 1 if works else 0
+    return cycle
