@@ -10,6 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive
 from tilewright.hdl.queues import StreamFifo
 
 ADDRESS_BITS = 32
@@ -60,8 +61,7 @@ class RowBursts(wiring.Component):
             ends.eq(left <= to_edge),
             beats.eq(Mux(ends, left, to_edge)),
             self.bursts.valid.eq(self.active),
-            self.bursts.payload.address.eq(beat << log),
-            self.bursts.payload.beats.eq(beats - 1),
+            *drive(self.bursts.payload, address=beat << log, beats=beats - 1),
             self.last.eq(self.active & self.bursts.ready & ends & (rows == 1)),
             following.eq(row + stride),
         ]
@@ -141,8 +141,8 @@ class ReadMaster(wiring.Component):
             client = getattr(self, f"client{number}")
             m.d.comb += client.ready.eq(may & ~taken)
             with m.If(client.valid & client.ready):
-                m.d.sync += [ar.valid.eq(1), ar.payload.eq(client.payload)]
-                m.d.comb += [owners.i.valid.eq(1), owners.i.payload.eq(number)]
+                m.d.sync += drive(ar, valid=1, payload=client.payload)
+                m.d.comb += drive(owners.i, valid=1, payload=number)
             taken = taken | client.valid
         beat, last = Signal(), Signal()
         m.d.comb += [
@@ -174,11 +174,10 @@ class WriteMaster(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus.w), wiring.flipped(self.beats))
         m.d.comb += [self.client.ready.eq(~aw.valid | aw.ready), self.bus.b.ready.eq(1)]
         with m.If(self.client.ready):
-            m.d.sync += [aw.valid.eq(self.client.valid), aw.payload.eq(self.client.payload)]
-        m.d.sync += [
-            self.granted.eq(self.granted + (self.client.valid & self.client.ready)),
-            self.ended.eq(self.ended + self.bus.b.valid),
-        ]
+            m.d.sync += drive(aw, valid=self.client.valid, payload=self.client.payload)
+        m.d.sync += drive(
+            self, granted=self.granted + (self.client.valid & self.client.ready), ended=self.ended + self.bus.b.valid
+        )
         return m
 
 
@@ -231,9 +230,12 @@ class AxiLiteRegisters(wiring.Component):
             takes.eq(bus.aw.valid & bus.w.valid & (~bus.b.valid | bus.b.ready)),
             bus.aw.ready.eq(takes),
             bus.w.ready.eq(takes),
-            self.memory_address.eq(bus.aw.payload[2:]),
-            self.memory_data.eq(bus.w.payload.data),
-            self.memory_write.eq(takes & bus.aw.payload[-1]),
+            *drive(
+                self,
+                memory_address=bus.aw.payload[2:],
+                memory_data=bus.w.payload.data,
+                memory_write=takes & bus.aw.payload[-1],
+            ),
         ]
         with m.If(bus.b.ready):
             m.d.sync += bus.b.valid.eq(0)

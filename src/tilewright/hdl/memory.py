@@ -15,6 +15,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -104,20 +106,18 @@ class BankedMemory(wiring.Component):
             m.submodules[f"bank{bank}"] = memory
             write = memory.write_port(granularity=granularity if t.parts > 1 else None)
             read = memory.read_port(transparent_for=(write,))
-            m.d.comb += [read.addr.eq(row_of(self.read.index, bank, log, self.wide_reads)), read.en.eq(self.read.en)]
+            m.d.comb += drive(read, addr=row_of(self.read.index, bank, log, self.wide_reads), en=self.read.en)
             outputs.append(read.data)
             if self.beat_writes:
                 data, masked, parts = _of_lane(self.beats, bank, t)
                 row = row_of(self.beats.index, bank, log, True)
-                m.d.comb += [write.addr.eq(row), write.data.eq(data), write.en.eq(Mux(masked, parts, 0))]
+                m.d.comb += drive(write, addr=row, data=data, en=Mux(masked, parts, 0))
             if self.tile_writes:
                 mine = self.tile.index[:log] == bank if log else 1
                 with m.If(self.tile.en):
-                    m.d.comb += [
-                        write.addr.eq(self.tile.index >> log),
-                        write.data.eq(self.tile.data),
-                        write.en.eq(Mux(mine, (1 << t.parts) - 1, 0)),
-                    ]
+                    m.d.comb += drive(
+                        write, addr=self.tile.index >> log, data=self.tile.data, en=Mux(mine, (1 << t.parts) - 1, 0)
+                    )
         everything, count = Cat(outputs), t.lanes if self.wide_reads else 1
         m.d.comb += self.read.data.eq(Cat(lane_of(everything, (first + lane)[:log], t) for lane in range(count)))
         return m
@@ -179,21 +179,13 @@ class PartedMemory(wiring.Component):
                 write = memory.write_port(granularity=t.tile_bits // t.parts if t.parts > 1 else None)
                 read = memory.read_port(transparent_for=(write,))
                 outputs.append(read.data)
-                m.d.comb += [
-                    write.addr.eq(row),
-                    write.data.eq(data),
-                    write.en.eq(Mux(masked & (self._part(row) == part), enables, 0)),
-                ]
+                m.d.comb += drive(write, addr=row, data=data, en=Mux(masked & (self._part(row) == part), enables, 0))
                 for user in writes:
                     with m.If(user.en & self._mine(user.index, lane, part)):
-                        m.d.comb += [
-                            write.addr.eq(user.index >> log),
-                            write.data.eq(user.data),
-                            write.en.eq((1 << t.parts) - 1),
-                        ]
+                        m.d.comb += drive(write, addr=user.index >> log, data=user.data, en=(1 << t.parts) - 1)
                 for user in reads:
                     with m.If(user.en & self._mine(user.index, lane, part)):
-                        m.d.comb += [read.addr.eq(user.index >> log), read.en.eq(1)]
+                        m.d.comb += drive(read, addr=user.index >> log, en=1)
         for user in reads:
             place = Signal(range(max(2, len(outputs))))
             lane_bits = user.index[:log] if log else 0

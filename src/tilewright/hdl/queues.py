@@ -9,6 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
+
 
 class StreamFifo(wiring.Component):
     """A FIFO of `depth` elements (at least 1) of `shape`.
@@ -30,15 +32,12 @@ class StreamFifo(wiring.Component):
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes, gives = Signal(), Signal()
         m.d.comb += [
-            self.o.valid.eq(self.level != 0),
+            *drive(self.o, valid=self.level != 0, payload=read.data),
             gives.eq(self.o.valid & self.o.ready),
             self.i.ready.eq((self.level != self.depth) | gives),
             takes.eq(self.i.valid & self.i.ready),
-            write.addr.eq(last),
-            write.data.eq(self.i.payload),
-            write.en.eq(takes),
+            *drive(write, addr=last, data=self.i.payload, en=takes),
             read.addr.eq(first),
-            self.o.payload.eq(read.data),
         ]
         following = Signal.like(first)
         m.d.comb += following.eq(_next(first, self.depth))
@@ -72,5 +71,5 @@ class TokenQueue(wiring.Component):
         m = Module()
         tokens, places = Signal(range(self.depth + 1)), Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += [tokens.eq(tokens + self.push - self.pop), places.eq(places + self.pop - self.reserve)]
-        m.d.comb += [self.available.eq(tokens != 0), self.room.eq(places != 0)]
+        m.d.comb += drive(self, available=tokens != 0, room=places != 0)
         return m

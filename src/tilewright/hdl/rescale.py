@@ -12,6 +12,8 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import after, drive
+
 #: float32: bits of the mantissa with its leading 1, exponent bias, exponent of infinities and NaN.
 MANTISSA, BIAS, SPECIAL = 24, 127, 255
 #: The largest and the smallest float32 in the range of int32: results saturate at them.
@@ -158,14 +160,17 @@ class Rescaler(wiring.Component):
                 m.submodules[f"lane{row}_{column}"] = lane = Lane(self.is_float)
                 m.d.comb += [
                     *(lane.op[stage].eq(op) for stage, op in enumerate(ops)),
-                    lane.first.eq(self.first[at]),
-                    lane.second.eq(self.second[at]),
-                    lane.multiplier.eq(self.multiplier[shared]),
-                    lane.left.eq(self.scaling[shared][:5]),
-                    lane.right.eq(right[shared][8:13]),
-                    lane.zero.eq(zero[shared][16:]),
-                    lane.low.eq(low[shared][:16]),
-                    lane.high.eq(low[shared][16:]),
+                    *drive(
+                        lane,
+                        first=self.first[at],
+                        second=self.second[at],
+                        multiplier=self.multiplier[shared],
+                        left=self.scaling[shared][:5],
+                        right=right[shared][8:13],
+                        zero=zero[shared][16:],
+                        low=low[shared][:16],
+                        high=low[shared][16:],
+                    ),
                 ]
                 results.append(lane.result)
         m.d.comb += self.result.eq(Cat(results))
@@ -230,7 +235,7 @@ class Lane(wiring.Component):
         scaled = shifted
         if self.is_float:
             m.submodules.scale = scale = FloatScale()
-            m.d.comb += [scale.value.eq(value), scale.factor.eq(factor)]
+            m.d.comb += drive(scale, value=value, factor=factor)
             scaled = Mux(is_req[4], scale.result, shifted)
         m.d.sync += moved.eq(scaled + Mux(is_req[4], self.zero, 0))
         bounded = self.low <= self.high
@@ -238,15 +243,6 @@ class Lane(wiring.Component):
         clipped = Mux(moved < low, low, Mux(moved > high_, high_, moved))
         m.d.comb += self.result.eq(Mux(is_req[5], clipped, moved))
         return m
-
-
-def after(m: Module, value: Any, cycles: int) -> Any:
-    """Return `value` delayed by `cycles` cycles."""
-    for _ in range(cycles):
-        later = Signal.like(value, name="later")
-        m.d.sync += later.eq(value)
-        value = later
-    return value
 
 
 def _lane(number: int) -> slice:

@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import ADDRESS_BITS, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead, Tiles
+from tilewright.hdl.parts import drive
 
 INDEX_BITS = 16
 WHICH_BITS = 2
@@ -69,9 +70,9 @@ class Placer(wiring.Component):
         ]
         with m.If(first == 0):
             with m.If(from_rows):
-                m.d.comb += [p.zero.eq(w.index + w.columns), p.zeros.eq(between), p.middle.eq(w.rows - 2)]
+                m.d.comb += drive(p, zero=w.index + w.columns, zeros=between, middle=w.rows - 2)
             with m.Else():
-                m.d.comb += [p.zero.eq(w.index + p.skip), p.zeros.eq(last), p.behind.eq(0)]
+                m.d.comb += drive(p, zero=w.index + p.skip, zeros=last, behind=0)
         return m
 
 
@@ -126,21 +127,22 @@ class TileReceiver(wiring.Component):
         zeroes = Signal()
         m.d.comb += [
             zeroes.eq(busy & ~beat & (p.zeros != 0)),
-            self.completes.eq(
-                busy
+            *drive(
+                self,
+                completes=busy
                 & ((p.rows == 0) | (beat & ends_row & (p.rows == 1)))
-                & ((p.zeros == 0) | (zeroes & (p.zeros == 1) & (p.middle == 0) & (p.behind == 0)))
+                & ((p.zeros == 0) | (zeroes & (p.zeros == 1) & (p.middle == 0) & (p.behind == 0))),
+                idle=~busy,
             ),
-            self.idle.eq(~busy),
             self.placements.ready.eq(~busy | self.completes),
         ]
         with m.If(zeroes):
-            m.d.sync += [p.zero.eq(p.zero + 1), p.zeros.eq(p.zeros - 1)]
+            m.d.sync += drive(p, zero=p.zero + 1, zeros=p.zeros - 1)
             with m.If(p.zeros == 1):
                 with m.If(p.middle != 0):
-                    m.d.sync += [p.zero.eq(p.zero + 1 + p.columns), p.zeros.eq(p.between), p.middle.eq(p.middle - 1)]
+                    m.d.sync += drive(p, zero=p.zero + 1 + p.columns, zeros=p.between, middle=p.middle - 1)
                 with m.Else():
-                    m.d.sync += [p.zero.eq(p.zero + 1 + p.skip), p.zeros.eq(p.behind), p.behind.eq(0)]
+                    m.d.sync += drive(p, zero=p.zero + 1 + p.skip, zeros=p.behind, behind=0)
         with m.If(self.completes):
             m.d.sync += busy.eq(0)
         with m.If(self.placements.valid & self.placements.ready):
@@ -152,13 +154,14 @@ class TileReceiver(wiring.Component):
             mine = (p.which == number) if len(self.memories) > 1 else 1
             lanes_taken = ((1 << taken[: tiles.lanes.bit_length()]) - 1) << offset[: tiles.lanes.bit_length()]
             with m.If(mine):
-                m.d.comb += [
-                    write.index.eq(Mux(beat, index - offset, p.zero)),
-                    write.part.eq(part),
-                    write.data.eq(Mux(beat, self.data, 0)),
-                    write.mask.eq(Mux(beat, lanes_taken & many, Mux(zeroes, 1, 0))),
-                    write.whole.eq(zeroes),
-                ]
+                m.d.comb += drive(
+                    write,
+                    index=Mux(beat, index - offset, p.zero),
+                    part=part,
+                    data=Mux(beat, self.data, 0),
+                    mask=Mux(beat, lanes_taken & many, Mux(zeroes, 1, 0)),
+                    whole=zeroes,
+                )
         return m
 
     def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
@@ -208,8 +211,7 @@ class TileSender(wiring.Component):
             ends_tile.eq(part == t.parts - 1),
             ends_row.eq(ends_tile & (taken == left)),
             following.eq(row + p.stride),
-            self.read.index.eq(p.index - offset),
-            self.read.en.eq(self.active & go),
+            *drive(self.read, index=p.index - offset, en=self.active & go),
         ]
 
         def begin(address: Any) -> list[Any]:
@@ -226,9 +228,12 @@ class TileSender(wiring.Component):
                 last.eq(ends_row | (place == self.longest - 1)),
                 part_read.eq(part),
                 self.beats.valid.eq(read),
-                beat.data.eq(self.read.data.word_select(part_read, t.beat_bits)),
-                beat.strobes.eq(Cat(bit.replicate(t.beat_bits // 8 // t.lanes) for bit in mask)),
-                beat.last.eq(last),
+                *drive(
+                    beat,
+                    data=self.read.data.word_select(part_read, t.beat_bits),
+                    strobes=Cat(bit.replicate(t.beat_bits // 8 // t.lanes) for bit in mask),
+                    last=last,
+                ),
             ]
         with m.If(self.active & go):
             m.d.sync += [place.eq(place + 1), part.eq(Mux(ends_tile, 0, part + 1))]

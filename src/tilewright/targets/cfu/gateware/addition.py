@@ -8,6 +8,8 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import clear, drive
+
 from .layer import ADDRESS, LAYER
 from .results import PLACE
 
@@ -35,11 +37,8 @@ class Addition(wiring.Component):
         valid, last = self.place.valid, left <= 4
         m.d.comb += [
             valid.eq(active & ~pause & ~self.hold),
-            self.address_x.eq(layer.input + index),
-            self.address_y.eq(layer.input2 + index),
-            self.place.address.eq(layer.output + index),
-            self.place.count.eq(Mux(last, left, 4)),
-            self.busy.eq(active | ending.any()),
+            *drive(self, address_x=layer.input + index, address_y=layer.input2 + index, busy=active | ending.any()),
+            *drive(self.place, address=layer.output + index, count=Mux(last, left, 4)),
         ]
         m.d.sync += [pause.eq(valid & ~fast), ending.eq(ending >> 1)]
         with m.If(valid):
@@ -47,5 +46,5 @@ class Addition(wiring.Component):
             with m.If(last):  # busy for four or five cycles more
                 m.d.sync += [active.eq(0), ending.eq(Mux(fast, 0b01000, 0b10000))]
         with m.If(self.start):
-            m.d.sync += [active.eq(1), pause.eq(0), index.eq(0), left.eq(self.now.size)]
+            m.d.sync += [active.eq(1), *clear(pause, index), left.eq(self.now.size)]
         return m

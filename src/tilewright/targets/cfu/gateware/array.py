@@ -15,6 +15,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import by_logic
 from tilewright.hdl.modules import part
+from tilewright.hdl.parts import add, after, drive
 
 #: Bits of a value of A with its offset, of a value of B, and of a sum.
 LEFT_BITS, TOP_BITS, SUM_BITS = 9, 8, 32
@@ -43,7 +44,7 @@ class ProcessingElement(wiring.Component):
         m = Module()
         product = Signal(signed(LEFT_BITS + TOP_BITS))
         m.d.comb += product.eq(by_logic(self.left, self.top) if self.in_logic else self.left * self.top)
-        m.d.sync += [self.right.eq(self.left), self.down.eq(self.top), self.sum.eq(self.sum + product)]
+        m.d.sync += drive(self, right=self.left, down=self.top, sum=self.sum + product)
         with m.If(self.clear):
             m.d.sync += self.sum.eq(0)
         return m
@@ -72,15 +73,11 @@ class ArrayRow(wiring.Component):
         m, left = Module(), self.left
         for lane in range(self.lanes):
             in_logic = lane >= self.lanes - self.in_logic
-            element = ProcessingElement(in_logic)
-            m.submodules[f"element_{lane}"] = part(element, f"ProcessingElement{'InLogic' if in_logic else ''}")
-            m.d.comb += [
-                element.left.eq(left),
-                element.top.eq(self.top.word_select(lane, TOP_BITS)),
-                element.clear.eq(self.clear[lane]),
-                self.down.word_select(lane, TOP_BITS).eq(element.down),
-                self.sums.word_select(lane, SUM_BITS).eq(element.sum),
-            ]
+            element = part(ProcessingElement(in_logic), f"ProcessingElement{'InLogic' if in_logic else ''}")
+            top = self.top.word_select(lane, TOP_BITS)
+            add(m, f"element_{lane}", element, left=left, top=top, clear=self.clear[lane])
+            m.d.comb += self.down.word_select(lane, TOP_BITS).eq(element.down)
+            m.d.comb += self.sums.word_select(lane, SUM_BITS).eq(element.sum)
             left = element.right
         return m
 
@@ -96,10 +93,7 @@ class Skew(wiring.Component):
         m = Module()
         for lane in range(self.lanes):
             value = self.values.word_select(lane, self.bits)
-            for cycle in range(lane):
-                later = Signal(self.bits, name=f"lane{lane}_after_{cycle + 1}")
-                m.d.sync += later.eq(value)
-                value = later
+            value = after(m, value, lane, f"lane{lane}")
             m.d.comb += self.skewed.word_select(lane, self.bits).eq(value)
         return m
 
@@ -130,22 +124,18 @@ class SystolicArray(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, lanes = Module(), self.lanes
-        left, top = Skew(lanes, LEFT_BITS), Skew(lanes, TOP_BITS)
-        m.submodules.skew_left, m.submodules.skew_top = part(left, "SkewLeft"), part(top, "SkewTop")
+        left = add(m, "skew_left", part(Skew(lanes, LEFT_BITS), "SkewLeft"), values=self.left)
+        top = add(m, "skew_top", part(Skew(lanes, TOP_BITS), "SkewTop"), values=self.top)
         clear = Signal(2 * lanes - 1)  # bit d: `clear` d cycles ago, for the elements of diagonal d
+        m.d.comb += clear[0].eq(self.clear)
         m.d.sync += clear[1:].eq(clear)
-        m.d.comb += [left.values.eq(self.left), top.values.eq(self.top), clear[0].eq(self.clear)]
         entering = Mux(self.is_late, self.late, left.skewed) if self.late_values else left.skewed
         down, sums = top.skewed, []
         for number in range(lanes):
             in_logic = min(max(self.in_logic - (lanes - 1 - number) * lanes, 0), lanes)
-            row = ArrayRow(lanes, in_logic)
-            m.submodules[f"row_{number}"] = part(row, f"ArrayRow{in_logic}InLogic" if in_logic else "ArrayRow")
-            m.d.comb += [
-                row.left.eq(entering.word_select(number, LEFT_BITS)),
-                row.top.eq(down),
-                row.clear.eq(clear[number : number + lanes]),
-            ]
+            row = part(ArrayRow(lanes, in_logic), f"ArrayRow{in_logic}InLogic" if in_logic else "ArrayRow")
+            values = entering.word_select(number, LEFT_BITS)
+            add(m, f"row_{number}", row, left=values, top=down, clear=clear[number : number + lanes])
             down = row.down
             sums.append(row.sums)
         m.d.comb += self.sums.eq(Array(sums)[self.row])

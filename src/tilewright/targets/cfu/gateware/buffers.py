@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive, ram
 from tilewright.targets.cfu.config import Config
 
 WORD = 32
@@ -55,21 +56,20 @@ class OperandBuffer(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
-        rows = memory.Memory(shape=VALUE * config.array, depth=config.buffer_rows, init=[])
-        m.submodules.rows = rows
-        read = rows.read_port()
-        m.d.comb += [read.addr.eq(self.row), self.data.eq(read.data)]
         addressed = config.transfer == "addressed"
-        write = rows.write_port(granularity=WORD if addressed else HALF if self.direct else None)
+        granularity = WORD if addressed else HALF if self.direct else None
+        write, read = ram(m, "rows", VALUE * config.array, config.buffer_rows, granularity)
+        m.d.comb += [read.addr.eq(self.row), self.data.eq(read.data)]
         (self._addressed if addressed else self._counted)(m, write)
         if self.direct:
             words = HALF // WORD if addressed else 1
             with m.If(self.filled.en):
-                m.d.comb += [
-                    write.addr.eq(self.filled.row),
-                    write.data.eq(Cat(map(_lanes, (self.filled.data[:WORD], self.filled.data[WORD:]))).replicate(2)),
-                    write.en.eq(((1 << words) - 1) << Mux(self.filled.half, words, 0)),
-                ]
+                m.d.comb += drive(
+                    write,
+                    addr=self.filled.row,
+                    data=Cat(map(_lanes, (self.filled.data[:WORD], self.filled.data[WORD:]))).replicate(2),
+                    en=((1 << words) - 1) << Mux(self.filled.half, words, 0),
+                )
         return m
 
     def _addressed(self, m: Module, write: Any) -> None:
@@ -81,11 +81,12 @@ class OperandBuffer(wiring.Component):
         with m.If(self.set):
             m.d.sync += [address.eq(self.first), value.eq(_lanes(self.second))]
         place = address[: ceil_log2(words)]
-        m.d.comb += [
-            write.addr.eq(address[ceil_log2(words) :]),
-            write.data.eq(value.replicate(words)),
-            write.en.eq(enabled << place if words > 1 else enabled),
-        ]
+        m.d.comb += drive(
+            write,
+            addr=address[ceil_log2(words) :],
+            data=value.replicate(words),
+            en=enabled << place if words > 1 else enabled,
+        )
 
     def _counted(self, m: Module, write: Any) -> None:
         """Collect the words of a row, and write it to the next row."""
@@ -110,7 +111,7 @@ class OperandBuffer(wiring.Component):
             if not self.stays_enabled:
                 m.d.sync += enabled.eq(0)
         writes = enabled & (~self.busy | self.launch)
-        m.d.comb += [write.addr.eq(row), write.data.eq(latched), write.en.eq(writes.replicate(len(write.en)))]
+        m.d.comb += drive(write, addr=row, data=latched, en=writes.replicate(len(write.en)))
         if self.direct:
             with m.If(writes & ~self.set):
                 m.d.sync += enabled.eq(0)

@@ -9,7 +9,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.modules import part
+from tilewright.hdl.parts import add, clear, drive, step_loops
 from tilewright.targets.cfu.config import Config
 
 from .array import LEFT_BITS
@@ -18,7 +18,7 @@ from .layer import ADDRESS, LAYER
 from .windows import PIXEL, STEP, PixelWalker, WindowLane
 
 
-class State(enum.Enum, shape=3):  # type: ignore[call-arg]
+class Phase(enum.Enum, shape=3):  # type: ignore[call-arg]
     """What a convolution does: nothing, wait for fetches, read elements, let the sums settle, write them, store."""
 
     IDLE = 0
@@ -57,45 +57,43 @@ class Convolution(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, lanes, layer = Module(), self.config.array, self.layer
-        walker = PixelWalker()
-        m.submodules.walker = part(walker, "PixelWalker")
-        state = Signal(State)
+        state = Signal(Phase)
+        walker = add(m, "walker", PixelWalker(), layer=layer, launch=self.launch)
         began = Signal(name="began")  # the first cycle of a tile
         # Of the tile: its number of rows, less 1; whether it has the last pixel; its first channel.
         height, last_tile, column = Signal(range(lanes)), Signal(name="last_tile"), Signal(16, name="column")
         count = Signal(range(lanes))  # within the 16 cycles of SETTLE, or of rows
-        m.d.comb += [
-            walker.layer.eq(layer),
-            walker.launch.eq(self.launch),
-            self.busy.eq(state != State.IDLE),
-            self.launch.eq((state == State.LAUNCH) & ~self.hold),
-            self.computed.eq(state == State.STORE),
-            self.gather.eq((state == State.FEED) | (state == State.SETTLE)),
-            self.clear.eq(began),
-            self.row.eq(count),
-            self.write.eq(state == State.DRAIN),
-            self.tile_done.eq((state == State.DRAIN) & (count == height)),
-        ]
+        m.d.comb += drive(
+            self,
+            busy=state != Phase.IDLE,
+            launch=(state == Phase.LAUNCH) & ~self.hold,
+            computed=state == Phase.STORE,
+            gather=(state == Phase.FEED) | (state == Phase.SETTLE),
+            clear=began,
+            row=count,
+            write=state == Phase.DRAIN,
+            tile_done=(state == Phase.DRAIN) & (count == height),
+        )
         m.d.sync += began.eq(self.launch | (self.tile_done & ~(last_tile & (column + lanes >= layer.out_c))))
         ended = self._elements(m, state, began)
         self._walk(m, walker, began, height, last_tile)
         with m.Switch(state):
-            with m.Case(State.IDLE), m.If(self.start):
-                m.d.sync += state.eq(State.LAUNCH)
-            with m.Case(State.LAUNCH), m.If(~self.hold):
-                m.d.sync += [state.eq(State.FEED), column.eq(0), self.b_row.eq(layer.row), self.c_row.eq(0)]
-            with m.Case(State.FEED):
+            with m.Case(Phase.IDLE), m.If(self.start):
+                m.d.sync += state.eq(Phase.LAUNCH)
+            with m.Case(Phase.LAUNCH), m.If(~self.hold):
+                m.d.sync += [state.eq(Phase.FEED), *clear(column, self.c_row), self.b_row.eq(layer.row)]
+            with m.Case(Phase.FEED):
                 m.d.sync += [self.b_row.eq(self.b_row + 1), count.eq(0)]
                 with m.If(ended):
-                    m.d.sync += state.eq(State.SETTLE)
-            with m.Case(State.SETTLE):
+                    m.d.sync += state.eq(Phase.SETTLE)
+            with m.Case(Phase.SETTLE):
                 m.d.sync += count.eq(count + 1)
                 with m.If(count == lanes - 1):
-                    m.d.sync += [state.eq(State.DRAIN), count.eq(0)]
-            with m.Case(State.DRAIN):
+                    m.d.sync += [state.eq(Phase.DRAIN), count.eq(0)]
+            with m.Case(Phase.DRAIN):
                 m.d.sync += [count.eq(count + 1), self.c_row.eq(self.c_row + 1)]
                 with m.If(self.tile_done):
-                    m.d.sync += state.eq(State.FEED)
+                    m.d.sync += state.eq(Phase.FEED)
                     with m.If(column + lanes < layer.out_c):
                         m.d.sync += column.eq(column + lanes)
                         m.d.comb += walker.again.eq(1)
@@ -103,41 +101,30 @@ class Convolution(wiring.Component):
                         m.d.sync += [column.eq(0), self.b_row.eq(layer.row)]
                         m.d.comb += walker.mark.eq(1)
                     with m.Else():
-                        m.d.sync += state.eq(State.STORE)
-            with m.Case(State.STORE), m.If(self.finished):
-                m.d.sync += state.eq(State.IDLE)
+                        m.d.sync += state.eq(Phase.STORE)
+            with m.Case(Phase.STORE), m.If(self.finished):
+                m.d.sync += state.eq(Phase.IDLE)
         return m
 
     def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
         """Add the lanes, and the counters of the element that lane 0 reads. Return whether it is the window's last."""
-        lanes, layer = [WindowLane() for _ in range(self.config.array)], self.layer
+        layer = self.layer
         c, x, y = (Signal(bits, name=name) for name, bits in (("c", 16), ("x", 10), ("y", 10)))
         step = Signal(STEP)
         last_y = y == layer.kernel_h - 1
-        m.d.comb += [
-            step.active.eq(state == State.FEED),
-            step.first.eq(began),
-            step.last_c.eq(c == layer.in_c - 1),
-            step.last_x.eq(x == layer.kernel_w - 1),
-        ]
+        m.d.comb += drive(
+            step, active=state == Phase.FEED, first=began, last_c=c == layer.in_c - 1, last_x=x == layer.kernel_w - 1
+        )
         with m.If(step.active):
-            m.d.sync += c.eq(c + 1)
-            with m.If(step.last_c):
-                m.d.sync += [c.eq(0), x.eq(x + 1)]
-                with m.If(step.last_x):
-                    m.d.sync += [x.eq(0), y.eq(y + 1)]
-                    with m.If(last_y):
-                        m.d.sync += y.eq(0)
-        for number, lane in enumerate(lanes):
-            m.submodules[f"lane_{number}"] = part(lane, "WindowLane")
-            m.d.comb += [
-                lane.step.eq(lanes[number - 1].next_step if number else step),
-                lane.pixel.eq(self._pixel),
-                lane.layer.eq(layer),
-                lane.pair.eq(getattr(self, f"pair_{number}")),
-                getattr(self, f"address_{number}").eq(lane.address),
-            ]
-        m.d.comb += self.left.eq(Cat(lane.value for lane in lanes))
+            step_loops(m, (c, step.last_c), (x, step.last_x), (y, last_y))
+        values, now = list[Value](), step
+        for number in range(self.config.array):
+            pair = getattr(self, f"pair_{number}")
+            lane = add(m, f"lane_{number}", WindowLane(), step=now, pixel=self._pixel, layer=layer, pair=pair)
+            m.d.comb += getattr(self, f"address_{number}").eq(lane.address)
+            values.append(lane.value)
+            now = lane.next_step
+        m.d.comb += self.left.eq(Cat(values))
         return step.last_c & step.last_x & last_y
 
     def _walk(self, m: Module, walker: PixelWalker, began: Signal, height: Signal, last_tile: Signal) -> None:

@@ -9,8 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.modules import part
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import add, after, drive, ports
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -48,206 +47,163 @@ class CoupledUnit(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.convolves = "im2col" in config.extension_names
-        ports: dict[str, Any] = dict.fromkeys((*COMMANDS, "array_busy"), In(1))
-        ports |= {"first": In(32), "second": In(32), "word": Out(32), "busy": Out(1), "begins": Out(1)}
+        members: dict[str, Any] = dict.fromkeys((*COMMANDS, "array_busy"), In(1))
+        members |= {"first": In(32), "second": In(32), "word": Out(32), "busy": Out(1), "begins": Out(1)}
         if self.convolves:
-            ports |= {"array": Out(ArrayControl(config)), "sums": In(config.array * SUM_BITS)}
+            members |= {"array": Out(ArrayControl(config)), "sums": In(config.array * SUM_BITS)}
         self.fetches = bill.fetches(config)
         if self.fetches:
-            ports |= {"bus": Out(BusMaster()), "filled": Out(HalfRow(config)), "fetching": Out(1)}
-        super().__init__(ports)
+            members |= {"bus": Out(BusMaster()), "filled": Out(HalfRow(config)), "fetching": Out(1)}
+        super().__init__(members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, names = Module(), self.config.extension_names
-        registers, image = LayerRegisters(), ImageMemory(bill.copies(self.config))
-        m.submodules.registers = part(registers, "LayerRegisters")
-        m.submodules.image = part(image, "ImageMemory")
+        command = ports(self, "put", "first", "second")
+        registers = add(m, "registers", LayerRegisters(), **command)
+        image = ImageMemory(bill.copies(self.config))
+        add(m, "image", image, **command, push=self.push_image, get=self.get_image)
         layer, now = Signal(LAYER), registers.layer
         free = ~(self.busy | self.array_busy)
-        m.d.comb += [
-            *(block.put.eq(self.put) for block in (registers, image)),
-            *(block.first.eq(self.first) for block in (registers, image)),
-            *(block.second.eq(self.second) for block in (registers, image)),
-            image.push.eq(self.push_image),
-            image.get.eq(self.get_image),
-        ]
-        filling = tabling = waiting = Const(0)
-        if self.fetches:
-            dma = self._fetch(m, image)
-            filling, tabling, waiting = dma.filling, dma.tabling, dma.waiting
-        was_filling = Signal(name="was_filling")
-        m.d.sync += was_filling.eq(filling)
-        m.d.comb += [image.busy.eq(~free | filling), self.word.eq(Mux(image.busy | was_filling, 0, image.word))]
+        dma = self._fetch(m, image, command) if self.fetches else None
+        filling, tabling, waiting = (dma.filling, dma.tabling, dma.waiting) if dma else (Const(0), Const(0), Const(0))
+        was_filling = after(m, filling, 1)
+        m.d.comb += image.busy.eq(~free | filling)
+        m.d.comb += self.word.eq(Mux(image.busy | was_filling, 0, image.word))
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
         self._begins, self._busy = list[Value](), list[Value]()
         if "im2col" in names or "add" in names:
-            lanes = [ScalingLane("add4" in names) for _ in range(LANES)]
-            for number, lane in enumerate(lanes):
-                m.submodules[f"scaling_{number}"] = part(lane, "ScalingLane")
-                m.d.comb += [getattr(lane, name).eq(layer[name]) for name in ("low", "high")]
-                m.d.comb += lane.offset.eq(layer.output_offset)
+            bounds = {**ports(layer, "low", "high"), "offset": layer.output_offset}
+            scaling = [add(m, f"scaling_{at}", ScalingLane("add4" in names), **bounds) for at in range(LANES)]
         if self.convolves:
-            sizes = ("out_h", "out_w", "out_c", "kernel_h", "kernel_w", "in_c")
-            begins = self.start_conv & free & _none(now[name] == 0 for name in sizes)
-            convolution, tables = self._convolve(m, begins, layer, image, lanes)
-            m.d.comb += [convolution.hold.eq(waiting), tables.busy.eq(~free | tabling)]
-            if self.fetches:
-                m.d.comb += [
-                    dma.channel.eq(tables.next),
-                    tables.fill.eq(dma.to_tables),
-                    tables.fill_half.eq(dma.beat[0]),
-                    tables.fill_entry.eq(dma.place + (dma.beat >> 1)),
-                    tables.fill_data.eq(dma.data),
-                ]
+            begins = self.start_conv & free & _positive(now, "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "in_c")
+            convolution = add(m, "convolution", Convolution(self.config), start=begins, layer=layer, hold=waiting)
+            tables = ChannelTables()
+            pushes = ports(self, "push_channel", "push_shift")
+            add(m, "tables", tables, **command, **pushes, restart=begins, busy=~free | tabling)
+            if dma:
+                m.d.comb += dma.channel.eq(tables.next)
+                m.d.comb += drive(
+                    tables,
+                    fill=dma.to_tables,
+                    fill_half=dma.beat[0],
+                    fill_entry=dma.place + (dma.beat >> 1),
+                    fill_data=dma.data,
+                )
+            self._convolve(m, layer, image, scaling, convolution, tables)
+            self._works(begins, convolution.busy)
+            m.d.comb += self.array.begins.eq(begins)
         if "add" in names:
             begins = self.start_add & free & now.size.any()
-            m.d.comb += self._add(m, begins, now, layer, image, lanes).hold.eq(filling)
+            addition = Addition("add4" in names)
+            add(m, "addition", addition, start=begins, now=now, layer=layer, hold=filling)
+            self._add(m, layer, image, scaling, addition)
+            self._works(begins, addition.busy)
         if "pool" in names:
-            begins = self.start_pool & free & _none(now[name] == 0 for name in ("in_h", "in_w", "in_c"))
-            m.d.comb += self._pool(m, begins, now, layer, image).hold.eq(filling)
-        m.d.comb += [self.begins.eq(Cat(self._begins).any()), self.busy.eq(Cat(self._busy).any())]
+            begins = self.start_pool & free & _positive(now, "in_h", "in_w", "in_c")
+            pool = add(m, "pool", MeanPool(), start=begins, now=now, layer=layer, hold=filling)
+            with m.If(pool.busy):
+                m.d.comb += image.address_0.eq(pool.address)
+            m.d.comb += pool.word.eq(unaligned(m, pool.address, image.pair_0))
+            self._store(m, image, pool.place, pool.code)
+            self._works(begins, pool.busy)
+        m.d.comb += drive(self, begins=Cat(self._begins).any(), busy=Cat(self._busy).any())
         return m
 
-    def _fetch(self, m: Module, image: ImageMemory) -> Dma:
+    def _works(self, begins: Value, busy: Value) -> None:
+        """Note when a sequencer begins, and when it is busy."""
+        self._begins.append(begins)
+        self._busy.append(busy)
+
+    def _fetch(self, m: Module, image: ImageMemory, command: dict[str, Any]) -> Dma:
         """Add the DMA, which fills B and the image memory."""
-        m.submodules.dma = part(dma := Dma(self.config), "Dma")
+        dma = add(
+            m,
+            "dma",
+            Dma(self.config),
+            **command,
+            fetch=self.fetch & ~self.array_busy,
+            fetch_image=self.fetch_image & ~self.busy & ~self.array_busy,
+            fetch_channels=self.fetch_channels,
+            pointer=image.pointer,
+            mark=self.begins,
+        )
         wiring.connect(m, dma.bus, wiring.flipped(self.bus))
-        m.d.comb += [
-            dma.put.eq(self.put),
-            dma.first.eq(self.first),
-            dma.second.eq(self.second),
-            dma.fetch.eq(self.fetch & ~self.array_busy),
-            dma.fetch_image.eq(self.fetch_image & ~self.busy & ~self.array_busy),
-            dma.fetch_channels.eq(self.fetch_channels),
-            dma.pointer.eq(image.pointer),
-            dma.mark.eq(self.begins),
-            self.fetching.eq(dma.fetching),
-            self.filled.en.eq(dma.to_b),
-            self.filled.row.eq(dma.place + (dma.beat >> 1)),
-            self.filled.half.eq(dma.beat[0]),
-            self.filled.data.eq(dma.data),
-            image.fill.eq(dma.to_image),
-            image.fill_address.eq(dma.place + (dma.beat << 3)),
-            image.fill_data.eq(dma.data),
-        ]
+        m.d.comb += self.fetching.eq(dma.fetching)
+        row, byte = dma.place + (dma.beat >> 1), dma.place + (dma.beat << 3)
+        m.d.comb += drive(self.filled, en=dma.to_b, row=row, half=dma.beat[0], data=dma.data)
+        m.d.comb += drive(image, fill=dma.to_image, fill_address=byte, fill_data=dma.data)
         return dma
 
     def _convolve(
-        self, m: Module, begins: Value, layer: Any, image: ImageMemory, scaling: list[ScalingLane]
-    ) -> tuple[Convolution, ChannelTables]:
-        """Add the convolution: its sequencer, the channel tables, and the way from C to the image memory."""
-        config, array = self.config, self.array
-        convolution, reader, tables = Convolution(config), ResultReader(config), ChannelTables()
-        m.submodules.convolution = part(convolution, "Convolution")
-        m.submodules.reader = part(reader, "ResultReader")
-        m.submodules.tables = part(tables, "ChannelTables")
-        m.d.comb += [
-            tables.put.eq(self.put),
-            tables.push_channel.eq(self.push_channel),
-            tables.push_shift.eq(self.push_shift),
-            tables.restart.eq(begins),
-            tables.first.eq(self.first),
-            tables.second.eq(self.second),
-            tables.entry.eq(reader.entry),
-            convolution.start.eq(begins),
-            convolution.layer.eq(layer),
-            image.gather.eq(convolution.gather),
-            reader.launch.eq(convolution.launch),
-            reader.layer.eq(layer),
-            *(
-                getattr(array, name).eq(getattr(convolution, name))
-                for name in ("clear", "row", "write", "left", "b_row")
-            ),
-            array.active.eq(convolution.busy),
-            array.begins.eq(begins),
-            array.write_row.eq(convolution.c_row),
-            array.reads.eq(reader.place.valid),
-            array.read_row.eq(reader.c_row),
-        ]
-        self._begins.append(begins)
-        self._busy.append(convolution.busy)
+        self,
+        m: Module,
+        layer: Any,
+        image: ImageMemory,
+        scaling: list[ScalingLane],
+        convolution: Convolution,
+        tables: ChannelTables,
+    ) -> None:
+        """Connect the convolution to the array, and add the way from C to the image memory."""
+        reader = add(m, "reader", ResultReader(self.config), launch=convolution.launch, layer=layer)
+        m.d.comb += tables.entry.eq(reader.entry)
+        m.d.comb += image.gather.eq(convolution.gather)
+        m.d.comb += drive(
+            self.array,
+            **ports(convolution, "clear", "row", "write", "left", "b_row"),
+            active=convolution.busy,
+            write_row=convolution.c_row,
+            reads=reader.place.valid,
+            read_row=reader.c_row,
+        )
         ready: Value = convolution.computed
-        if "overlap" in config.extension_names:
+        if "overlap" in self.config.extension_names:
             tiles = Signal(len(reader.c_row), name="tiles")  # those in C that are not stored yet
             m.d.sync += tiles.eq(Mux(convolution.launch, 0, tiles + convolution.tile_done - reader.taken))
             ready = Mux((layer.stride_w == 1) | (layer.in_c[:2] != 1), tiles.any(), ready)
         m.d.comb += reader.ready.eq(ready)
-        for lane in range(config.array):
-            m.d.comb += getattr(image, f"address_{lane}").eq(getattr(convolution, f"address_{lane}"))
-            m.d.comb += getattr(convolution, f"pair_{lane}").eq(getattr(image, f"pair_{lane}"))
+        for lane in range(self.config.array):
+            m.d.comb += drive(image, **ports(convolution, f"address_{lane}"))
+            m.d.comb += drive(convolution, **ports(image, f"pair_{lane}"))
         # Lane b takes the channel of bank b of the tables. Its place among the four results is b - entry, modulo 4.
-        quad, shift = Signal.like(reader.quad), Signal(2, name="rotation")
-        m.d.sync += [quad.eq(reader.quad), shift.eq(reader.entry)]
+        quad, rotation = after(m, reader.quad, 1), after(m, reader.entry[:2], 1)
         for number, lane in enumerate(scaling):
             entry, place = getattr(tables, f"bank_{number}"), Signal(2, name=f"place_{number}")
-            m.d.comb += [
-                place.eq(number - shift),
-                lane.value.eq(self.sums.word_select(Cat(place, quad), SUM_BITS).as_signed() + entry.bias),
-                lane.factor.eq(entry.multiplier),
-                lane.shift.eq(entry.shift),
-            ]
-        place, rotation = after(m, reader.place, STORE_LATENCY), after(m, shift, STORE_LATENCY - 1)
+            m.d.comb += place.eq(number - rotation)
+            total = self.sums.word_select(Cat(place, quad), SUM_BITS).as_signed() + entry.bias
+            m.d.comb += drive(lane, value=total, factor=entry.multiplier, shift=entry.shift)
         codes = Cat(lane.code for lane in scaling)
-        self._store(m, image, place, Cat(codes, codes) >> (rotation << 3))
+        rotation = after(m, rotation, STORE_LATENCY - 1)
+        self._store(m, image, after(m, reader.place, STORE_LATENCY), Cat(codes, codes) >> (rotation << 3))
         m.d.comb += convolution.finished.eq(after(m, reader.last, END_LATENCY))
-        return convolution, tables
 
-    def _add(
-        self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory, scaling: list[ScalingLane]
-    ) -> Addition:
-        """Add the addition: operands from two ports of the image memory go through the scaling lanes twice."""
-        four = "add4" in self.config.extension_names
-        latency = ADD4_LATENCY if four else ADD_LATENCY
-        m.submodules.addition = part(unit := Addition(four), "Addition")
-        m.d.comb += [unit.start.eq(begins), unit.now.eq(now), unit.layer.eq(layer)]
-        self._begins.append(begins)
-        self._busy.append(unit.busy)
+    def _add(self, m: Module, layer: Any, image: ImageMemory, scaling: list[ScalingLane], unit: Addition) -> None:
+        """Connect the addition: operands from two ports of the image memory go through the scaling lanes twice."""
+        latency = ADD4_LATENCY if unit.four else ADD_LATENCY
         with m.If(unit.busy):
-            m.d.comb += [image.address_0.eq(unit.address_x), image.address_1.eq(unit.address_y)]
-        x, y = (
-            unaligned(m, address, pair)
-            for address, pair in ((unit.address_x, image.pair_0), (unit.address_y, image.pair_1))
-        )
+            m.d.comb += drive(image, address_0=unit.address_x, address_1=unit.address_y)
+        x, y = unaligned(m, unit.address_x, image.pair_0), unaligned(m, unit.address_y, image.pair_1)
         m.d.comb += (again := Signal(name="again")).eq(after(m, unit.place.valid, latency - 1))
         for number, lane in enumerate(scaling):
             left, right = (
                 (word.word_select(number, 8).as_signed() + offset)[:LEFT_BITS].as_signed()
                 for word, offset in ((x, layer.input_offset), (y, layer.input2_offset))
             )
-            m.d.comb += [
-                lane.again.eq(again),
-                lane.addend.eq(after(m, right, latency - 2) << ADD_BITS - 1),
-                lane.again_factor.eq(layer.output_multiplier),
-                lane.again_shift.eq(layer.output_shift),
-            ]
+            m.d.comb += drive(
+                lane,
+                again=again,
+                addend=after(m, right, latency - 2) << ADD_BITS - 1,
+                again_factor=layer.output_multiplier,
+                again_shift=layer.output_shift,
+            )
             with m.If(unit.busy):
-                m.d.comb += [lane.value.eq(left << ADD_BITS), lane.factor.eq(layer.input_multiplier)]
-                m.d.comb += lane.shift.eq(layer.input_shift)
+                m.d.comb += drive(lane, value=left << ADD_BITS, factor=layer.input_multiplier, shift=layer.input_shift)
         self._store(m, image, after(m, unit.place, latency), Cat(lane.code for lane in scaling))
-        return unit
-
-    def _pool(self, m: Module, begins: Value, now: Any, layer: Any, image: ImageMemory) -> MeanPool:
-        """Add the mean."""
-        m.submodules.pool = part(unit := MeanPool(), "MeanPool")
-        m.d.comb += [unit.start.eq(begins), unit.now.eq(now), unit.layer.eq(layer)]
-        self._begins.append(begins)
-        self._busy.append(unit.busy)
-        with m.If(unit.busy):
-            m.d.comb += image.address_0.eq(unit.address)
-        m.d.comb += unit.word.eq(unaligned(m, unit.address, image.pair_0))
-        self._store(m, image, unit.place, unit.code)
-        return unit
 
     def _store(self, m: Module, image: ImageMemory, place: Any, content: Value) -> None:
         """Write `content` to the image memory in cycles with `place.valid`."""
         with m.If(place.valid):
-            m.d.comb += [
-                image.store.eq(1),
-                image.store_address.eq(place.address),
-                image.store_count.eq(place.count),
-                image.store_data.eq(content),
-            ]
+            m.d.comb += drive(image, store=1, store_address=place.address, store_count=place.count, store_data=content)
 
 
 class ArrayControl(wiring.Signature):
@@ -267,10 +223,10 @@ class ArrayControl(wiring.Signature):
 
 def unaligned(m: Module, address: Value, pair: Value) -> Value:
     """Return the four bytes from byte `address` of the cycle before on, of which `pair` has the two words."""
-    place = Signal(IN_PAIR)
-    m.d.sync += place.eq(address)
+    place = after(m, address[:IN_PAIR], 1)
     return (Cat(pair, pair) >> (place << 3))[:32]
 
 
-def _none(values: Any) -> Value:
-    return ~Cat(*values).any()
+def _positive(layer: Any, *sizes: str) -> Value:
+    """Return whether none of these sizes of a layer is 0."""
+    return ~Cat(layer[size] == 0 for size in sizes).any()

@@ -9,6 +9,7 @@ from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.cfu.config import IMAGE_BYTES, Config
 from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES, LINE_BYTES, PORT_BYTES, ROW_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
@@ -86,13 +87,14 @@ class Dma(wiring.Component):
             asks.eq(self.fetch | self.fetch_image | self.fetch_channels),
             size.eq(Mux(self.fetch_channels, self.second << ceil_log2(CHANNEL_BYTES), self.second)),
             pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
-            entry.kind.eq(Mux(self.fetch_channels, TO_TABLES, self.fetch_image)),
-            entry.address.eq(self.first >> 3),
-            entry.beats.eq((size + PORT_BYTES - 1) >> 3),
-            entry.place.eq(Mux(self.fetch_channels, self.channel, Mux(self.fetch_image, self.pointer, row))),
-            queue.w_data.eq(entry),
-            queue.w_en.eq(pushes),
-            queue.r_en.eq(pops),
+            *drive(
+                entry,
+                kind=Mux(self.fetch_channels, TO_TABLES, self.fetch_image),
+                address=self.first >> 3,
+                beats=(size + PORT_BYTES - 1) >> 3,
+                place=Mux(self.fetch_channels, self.channel, Mux(self.fetch_image, self.pointer, row)),
+            ),
+            *drive(queue, w_data=entry, w_en=pushes, r_en=pops),
             self.fetching.eq(queue.level != 0),
         ]
         left = queue.level - pops  # fetches that are not finished after this cycle
@@ -121,15 +123,16 @@ class Dma(wiring.Component):
         m.d.comb += [
             left.eq(head.beats - self.beat),
             length.eq(Mux(left < most, left, most)),
-            bus.valid.eq(there & ~receives),
-            bus.address.eq((head.address + self.beat) << 3),
-            bus.bytes.eq(length << 3),
+            *drive(bus, valid=there & ~receives, address=(head.address + self.beat) << 3, bytes=length << 3),
             pops.eq(arrives & (left == 1)),
-            self.data.eq(bus.data),
-            self.place.eq(head.place),
-            self.to_b.eq(good & (head.kind == TO_B)),
-            self.to_image.eq(good & (head.kind == TO_IMAGE)),
-            self.to_tables.eq(good & (head.kind == TO_TABLES)),
+            *drive(
+                self,
+                data=bus.data,
+                place=head.place,
+                to_b=good & (head.kind == TO_B),
+                to_image=good & (head.kind == TO_IMAGE),
+                to_tables=good & (head.kind == TO_TABLES),
+            ),
         ]
         with m.If(bus.valid & bus.ready):
             m.d.sync += [receives.eq(1), open_.eq(length)]

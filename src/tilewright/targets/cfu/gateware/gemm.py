@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.modules import part
+from tilewright.hdl.parts import add, drive, ports, ram
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -38,16 +39,16 @@ class MatrixUnit(wiring.Component):
         self.config = config
         commands = dict.fromkeys(("set_a", "set_b", "start", "get"), In(1))
         operands = dict.fromkeys(("first", "second"), In(WORD))
-        ports: dict[str, Any] = {**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)}
+        members: dict[str, Any] = {**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)}
         self.shared, self.convolves = bool(config.extensions), "im2col" in config.extension_names
         if self.shared:
-            ports["other_busy"] = In(1)
+            members["other_busy"] = In(1)
         self.fetches = bool(bill.fetches(config))
         if self.fetches:
-            ports |= {"filled": In(HalfRow(config)), "fetching": In(1)}
+            members |= {"filled": In(HalfRow(config)), "fetching": In(1)}
         if self.convolves:
-            ports |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
-        super().__init__(ports)
+            members |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
+        super().__init__(members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
@@ -59,42 +60,27 @@ class MatrixUnit(wiring.Component):
             m.d.sync += [size.eq(self.first.word_select(at, SIZE_BITS)) for at, size in enumerate(sizes)]
             m.d.sync += [accumulate.eq(self.first[ACCUMULATE]), offset.eq(self.second)]
         k, n, height = sizes
-
-        sequencer = Sequencer(config)
-        m.submodules.sequencer = part(sequencer, "Sequencer")
-        m.d.comb += [sequencer.launch.eq(launch), sequencer.m.eq(height), sequencer.n.eq(n), sequencer.k.eq(k)]
-        m.d.comb += [self.busy.eq(sequencer.busy), self.last.eq(sequencer.last)]
-        a, b = OperandBuffer(config, stays_enabled=True), OperandBuffer(config, False, self.fetches)
-        m.submodules.buffer_a, m.submodules.buffer_b = part(a, "BufferA"), part(b, "BufferB")
-        for buffer, set_ in ((a, self.set_a), (b, self.set_b)):
-            m.d.comb += [
-                buffer.set.eq(set_),
-                buffer.first.eq(self.first),
-                buffer.second.eq(self.second),
-                buffer.launch.eq(launch),
-            ]
+        sequencer = add(m, "sequencer", Sequencer(config), launch=launch, m=height, n=n, k=k)
+        m.d.comb += drive(self, **ports(sequencer, "busy", "last"))
         busy = sequencer.busy | self.other_busy if self.shared else sequencer.busy
-        m.d.comb += [a.busy.eq(busy), b.busy.eq(busy | self.fetching if self.fetches else busy)]
+        common = {**ports(self, "first", "second"), "launch": launch}
+        a = part(OperandBuffer(config, stays_enabled=True), "BufferA")
+        b = part(OperandBuffer(config, False, self.fetches), "BufferB")
+        add(m, "buffer_a", a, **common, set=self.set_a, start=self.start, row=sequencer.a_row, busy=busy)
+        add(m, "buffer_b", b, **common, set=self.set_b, busy=busy | self.fetching if self.fetches else busy)
         if self.fetches:
             wiring.connect(m, wiring.flipped(self.filled), b.filled)
-        other = self.convolution if self.convolves else None
-        m.d.comb += [
-            a.start.eq(self.start),
-            b.start.eq(self.start | other.begins if other else self.start),
-            a.row.eq(sequencer.a_row),
-            b.row.eq(Mux(other.active, other.b_row, sequencer.b_row) if other else sequencer.b_row),
-        ]
         array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]), self.convolves)
-        m.submodules.array = part(array, "SystolicArray")
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
-        m.d.comb += [
-            array.left.eq(Cat(Mux(sequencer.fed, left, 0) for left in lefts)),
-            array.top.eq(b.data),
-            array.clear.eq(sequencer.clear | other.clear if other else sequencer.clear),
-            array.row.eq(Mux(other.active, other.row, sequencer.row) if other else sequencer.row),
-        ]
-        if other:
-            m.d.comb += [array.is_late.eq(other.active), array.late.eq(other.left)]
+        add(m, "array", array, left=Cat(Mux(sequencer.fed, left, 0) for left in lefts), top=b.data)
+        start, b_row, clear, row = self.start, sequencer.b_row, sequencer.clear, sequencer.row
+        if self.convolves:
+            other = self.convolution
+            start, clear = start | other.begins, clear | other.clear
+            b_row, row = Mux(other.active, other.b_row, b_row), Mux(other.active, other.row, row)
+            m.d.comb += drive(array, is_late=other.active, late=other.left)
+        m.d.comb += drive(b, start=start, row=b_row)
+        m.d.comb += drive(array, clear=clear, row=row)
         self._buffer_c(m, sequencer, array, accumulate, height)
         return m
 
@@ -103,22 +89,22 @@ class MatrixUnit(wiring.Component):
     ) -> None:
         """Add buffer C. Its write goes to the row before the one that it reads, whose old sums are then there."""
         config, lanes = self.config, self.config.array
-        m.submodules.buffer_c = rows = memory.Memory(shape=SUM_BITS * lanes, depth=config.buffer_rows, init=[])
-        write, read = rows.write_port(), rows.read_port()
+        write, read = ram(m, "buffer_c", SUM_BITS * lanes, config.buffer_rows)
         sums = [array.sums.word_select(lane, SUM_BITS) for lane in range(lanes)]
         old = [Mux(accumulate, read.data.word_select(lane, SUM_BITS), 0) for lane in range(lanes)]
-        m.d.comb += [
-            write.addr.eq(sequencer.c_row - 1),
-            write.data.eq(Cat((new + before)[:SUM_BITS] for new, before in zip(sums, old, strict=True))),
-            write.en.eq(sequencer.write),
-        ]
+        m.d.comb += drive(
+            write,
+            addr=sequencer.c_row - 1,
+            data=Cat((new + before)[:SUM_BITS] for new, before in zip(sums, old, strict=True)),
+            en=sequencer.write,
+        )
         read_row = Signal(len(read.addr))
         m.d.comb += read.addr.eq(read_row)
         if self.convolves:
             other = self.convolution
             m.d.comb += self.sums.eq(read.data)
             with m.If(other.active):
-                m.d.comb += [write.addr.eq(other.write_row), write.data.eq(array.sums), write.en.eq(other.write)]
+                m.d.comb += drive(write, addr=other.write_row, data=array.sums, en=other.write)
             with m.If(other.reads):
                 m.d.comb += read.addr.eq(other.read_row)
         bits = ceil_log2(lanes)

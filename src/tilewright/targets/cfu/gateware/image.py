@@ -9,6 +9,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.cfu.bill import Copies
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import FIELDS
@@ -38,12 +39,12 @@ class ImageMemory(wiring.Component):
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
         commands = dict.fromkeys(("put", "push", "get", "busy", "gather", "store"), In(1))
-        ports: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)}
-        ports |= {"store_address": In(ADDRESS), "store_count": In(3), "store_data": In(32)}
-        ports |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}
+        members: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)}
+        members |= {"store_address": In(ADDRESS), "store_count": In(3), "store_data": In(32)}
+        members |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}
         for port in range(copies.ports):
-            ports |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
-        super().__init__(ports)
+            members |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
+        super().__init__(members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, copies = Module(), self.copies
@@ -91,13 +92,9 @@ class ImageMemory(wiring.Component):
             m.submodules[f"copy_{number}_{'odd' if odd else 'even'}"] = rows
             write, both = rows.write_port(granularity=8), rows.read_port()
             half = slice(32 * odd, 32 * odd + 32)
-            m.d.comb += [
-                write.addr.eq(_row(place, odd)),
-                write.en.eq(enables[4 * odd : 4 * odd + 4]),
-                write.data.eq(content[half]),
-                both.addr.eq(_row(place, odd)),
-                written[half].eq(both.data),
-            ]
+            row = _row(place, odd)
+            m.d.comb += drive(write, addr=row, en=enables[4 * odd : 4 * odd + 4], data=content[half])
+            m.d.comb += [both.addr.eq(row), written[half].eq(both.data)]
             if number < self.copies.ports:
                 own = rows.read_port()
                 m.d.comb += [own.addr.eq(_row(getattr(self, f"address_{number}"), odd)), read[half].eq(own.data)]

@@ -8,6 +8,7 @@ from amaranth.hdl import Elaboratable, Module, Shape, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.cfu.isa.coupled import BANKS
 from tilewright.targets.cfu.isa.state import FIELDS, LAYER_BITS, Reg
 
@@ -49,13 +50,14 @@ class LayerRegisters(wiring.Component):
                     m.d.sync += value.eq(self.second)
         pitch, pixels = Signal(ADDRESS, name="pitch"), Signal(20, name="pixels")
         m.d.sync += [pitch.eq(layer.in_w * layer.in_c), pixels.eq(layer.out_h * layer.out_w)]
-        m.d.comb += [
-            layer.row_pitch.eq(pitch),
-            layer.step_x.eq(layer.stride_w * layer.in_c),
-            layer.step_y.eq(layer.stride_h * pitch),
-            layer.row_jump.eq(pitch - layer.kernel_w * layer.in_c + 1),
-            layer.origin.eq(layer.input - layer.pad_h * pitch - layer.pad_w * layer.in_c),
-            layer.size.eq(pixels * layer.out_c),
-            layer.all_banks.eq(pixels >= BANKS),
-        ]
+        m.d.comb += drive(
+            layer,
+            row_pitch=pitch,
+            step_x=layer.stride_w * layer.in_c,
+            step_y=layer.stride_h * pitch,
+            row_jump=pitch - layer.kernel_w * layer.in_c + 1,
+            origin=layer.input - layer.pad_h * pitch - layer.pad_w * layer.in_c,
+            size=pixels * layer.out_c,
+            all_banks=pixels >= BANKS,
+        )
         return m

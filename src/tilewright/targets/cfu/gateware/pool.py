@@ -8,16 +8,18 @@ from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import after, clear, drive, step_loops
 from tilewright.targets.cfu.isa.coupled import DIVIDE
 
 from .layer import ADDRESS, LAYER
+from .post import bounded
 from .results import PLACE
 
 #: Channels that are added up together; bits of a number of pixels, and of a sum of int8 values of so many.
 LANES, COUNT, SUM = 4, 20, 28
 
 
-class State(enum.Enum, shape=2):  # type: ignore[call-arg]
+class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What the unit does: nothing, read and add, divide, end."""
 
     IDLE = 0
@@ -41,49 +43,50 @@ class MeanPool(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer
-        state = Signal(State)
+        state = Signal(PoolState)
         x, y = (Signal(10, name=name) for name in "xy")
         channel, count = Signal(16, name="first_channel"), Signal(COUNT, name="count")
         lane, step = Signal(range(LANES)), Signal(range(DIVIDE))
-        reads, last_x = (state == State.READ) & ~self.hold, x == layer.in_w - 1
+        reads, last_x = (state == PoolState.READ) & ~self.hold, x == layer.in_w - 1
         last_lane = (lane == LANES - 1) | (channel + lane == layer.in_c - 1)
-        m.d.comb += self.busy.eq(state != State.IDLE)
+        m.d.comb += self.busy.eq(state != PoolState.IDLE)
         with m.If(reads):
-            m.d.sync += [self.address.eq(self.address + layer.in_c), x.eq(x + 1), count.eq(count + 1)]
+            m.d.sync += [self.address.eq(self.address + layer.in_c), count.eq(count + 1)]
+            step_loops(m, (x, last_x))
             with m.If(last_x):
-                m.d.sync += [x.eq(0), y.eq(y + 1)]
+                m.d.sync += y.eq(y + 1)
                 with m.If(y == layer.in_h - 1):
-                    m.d.sync += [state.eq(State.DIVIDE), lane.eq(0), step.eq(0)]
-        with m.If(state == State.DIVIDE):
+                    m.d.sync += [state.eq(PoolState.DIVIDE), *clear(lane, step)]
+        with m.If(state == PoolState.DIVIDE):
             m.d.sync += step.eq(step + 1)
             with m.If(step == DIVIDE - 1):
                 m.d.sync += [step.eq(0), lane.eq(lane + 1)]
                 with m.If(last_lane):
                     ended = channel + LANES >= layer.in_c
-                    m.d.sync += [state.eq(Mux(ended, State.END, State.READ)), x.eq(0), y.eq(0), count.eq(0)]
+                    m.d.sync += [state.eq(Mux(ended, PoolState.END, PoolState.READ)), *clear(x, y, count)]
                     m.d.sync += [channel.eq(channel + LANES), self.address.eq(layer.input + channel + LANES)]
-        with m.If(state == State.END):
-            m.d.sync += state.eq(State.IDLE)
+        with m.If(state == PoolState.END):
+            m.d.sync += state.eq(PoolState.IDLE)
         with m.If(self.start):
-            m.d.sync += [state.eq(State.READ), x.eq(0), y.eq(0), count.eq(0), channel.eq(0)]
+            m.d.sync += [state.eq(PoolState.READ), *clear(x, y, count, channel)]
             m.d.sync += self.address.eq(self.now.input)
         sums = self._add(m, reads, count == 0)
         self._divide(m, Array(sums)[lane], count, step)
-        m.d.comb += [
-            self.place.valid.eq((state == State.DIVIDE) & (step == DIVIDE - 1)),
-            self.place.address.eq(layer.output + channel + lane),
-            self.place.count.eq(1),
-        ]
+        m.d.comb += drive(
+            self.place,
+            valid=(state == PoolState.DIVIDE) & (step == DIVIDE - 1),
+            address=layer.output + channel + lane,
+            count=1,
+        )
         return m
 
     def _add(self, m: Module, reads: Any, first: Any) -> list[Signal]:
         """Add the four bytes of a pixel to the sums, in the cycle after its read. Return the sums."""
-        arrived, clear = Signal(name="arrived"), Signal(name="clear")
-        m.d.sync += [arrived.eq(reads), clear.eq(first)]
+        arrived, is_first = after(m, reads, 1), after(m, first, 1)
         sums = [Signal(signed(SUM), name=f"sum_{lane}") for lane in range(LANES)]
         with m.If(arrived):
             for lane, total in enumerate(sums):
-                m.d.sync += total.eq(Mux(clear, 0, total) + self.word.word_select(lane, 8).as_signed())
+                m.d.sync += total.eq(Mux(is_first, 0, total) + self.word.word_select(lane, 8).as_signed())
         return sums
 
     def _divide(self, m: Module, total: Any, count: Signal, step: Signal) -> None:
@@ -99,5 +102,4 @@ class MeanPool(wiring.Component):
             m.d.sync += [rest.eq(Mux(fits, shifted - count, shifted)), quotient.eq(Cat(fits, quotient))]
         mean = Signal(signed(10))
         m.d.comb += mean.eq(Mux(negative, -quotient[:8], quotient[:8]))
-        low = Mux(mean < self.layer.low, self.layer.low, mean)
-        m.d.comb += self.code.eq(Mux(low > self.layer.high, self.layer.high, low))
+        m.d.comb += self.code.eq(bounded(mean, self.layer.low, self.layer.high))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,14 +20,7 @@ class HighProduct(wiring.Component):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "set": In(1),
-                "a": In(signed(32)),
-                "b": In(signed(32)),
-                "high": Out(signed(32)),
-            }
-        )
+        super().__init__({"set": In(1), "a": In(signed(32)), "b": In(signed(32)), "high": Out(signed(32))})
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -44,13 +37,7 @@ class RoundingShift(wiring.Component):
     """RDBPOT: `x` / 2^`exponent`, to nearest, ties away from zero. Exponents above 31 give 0, or -1 for INT_MIN."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "x": In(signed(32)),
-                "exponent": In(32),
-                "result": Out(signed(32)),
-            }
-        )
+        super().__init__({"x": In(signed(32)), "exponent": In(32), "result": Out(signed(32))})
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -68,13 +55,7 @@ class OffsetClamp(wiring.Component):
     """off_maxmin: `x` + `offset`, which wraps as int32, clamped to int8."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "x": In(signed(32)),
-                "offset": In(signed(32)),
-                "result": Out(signed(8)),
-            }
-        )
+        super().__init__({"x": In(signed(32)), "offset": In(signed(32)), "result": Out(signed(8))})
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -85,3 +66,9 @@ class OffsetClamp(wiring.Component):
             self.result.eq(Mux(inside, total[:8], Cat((~total[31]).replicate(7), total[31]))),
         ]
         return m
+
+
+def bounded(value: Value, low: Value, high: Value) -> Value:
+    """Return `value`, or the bound that it exceeds; `high` wins if the bounds cross."""
+    raised = Mux(value < low, low, value)
+    return Mux(raised > high, high, raised)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive, ram
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 
-from .post import HALF, INT_MIN
+from .post import HALF, INT_MIN, bounded
 
 #: Results per cycle. The tables have as many banks: entry e is in bank e mod 4.
 LANES = 4
@@ -32,15 +33,10 @@ class ChannelTables(wiring.Component):
 
     def __init__(self) -> None:
         commands = dict.fromkeys(("put", "push_channel", "push_shift", "busy", "restart"), In(1))
-        ports: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "entry": In(ENTRY)}
-        ports |= {
-            "fill": In(1),
-            "fill_half": In(1),
-            "fill_entry": In(ENTRY),
-            "fill_data": In(2 * SUM),
-            "next": Out(ENTRY),
-        }
-        super().__init__(ports | {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)})
+        operands = dict.fromkeys(("first", "second"), In(32))
+        filling = {"fill": In(1), "fill_half": In(1), "fill_entry": In(ENTRY), "fill_data": In(2 * SUM)}
+        banks = {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)}
+        super().__init__({**commands, **operands, "entry": In(ENTRY), **filling, "next": Out(ENTRY), **banks})
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -52,29 +48,22 @@ class ChannelTables(wiring.Component):
         with m.If(self.restart):
             m.d.sync += channel.eq(0)
         m.d.comb += self.next.eq(channel)
-        at, content = (
-            Mux(self.fill, self.fill_entry, channel),
-            Mux(self.fill, self.fill_data, Cat(self.first, self.second)),
-        )
+        at = Mux(self.fill, self.fill_entry, channel)
+        content = Mux(self.fill, self.fill_data, Cat(self.first, self.second))
         for bank in range(LANES):
             entry = getattr(self, f"bank_{bank}")
             row = (self.entry[2:] + (self.entry[:2] > bank))[: ENTRY - 2]
             for name, bits in (("factors", 2 * SUM), ("shifts", SHIFT)):
-                m.submodules[f"{name}_{bank}"] = rows = memory.Memory(shape=bits, depth=CHANNELS // LANES, init=[])
-                write, read = rows.write_port(), rows.read_port()
+                write, read = ram(m, f"{name}_{bank}", bits, CHANNELS // LANES)
                 is_shift = name == "shifts"
                 pushes = (self.push_shift if is_shift else self.push_channel) & ~self.busy
                 fills = self.fill & (self.fill_half == is_shift)
-                m.d.comb += [
-                    write.addr.eq(at[2:]),
-                    write.en.eq((pushes | fills) & (at[:2] == bank)),
-                    write.data.eq(content),
-                    read.addr.eq(row),
-                ]
+                m.d.comb += drive(write, addr=at[2:], en=(pushes | fills) & (at[:2] == bank), data=content)
+                m.d.comb += read.addr.eq(row)
                 if is_shift:
                     m.d.comb += entry.shift.eq(read.data.as_signed())
                 else:
-                    m.d.comb += [entry.bias.eq(read.data[:SUM]), entry.multiplier.eq(read.data[SUM:])]
+                    m.d.comb += drive(entry, bias=read.data[:SUM], multiplier=read.data[SUM:])
         return m
 
 
@@ -128,9 +117,7 @@ class ScalingLane(wiring.Component):
             right.eq(Mux(self.again, _right(self.again_shift), later)),
         ]
         m.d.comb += [scaled.eq(_rounded(m, product, right)), moved.eq(scaled + self.offset)]
-        # The lower bound comes first: the upper one wins if they cross.
-        bounded = Mux(moved < self.low, self.low, moved)
-        m.d.comb += self.code.eq(Mux(bounded > self.high, self.high, bounded))
+        m.d.comb += self.code.eq(bounded(moved, self.low, self.high))
         return m
 
 

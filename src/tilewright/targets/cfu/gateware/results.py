@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.cfu.config import Config
 
 from .layer import ADDRESS, LAYER
@@ -54,27 +55,36 @@ class ResultReader(wiring.Component):
             last_quad.eq((left <= LANES) | (self.quad == lanes // LANES - 1)),
             last_row.eq((number == lanes - 1) | last_pixel),
             last_tile.eq(layer.out_c - column <= lanes),
-            self.place.valid.eq(active & (inside | self.ready)),
-            self.place.address.eq(here.address + first),
-            self.place.count.eq(Mux(left < LANES, left, LANES)),
-            self.taken.eq(self.place.valid & ~inside),
-            self.entry.eq(layer.table + first),
-            self.last.eq(self.place.valid & last_quad & last_pixel & last_tile),
-            following.address.eq(here.address + layer.out_c),
-            following.column.eq(Mux(last_x, 0, here.column + 1)),
-            following.row.eq(here.row + last_x),
+            *drive(
+                self.place,
+                valid=active & (inside | self.ready),
+                address=here.address + first,
+                count=Mux(left < LANES, left, LANES),
+            ),
+            *drive(
+                self,
+                taken=self.place.valid & ~inside,
+                entry=layer.table + first,
+                last=self.place.valid & last_quad & last_pixel & last_tile,
+            ),
+            *drive(
+                following,
+                address=here.address + layer.out_c,
+                column=Mux(last_x, 0, here.column + 1),
+                row=here.row + last_x,
+            ),
         ]
         with m.If(self.place.valid):
             m.d.sync += [inside.eq(1), self.quad.eq(self.quad + 1)]
             with m.If(last_quad):
                 m.d.sync += [self.quad.eq(0), self.c_row.eq(self.c_row + 1), number.eq(number + 1), here.eq(following)]
                 with m.If(last_row):
-                    m.d.sync += [number.eq(0), inside.eq(0), column.eq(column + lanes), here.eq(marked)]
+                    m.d.sync += [*clear(number, inside), column.eq(column + lanes), here.eq(marked)]
                     with m.If(last_tile):
                         m.d.sync += [column.eq(0), here.eq(following), marked.eq(following)]
         with m.If(self.last):
             m.d.sync += active.eq(0)
         with m.If(self.launch):
-            m.d.sync += [active.eq(1), self.c_row.eq(0), column.eq(0), number.eq(0), self.quad.eq(0), inside.eq(0)]
-            m.d.sync += [here.eq(0), here.address.eq(layer.output), marked.eq(0), marked.address.eq(layer.output)]
+            m.d.sync += [active.eq(1), *clear(self.c_row, column, number, self.quad, inside)]
+            m.d.sync += [*clear(here, marked), here.address.eq(layer.output), marked.address.eq(layer.output)]
         return m

@@ -9,13 +9,14 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.cfu.config import Config
 
 #: Bits of the sizes M, N and K of a product.
 SIZE_BITS = 10
 
 
-class State(enum.Enum, shape=2):  # type: ignore[call-arg]
+class Activity(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What the array does: nothing, read operands, write sums to C, end a launch."""
 
     IDLE = 0
@@ -68,26 +69,24 @@ class Sequencer(wiring.Component):
             last_m.eq(m_left <= lanes),
             last_n.eq(n_left <= lanes),
             last_row.eq(row == Mux(last_m, m_left - 1, lanes - 1)[: len(row)]),
-            self.a_row.eq(a_base + step),
-            self.b_row.eq(b_base + step),
-            self.row.eq(row),
+            *drive(self, a_row=a_base + step, b_row=b_base + step, row=row),
         ]
         endless = (self.m == 0) | (self.n == 0)
-        state = Signal(State)
+        state = Signal(Activity)
         m.d.sync += self.fed.eq(0)
         with m.Switch(state):
-            with m.Case(State.FEED):
-                m.d.comb += [self.reads.eq(~self.launch), self.c_row.eq(c_base), self.clear.eq(step == 0)]
+            with m.Case(Activity.FEED):
+                m.d.comb += drive(self, reads=~self.launch, c_row=c_base, clear=step == 0)
                 m.d.sync += self.fed.eq(step < self.k)
                 with m.If(step != self.k + (lanes - 1)):
                     m.d.sync += step.eq(step + 1)
                 with m.Elif(~endless):
-                    m.d.sync += [state.eq(State.DRAIN), step.eq(0), row.eq(0)]
-            with m.Case(State.DRAIN):
-                m.d.comb += [self.reads.eq(~self.launch), self.c_row.eq(c_base + row + 1), self.write.eq(~self.launch)]
+                    m.d.sync += [state.eq(Activity.DRAIN), *clear(step, row)]
+            with m.Case(Activity.DRAIN):
+                m.d.comb += drive(self, reads=~self.launch, c_row=c_base + row + 1, write=~self.launch)
                 m.d.sync += row.eq(row + 1)
                 with m.If(last_row):
-                    m.d.sync += state.eq(State.FEED)
+                    m.d.sync += state.eq(Activity.FEED)
                     with m.If(~last_n):
                         m.d.sync += [n_left.eq(n_left - lanes), b_base.eq(b_base + self.k), c_base.eq(c_base + self.m)]
                     with m.Elif(~last_m):
@@ -95,11 +94,11 @@ class Sequencer(wiring.Component):
                         m.d.sync += [b_base.eq(0), top.eq(top + lanes), c_base.eq(top + lanes)]
                     with m.Else():
                         m.d.comb += self.last.eq(1)
-                        m.d.sync += state.eq(State.LAST)
-            with m.Case(State.LAST):
-                m.d.sync += state.eq(State.IDLE)
+                        m.d.sync += state.eq(Activity.LAST)
+            with m.Case(Activity.LAST):
+                m.d.sync += state.eq(Activity.IDLE)
         with m.If(self.launch):
-            m.d.sync += [state.eq(State.FEED), step.eq(0), m_left.eq(self.m), n_left.eq(self.n), self.fed.eq(0)]
+            m.d.sync += [state.eq(Activity.FEED), *clear(step, self.fed), m_left.eq(self.m), n_left.eq(self.n)]
             m.d.sync += [base.eq(0) for base in (a_base, b_base, top, c_base)]
-        m.d.comb += self.busy.eq(state != State.IDLE)
+        m.d.comb += self.busy.eq(state != Activity.IDLE)
         return m

@@ -9,7 +9,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.modules import part
+from tilewright.hdl.parts import add, latch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.custom import (
@@ -75,33 +75,16 @@ class Cfu(wiring.Component):
         start, works, fetching = commands[START], Signal(name="works"), Signal(name="fetching")
         if config.extensions:
             start = start & ~works & ~fetching
-        gemm, srdhm, rdbpot, clamp = MatrixUnit(config), HighProduct(), RoundingShift(), OffsetClamp()
-        m.submodules.gemm = part(gemm, "MatrixUnit")
-        m.submodules.srdhm = part(srdhm, "HighProduct")
-        m.submodules.rdbpot = part(rdbpot, "RoundingShift")
-        m.submodules.off_maxmin = part(clamp, "OffsetClamp")
-        m.d.comb += [
-            gemm.set_a.eq(commands[SET_A]),
-            gemm.set_b.eq(commands[SET_B]),
-            gemm.start.eq(start),
-            gemm.get.eq(commands[GET]),
-            gemm.first.eq(first),
-            gemm.second.eq(second),
-            srdhm.set.eq(commands[SET_SRDHM]),
-            srdhm.a.eq(first),
-            srdhm.b.eq(second),
-            rdbpot.x.eq(first),
-            rdbpot.exponent.eq(second),
-            clamp.x.eq(first),
-            clamp.offset.eq(second),
-        ]
+        commands_of_array = {"set_a": commands[SET_A], "set_b": commands[SET_B], "get": commands[GET], "start": start}
+        gemm = add(m, "gemm", MatrixUnit(config), **commands_of_array, first=first, second=second)
+        srdhm = add(m, "srdhm", HighProduct(), set=commands[SET_SRDHM], a=first, b=second)
         results: dict[int, Any] = {
             CHECK: gemm.busy | works,
             GET: gemm.sum,
             GET_SRDHM: srdhm.high,
-            RDBPOT: rdbpot.result,
+            RDBPOT: add(m, "rdbpot", RoundingShift(), x=first, exponent=second).result,
+            OFF_MAXMIN: add(m, "off_maxmin", OffsetClamp(), x=first, offset=second).result,
         }
-        results[OFF_MAXMIN] = clamp.result
         results |= self._extensions(m, commands, gemm, works, fetching)
         late = {}  # instructions that answer a cycle later, with their results
         if config.readout == "random":
@@ -109,10 +92,7 @@ class Cfu(wiring.Component):
         if config.srdhm == "single":
             late[SET_SRDHM] = srdhm.high
 
-        with m.If(self.rsp_ready):
-            m.d.sync += self.rsp_valid.eq(0)
-        with m.If(taken):
-            m.d.sync += self.rsp_valid.eq(1)
+        latch(m, self.rsp_valid, taken, self.rsp_ready)
         for number, result in results.items():
             with m.If(commands[number]):
                 m.d.sync += answer.eq(result)
@@ -134,16 +114,13 @@ class Cfu(wiring.Component):
         self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
     ) -> dict[int, Any]:
         """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
-        operands = (self.cmd_payload_inputs_0, self.cmd_payload_inputs_1)
+        operands = {"first": self.cmd_payload_inputs_0, "second": self.cmd_payload_inputs_1}
         results: dict[int, Any] = {number: 0 for number in commands if number >= PUT}
         if PUT in commands:
-            unit = CoupledUnit(self.config)
-            m.submodules.coupled = part(unit, "CoupledUnit")
-            for number, command in commands.items():
-                if CUSTOM[number].name in COMMANDS:
-                    m.d.comb += getattr(unit, CUSTOM[number].name).eq(command)
-            m.d.comb += [unit.first.eq(operands[0]), unit.second.eq(operands[1]), works.eq(unit.busy)]
-            m.d.comb += [unit.array_busy.eq(gemm.busy), gemm.other_busy.eq(unit.busy)]
+            named = {CUSTOM[number].name: command for number, command in commands.items()}
+            named = {name: command for name, command in named.items() if name in COMMANDS}
+            unit = add(m, "coupled", CoupledUnit(self.config), **operands, **named, array_busy=gemm.busy)
+            m.d.comb += [works.eq(unit.busy), gemm.other_busy.eq(unit.busy)]
             if gemm.convolves:
                 wiring.connect(m, unit.array, gemm.convolution)
                 m.d.comb += unit.sums.eq(gemm.sums)
@@ -153,9 +130,5 @@ class Cfu(wiring.Component):
                 m.d.comb += [fetching.eq(unit.fetching), gemm.fetching.eq(unit.fetching)]
             results[GET_IMAGE] = unit.word
         if DOT in commands:
-            dot = DotProduct()
-            m.submodules.dot = part(dot, "DotProduct")
-            m.d.comb += [dot.dot.eq(commands[DOT]), dot.put.eq(commands[PUT])]
-            m.d.comb += [dot.first.eq(operands[0]), dot.second.eq(operands[1])]
-            results[DOT] = dot.total
+            results[DOT] = add(m, "dot", DotProduct(), **operands, dot=commands[DOT], put=commands[PUT]).total
         return results

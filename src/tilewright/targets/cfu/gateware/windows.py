@@ -8,6 +8,8 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
+
 from .array import LEFT_BITS
 from .image import IN_PAIR, PAIR
 from .layer import ADDRESS, LAYER
@@ -87,21 +89,16 @@ class PixelWalker(wiring.Component):
         last_column = pixel.column == layer.out_w - 1
         m.d.comb += [
             self.last.eq(last_column & (pixel.row == layer.out_h - 1)),
-            first.x.eq(-layer.pad_w),
-            first.y.eq(-layer.pad_h),
-            first.address.eq(layer.origin),
-            first.line.eq(layer.origin),
+            *drive(first, x=-layer.pad_w, y=-layer.pad_h, address=layer.origin, line=layer.origin),
         ]
         with m.If(self.next):
-            m.d.sync += [
-                pixel.column.eq(pixel.column + 1),
-                pixel.x.eq(pixel.x + layer.stride_w),
-                pixel.address.eq(pixel.address + layer.step_x),
-            ]
+            m.d.sync += drive(
+                pixel, column=pixel.column + 1, x=pixel.x + layer.stride_w, address=pixel.address + layer.step_x
+            )
             with m.If(last_column):
                 below = (pixel.line + layer.step_y)[:ADDRESS]
-                m.d.sync += [pixel.column.eq(0), pixel.row.eq(pixel.row + 1), pixel.x.eq(first.x)]
-                m.d.sync += [pixel.y.eq(pixel.y + layer.stride_h), pixel.address.eq(below), pixel.line.eq(below)]
+                m.d.sync += drive(pixel, row=pixel.row + 1, x=first.x, column=0)
+                m.d.sync += drive(pixel, y=pixel.y + layer.stride_h, address=below, line=below)
         with m.If(self.again):
             m.d.sync += pixel.eq(marked)
         with m.If(self.mark):

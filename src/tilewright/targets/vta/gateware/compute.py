@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
+from tilewright.hdl.parts import clear, drive
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
@@ -73,10 +74,13 @@ class Sequencer(wiring.Component):
         last_uop, issues = Signal(), Signal()
         m.d.comb += [
             issues.eq(self.valid & (self.factor == 0)),
-            self.first.eq(issues & (phase == 0)),
-            self.last.eq(issues & (phase == n.cycles)),
+            *drive(
+                self,
+                first=issues & (phase == 0),
+                last=issues & (phase == n.cycles),
+                ends=self.last & self.go & last_uop & (inner_left == 1) & (outer_left == 1),
+            ),
             last_uop.eq(self.index == (n.end - 1)[: len(self.index)]),
-            self.ends.eq(self.last & self.go & last_uop & (inner_left == 1) & (outer_left == 1)),
         ]
         with m.If(issues & self.go):
             m.d.sync += phase.eq(Mux(self.last, 0, phase + 1))
@@ -95,12 +99,12 @@ class Sequencer(wiring.Component):
                 m.d.sync += self.factor.eq(Mux(self.factor == FACTOR_TILES, 0, self.factor + 1))
                 m.d.sync += self.offset.wgt.eq(self.offset.wgt + 1)
         with m.If(self.ends):
-            m.d.sync += [self.valid.eq(0), self.factor.eq(0)]
+            m.d.sync += clear(self.valid, self.factor)
         with m.If(self.start):
             new = self.nest
             some = (new.begin < new.end) & (new.iter_out != 0) & (new.iter_in != 0)
-            m.d.sync += [n.eq(new), self.valid.eq(some), self.index.eq(new.begin), phase.eq(0)]
-            m.d.sync += [inner_left.eq(new.iter_in), outer_left.eq(new.iter_out), self.offset.eq(0), outer.eq(0)]
+            m.d.sync += [n.eq(new), *drive(self, valid=some, index=new.begin), phase.eq(0)]
+            m.d.sync += [inner_left.eq(new.iter_in), outer_left.eq(new.iter_out), *clear(self.offset, outer)]
             m.d.sync += self.factor.eq(some & new.factors)
         return m
 
@@ -142,7 +146,7 @@ class Compute(wiring.Component):
         computed, moved = self._compute(m, dispatch), self._move(m, dispatch)
         opcode = dispatch.current[:3]
         loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
-        m.d.comb += [dispatch.finished.eq(Mux(loops, computed, moved)), dispatch.may_end.eq(1)]
+        m.d.comb += drive(dispatch, finished=Mux(loops, computed, moved), may_end=1)
 
         ended: Value = Cat(dispatch.ends, dispatch.reserve, dispatch.ends & (opcode == Opcode.FINISH))
         for _ in range(self.depth - 1):
@@ -183,24 +187,23 @@ class Compute(wiring.Component):
             slow = [max(operation.cycles, each) - 1 for each in (own.alu_immediate, own.alu)]
             with m.If(is_alu & (alu["alu_opcode"] == operation.opcode)):
                 m.d.comb += nest.cycles.eq(Mux(alu["use_imm"], *slow))
-        m.d.comb += [
-            sequencer.go.eq(core.go),
-            sequencer.start.eq(dispatch.start & (is_alu | (gemm["opcode"] == Opcode.GEMM))),
-        ]
+        m.d.comb += drive(sequencer, go=core.go, start=dispatch.start & (is_alu | (gemm["opcode"] == Opcode.GEMM)))
         now, work = fields(dispatch.current, config.formats.alu), core.work
         computes, late, drains = now["opcode"] == Opcode.ALU, Signal(), Signal()
         m.d.comb += [
-            core.index.eq(sequencer.index),
-            core.offset.eq(sequencer.offset),
-            work.reads.eq(sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ)),
-            work.writes.eq(sequencer.last),
-            work.factor.eq(sequencer.factor),
-            work.ends.eq(sequencer.ends & late),
-            work.is_alu.eq(computes),
-            work.reset.eq(now["reset_reg"]),
-            work.use_imm.eq(now["use_imm"]),
-            work.imm.eq(now["imm"]),
-            work.op.eq(Operation.NONE),
+            *drive(core, index=sequencer.index, offset=sequencer.offset),
+            *drive(
+                work,
+                reads=sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ),
+                writes=sequencer.last,
+                factor=sequencer.factor,
+                ends=sequencer.ends & late,
+                is_alu=computes,
+                reset=now["reset_reg"],
+                use_imm=now["use_imm"],
+                imm=now["imm"],
+                op=Operation.NONE,
+            ),
         ]
         with m.Switch(now["alu_opcode"]):
             for code in config.alu_ops:
@@ -247,8 +250,7 @@ class Compute(wiring.Component):
         places = Mux(is_acc, since == ACC_DRAIN, prepare)
         m.d.comb += [
             bursts.start.eq(asks & transfers),
-            receiver.placements.valid.eq(places & works),
-            receiver.placements.payload.eq(placer.placement),
+            *drive(receiver.placements, valid=places & works, payload=placer.placement),
         ]
         with m.If(dispatch.start):
             m.d.sync += begun.eq(0)

@@ -21,6 +21,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
+from tilewright.hdl.parts import drive
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.lanes import add_lanes
@@ -99,7 +100,7 @@ class Core(wiring.Component):
         # Stages 0, 1: the micro-op, and its tile indices.
         offset, index = Signal(offsets(config)), Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
-        m.d.comb += [self.uop.index.eq(self.index), self.uop.en.eq(go & _any(work[0]))]
+        m.d.comb += drive(self.uop, index=self.index, en=go & _any(work[0]))
         with m.If(go):
             m.d.sync += offset.eq(self.offset)
             m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
@@ -113,7 +114,7 @@ class Core(wiring.Component):
         to, factors, biases = index.dst, index.wgt, index.src
         for _ in range(2, read):
             at, to, factors, biases = (_held(m, value, go) for value in (at, to, factors, biases))
-        m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(go & (work[read].reads | work[read].writes))]
+        m.d.comb += drive(self.acc, index=at, en=go & (work[read].reads | work[read].writes))
         # Stage 5 (without GEMM 3): write the result.
         now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
         m.d.sync += written.eq(to)
@@ -123,11 +124,12 @@ class Core(wiring.Component):
         clear = now.reset & ~now.is_alu
         m.d.comb += [
             result.eq(self._result(m, now, sums, operand)),
-            self.acc_write.index.eq(written),
-            self.acc_write.en.eq(
-                now.writes & ~self._among(now, [kind for kind, latency in self.latency.items() if latency])
+            *drive(
+                self.acc_write,
+                index=written,
+                en=now.writes & ~self._among(now, [kind for kind, latency in self.latency.items() if latency]),
+                data=Mux(clear, 0, result),
             ),
-            self.acc_write.data.eq(Mux(clear, 0, result)),
             self.go.eq(go),
         ]
         # Last, because it overrides the assignments above.
@@ -137,11 +139,12 @@ class Core(wiring.Component):
             m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
             m.d.comb += self.par.en.eq(go & (is_factor | work[read].writes))
         if self.alu:
-            m.d.comb += [
-                self.out_write.index.eq(self.acc_write.index),
-                self.out_write.en.eq(self.acc_write.en & ~(clear & (not rules.reset_writes_out))),
-                self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, config.acc.width))),
-            ]
+            m.d.comb += drive(
+                self.out_write,
+                index=self.acc_write.index,
+                en=self.acc_write.en & ~(clear & (not rules.reset_writes_out)),
+                data=Cat(part[: config.out.width] for part in _parts(result, config.acc.width)),
+            )
         return m
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
@@ -158,10 +161,13 @@ class Core(wiring.Component):
         m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
         m.d.comb += [
             immediate.eq(now.imm.as_signed()),
-            alu.op.eq(now.op),
-            alu.left.eq(now.imm[-1]),
-            alu.first.eq(self.acc.data),
-            alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
+            *drive(
+                alu,
+                op=now.op,
+                left=now.imm[-1],
+                first=self.acc.data,
+                second=Mux(now.use_imm, immediate.replicate(count), operand),
+            ),
         ]
         return alu.result if added is None else Mux(now.is_alu, alu.result, added)
 
@@ -173,12 +179,9 @@ class Core(wiring.Component):
         )
         multiplies = work.writes & ~work.is_alu
         m.d.comb += [
-            self.inp.index.eq(index.src),
-            self.inp.en.eq(multiplies),
-            self.wgt.index.eq(index.wgt),
-            self.wgt.en.eq(multiplies),
-            mac.inp.eq(self.inp.data),
-            mac.wgt.eq(self.wgt.data),
+            *drive(self.inp, index=index.src, en=multiplies),
+            *drive(self.wgt, index=index.wgt, en=multiplies),
+            *drive(mac, inp=self.inp.data, wgt=self.wgt.data),
         ]
         sums: Value = mac.sums
         return sums
@@ -209,12 +212,7 @@ class Core(wiring.Component):
             for kind, value in made.items():
                 if self.latency[kind] == late:
                     with m.If(each.writes & self._among(each, [kind])):
-                        m.d.comb += [
-                            result.eq(value),
-                            self.acc_write.index.eq(written),
-                            self.acc_write.en.eq(1),
-                            self.acc_write.data.eq(value),
-                        ]
+                        m.d.comb += [result.eq(value), *drive(self.acc_write, index=written, en=1, data=value)]
             later = [kind for kind, latency in self.latency.items() if latency > late]
             pending.append(each.writes & self._among(each, later) & (written == at))
             written = _held(m, written, 1)
@@ -242,7 +240,7 @@ class Core(wiring.Component):
                 with m.If(now.factor == number):
                     m.d.sync += kept.eq(self.par.data)
                 m.d.comb += getattr(rescaler, name).eq(kept)
-        m.d.comb += [rescaler.op.eq(now.rescale), rescaler.first.eq(self.acc.data), rescaler.second.eq(second)]
+        m.d.comb += drive(rescaler, op=now.rescale, first=self.acc.data, second=second)
         rescaled: Value = rescaler.result
         return rescaled
 

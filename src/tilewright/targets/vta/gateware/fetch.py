@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.units import INSN_BITS, fields, reader
@@ -44,8 +45,7 @@ class Fetch(wiring.Component):
         m.d.comb += [
             many.eq(Mux(left < size, left, size)),
             self.client.valid.eq((left != 0) & (reserved <= room - size)),
-            self.client.payload.address.eq(address),
-            self.client.payload.beats.eq((many * INSN_BYTES + beat_bytes - 1) // beat_bytes - 1),
+            *drive(self.client.payload, address=address, beats=(many * INSN_BYTES + beat_bytes - 1) // beat_bytes - 1),
             granted.eq(self.client.valid & self.client.ready),
         ]
         m.d.sync += reserved.eq(reserved + Mux(granted, many, 0) - sent)
@@ -82,7 +82,7 @@ class Fetch(wiring.Component):
         parts = bits // INSN_BITS
         m.submodules.buffer = fifo = StreamFifo(bits, room // parts)
         part = Signal(range(parts))
-        m.d.comb += [fifo.i.valid.eq(self.valid), fifo.i.payload.eq(self.data)]
+        m.d.comb += drive(fifo.i, valid=self.valid, payload=self.data)
         m.d.comb += fifo.o.ready.eq(taken & ((part == parts - 1) | (left == 1)))
         with m.If(fifo.o.valid & taken):
             m.d.sync += part.eq(Mux(left == 1, 0, part + 1))

@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import RowBursts, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead
+from tilewright.hdl.parts import drive
 from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
@@ -35,12 +36,13 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
     def scaled(name: str) -> Value:
         return chosen(which, [mem[name] << log_bytes(sram) for sram in srams])
 
-    m.d.comb += [
-        bursts.rows.address.eq(address_of(mem, bases, srams, which)),
-        bursts.rows.stride.eq(scaled("x_stride")),
-        bursts.rows.rows.eq(rows),
-        bursts.rows.row_bytes.eq(scaled("x_size")),
-    ]
+    m.d.comb += drive(
+        bursts.rows,
+        address=address_of(mem, bases, srams, which),
+        stride=scaled("x_stride"),
+        rows=rows,
+        row_bytes=scaled("x_size"),
+    )
     return bursts
 
 
@@ -65,11 +67,14 @@ def placed(
     pads = {"top": "y_pad_0", "bottom": "y_pad_1", "left": "x_pad_0", "right": "x_pad_1"}
     m.d.comb += [
         placer.which.eq(which),
-        window.index.eq(mem["sram_base"]),
-        window.rows.eq(bursts.rows.rows),
-        window.columns.eq(mem["x_size"]),
-        window.offset.eq(chosen(which, [offset(sram) for sram in memories.values()])),
-        window.step.eq(mem["x_stride"]),
+        *drive(
+            window,
+            index=mem["sram_base"],
+            rows=bursts.rows.rows,
+            columns=mem["x_size"],
+            offset=chosen(which, [offset(sram) for sram in memories.values()]),
+            step=mem["x_stride"],
+        ),
         *(window[name].eq(Mux(padded, mem[field], 0)) for name, field in pads.items()),
     ]
     return placer
@@ -83,7 +88,7 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
     m.submodules.receiver = receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     for number, name in enumerate(memories):
         wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(unit, name + suffix)))
-    m.d.comb += [receiver.valid.eq(unit.valid), receiver.data.eq(unit.data)]
+    m.d.comb += drive(receiver, valid=unit.valid, data=unit.data)
     return receiver
 
 
@@ -97,8 +102,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
     ends = Signal()
     m.d.comb += [
         dispatch.may_end.eq(queue.level != OUTSTANDING),
-        queue.i.valid.eq(dispatch.ends),
-        queue.i.payload.eq(Cat(dispatch.reserve, note)),
+        *drive(queue.i, valid=dispatch.ends, payload=Cat(dispatch.reserve, note)),
         queue.o.ready.eq(ends),
         unit.tokens.push.eq(queue.o.payload[:2] & ends.replicate(2)),
         unit.ends.eq(ends),
@@ -155,8 +159,7 @@ class Load(wiring.Component):
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
             works.eq(transfers | (placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad))),
             bursts.start.eq(prepare & transfers),
-            placements.i.valid.eq(prepare & works),
-            placements.i.payload.eq(placer.placement),
+            *drive(placements.i, valid=prepare & works, payload=placer.placement),
             dispatch.finished.eq((prepare & ~works) | (runs & ~bursts.active & (~padded | arrived))),
         ]
         # A LOAD ends when all its data has been written.
@@ -201,11 +204,14 @@ class Store(wiring.Component):
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
             bursts.start.eq(prepare & transfers),
             sender.start.eq(prepare & transfers),
-            sender.packed.index.eq(mem["sram_base"]),
-            sender.packed.columns.eq(mem["x_size"]),
-            sender.packed.rows.eq(mem["y_size"]),
-            sender.packed.address.eq(bursts.rows.address),
-            sender.packed.stride.eq(bursts.rows.stride),
+            *drive(
+                sender.packed,
+                index=mem["sram_base"],
+                columns=mem["x_size"],
+                rows=mem["y_size"],
+                address=bursts.rows.address,
+                stride=bursts.rows.stride,
+            ),
             dispatch.finished.eq((prepare & ~transfers) | (runs & ~bursts.active & ~sender.active)),
         ]
         # A STORE ends when all bursts granted before it left the unit have been answered.

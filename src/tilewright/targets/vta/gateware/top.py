@@ -18,6 +18,7 @@ from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
 from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.modules import verilog_files
+from tilewright.hdl.parts import drive
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -68,7 +69,7 @@ class Vta(wiring.Component):
         units: tuple[Any, ...] = (load, *cores.values(), store)
         for number, core in cores.items():
             m.submodules[line.units[number]] = core
-        m.d.comb += [fetch.launch.eq(self.launch), fetch.base.eq(self.insn_base), fetch.count.eq(self.insn_count)]
+        m.d.comb += drive(fetch, launch=self.launch, base=self.insn_base, count=self.insn_count)
         for name, unit in zip(line.units, units, strict=True):
             m.submodules[f"{name}_queue"] = queue = StreamFifo(INSN_BITS, config.queue_depth)
             wiring.connect(m, getattr(fetch, name), queue.i)
@@ -79,10 +80,8 @@ class Vta(wiring.Component):
             at, of = int(consumer > producer), int(producer > consumer)
             gives, takes = units[producer].tokens, units[consumer].tokens
             m.d.comb += [
-                queue.reserve.eq(gives.reserve[at]),
-                queue.push.eq(gives.push[at]),
+                *drive(queue, reserve=gives.reserve[at], push=gives.push[at], pop=takes.pop[of]),
                 gives.room[at].eq(queue.room),
-                queue.pop.eq(takes.pop[of]),
                 takes.available[of].eq(queue.available),
             ]
         for unit, names in ((load, load.memories), (gemm, gemm.loads), (alu, alu.loads), (store, ("out",))):
@@ -96,10 +95,10 @@ class Vta(wiring.Component):
         m.submodules.writer = writer = WriteMaster(bus)
         for number, client in enumerate(readers):
             wiring.connect(m, client.client, getattr(reader, f"client{number}"))
-            m.d.comb += [client.valid.eq(reader.valid[number]), client.data.eq(reader.data)]
+            m.d.comb += drive(client, valid=reader.valid[number], data=reader.data)
         wiring.connect(m, store.client, writer.client)
         wiring.connect(m, store.beats, writer.beats)
-        m.d.comb += [store.granted.eq(writer.granted), store.ended.eq(writer.ended), self.done.eq(alu.done)]
+        m.d.comb += [*drive(store, granted=writer.granted, ended=writer.ended), self.done.eq(alu.done)]
         for name in ("ar", "r"):
             wiring.connect(m, getattr(reader.bus, name), wiring.flipped(getattr(self.bus, name)))
         for name in ("aw", "w", "b"):
@@ -175,8 +174,7 @@ class VtaSystem(wiring.Component):
         cycles, runs = Signal(32), Signal()
         m.d.comb += [
             vta.launch.eq(registers.control_strobe & registers.control[0]),
-            registers.status.eq(vta.done),
-            registers.cycles.eq(cycles),
+            *drive(registers, status=vta.done, cycles=cycles),
             self.interrupt.eq(vta.done),
         ]
         with m.If(vta.launch):

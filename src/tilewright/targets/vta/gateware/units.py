@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import BURST
 from tilewright.hdl.memory import Tiles
+from tilewright.hdl.parts import drive
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
@@ -88,11 +89,14 @@ class Dispatcher(wiring.Component):
         m.d.comb += [
             pops.eq(Cat(coming["pop_prev"], coming["pop_next"]) & sides),
             pushes.eq(Cat(now["push_prev"], now["push_next"]) & sides),
-            self.ends.eq(held & self.finished & self.may_end & ((pushes & ~self.room) == 0)),
-            self.start.eq((~held | self.ends) & self.insn.valid & ((pops & ~self.available) == 0)),
+            *drive(
+                self,
+                ends=held & self.finished & self.may_end & ((pushes & ~self.room) == 0),
+                start=(~held | self.ends) & self.insn.valid & ((pops & ~self.available) == 0),
+                pop=pops & self.start.replicate(2),
+                reserve=pushes & self.ends.replicate(2),
+            ),
             self.insn.ready.eq(self.start),
-            self.pop.eq(pops & self.start.replicate(2)),
-            self.reserve.eq(pushes & self.ends.replicate(2)),
         ]
         with m.If(self.start):
             m.d.sync += [held.eq(1), self.current.eq(self.insn.payload)]
@@ -118,10 +122,8 @@ def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
     m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
     wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
     m.d.comb += [
-        dispatch.available.eq(unit.tokens.available),
-        dispatch.room.eq(unit.tokens.room),
-        unit.tokens.pop.eq(dispatch.pop),
-        unit.tokens.reserve.eq(dispatch.reserve),
+        *drive(dispatch, available=unit.tokens.available, room=unit.tokens.room),
+        *drive(unit.tokens, pop=dispatch.pop, reserve=dispatch.reserve),
         unit.starts.eq(dispatch.start),
     ]
     return dispatch

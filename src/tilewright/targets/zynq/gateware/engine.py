@@ -13,7 +13,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after, drive
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import ConvLoader, FcLoader, field
@@ -84,18 +84,24 @@ class Engine(wiring.Component):
             steps = ("next_lane", "next_iteration", "next_sum")
             m.d.comb += [getattr(loader, name).eq(getattr(states, name) & mine) for name in steps]
         m.d.comb += [
-            self.interrupt.eq((self.ready if ahead else self.waiting) | self.idle),
-            self.moves.eq(~paging.stalls & ~self.hold & ~self.idle),
-            self.idle.eq((states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed),
+            *drive(
+                self,
+                interrupt=(self.ready if ahead else self.waiting) | self.idle,
+                moves=~paging.stalls & ~self.hold & ~self.idle,
+                idle=(states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed,
+            ),
             *(getattr(self, name).eq(getattr(states, name)) for name in ("stage", "step", "lane")),
-            states.start.eq(self.start),
-            states.kind.eq(fields["kind"]),
-            states.moves.eq(self.moves),
-            states.complete.eq(Mux(states.is_fc, fc.complete, conv.complete)),
-            states.last.eq(Mux(states.is_fc, fc.last, conv.last)),
-            states.short.eq(fc.short),
-            states.pool_last.eq(pool.last),
-            states.flushed.eq(~results.leaves),
+            *drive(
+                states,
+                start=self.start,
+                kind=fields["kind"],
+                moves=self.moves,
+                complete=Mux(states.is_fc, fc.complete, conv.complete),
+                last=Mux(states.is_fc, fc.last, conv.last),
+                short=fc.short,
+                pool_last=pool.last,
+                flushed=~results.leaves,
+            ),
         ]
         # Operands: each store is read at the place that the current loader gives.
         stores = self._stores(m, paging)
@@ -108,9 +114,9 @@ class Engine(wiring.Component):
             read = stores[name].read
             code = Mux(fields[f"{letter}_signed"], read.data.as_signed(), read.data)
             m.d.comb += getattr(unit, name).eq(Mux(used[name], code - fields[f"z{letter}"], 0))
-        m.d.sync += [unit.fill.eq(states.next_lane), unit.lane.eq(states.lane), pool.arrives.eq(pool.next)]
-        m.d.comb += [unit.take.eq(states.take), unit.clear.eq(self.start)]
-        m.d.comb += [pool.next.eq(self.moves & states.elements), pool.word.eq(stores["data"].read.data)]
+        m.d.sync += [*drive(unit, fill=states.next_lane, lane=states.lane), pool.arrives.eq(pool.next)]
+        m.d.comb += drive(unit, take=states.take, clear=self.start)
+        m.d.comb += drive(pool, next=self.moves & states.elements, word=stores["data"].read.data)
         # The accumulator begins with the bias.
         acc, base, loads = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS)), Signal()
         m.d.sync += loads.eq(self.moves & bias.en)
@@ -119,7 +125,7 @@ class Engine(wiring.Component):
         begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
         with m.If(states.accumulates):
             m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
-        m.d.comb += [results.sum.eq(acc), results.column.eq(column)]
+        m.d.comb += drive(results, sum=acc, column=column)
         self._results(m, states, pool, results)
         self._pages(m, states, pool, results, paging)
         return m
@@ -139,19 +145,15 @@ class Engine(wiring.Component):
                 if name == "data":
                     chosen[place] = Mux(states.elements, getattr(pool.data, place), chosen[place])
             asks = states.requests | states.elements if name == "data" else states.requests
-            m.d.comb += [read.block.eq(chosen["block"]), read.offset.eq(chosen["offset"])]
+            m.d.comb += drive(read, block=chosen["block"], offset=chosen["offset"])
             m.d.comb += read.en.eq(asks & chosen["needed"])
             m.d.sync += is_used.eq(chosen["used"])
             if ahead:
-                m.d.comb += [stores[name].more.eq(chosen["more"]), stores[name].kept.eq(chosen["kept"])]
+                m.d.comb += drive(stores[name], more=chosen["more"], kept=chosen["kept"])
                 ended = states.is_fc & (states.step == Step.WRITE)
                 m.d.comb += stores[name].begins.eq((states.step == Step.REQUEST) | states.elements | ended)
         bias = stores["bias"].read
-        m.d.comb += [
-            bias.en.eq(states.requests & states.first),
-            bias.block.eq(column >> config.bias_bits),
-            bias.offset.eq(column),
-        ]
+        m.d.comb += drive(bias, en=states.requests & states.first, block=column >> config.bias_bits, offset=column)
         if ahead:
             m.d.comb += stores["bias"].begins.eq(bias.en)
         return used
@@ -159,12 +161,15 @@ class Engine(wiring.Component):
     def _results(self, m: Module, states: States, pool: Pool, results: Results) -> None:
         """Connect the way of results to the states, the pool and the PS's port."""
         m.d.comb += [
-            results.writes.eq(states.writes),
-            results.pools.eq(pool.next & pool.gives),
-            results.pool_result.eq(pool.result),
-            results.last.eq(Mux(states.elements, pool.last, states.last)),
-            results.ends.eq(states.ends),
-            results.page_address.eq(self.page_address),
+            *drive(
+                results,
+                writes=states.writes,
+                pools=pool.next & pool.gives,
+                pool_result=pool.result,
+                last=Mux(states.elements, pool.last, states.last),
+                ends=states.ends,
+                page_address=self.page_address,
+            ),
             self.page_result.eq(results.page_result),
             *(
                 getattr(results, f"factor_{name}").eq(getattr(self, f"factor_{name}"))
@@ -179,16 +184,12 @@ class Engine(wiring.Component):
             # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
             begins = states.requests & states.first | states.elements & pool.gives
             m.d.comb += [
-                paging.result_miss.eq(results.full & begins),
-                paging.result_ready.eq(results.leaves),
-                paging.job.eq(self.job),
+                *drive(paging, result_miss=results.full & begins, result_ready=results.leaves, job=self.job),
                 self.ready.eq(paging.ready),
             ]
             return
         m.d.comb += [
-            paging.result_miss.eq(results.full),
-            paging.result_block.eq(results.block),
-            paging.hold.eq(self.hold),
+            *drive(paging, result_miss=results.full, result_block=results.block, hold=self.hold),
             *(getattr(self, name).eq(getattr(paging, name)) for name in ("waiting", "store", "block", "write")),
         ]
 
@@ -216,11 +217,14 @@ class Engine(wiring.Component):
         for name, store in stores.items():
             m.submodules[f"{name}_store"] = store
             m.d.comb += [
-                store.address.eq(self.page_address),
-                store.data.eq(self.page_data),
-                store.write.eq(self.page_write & (self.page_store == STORES.index(name))),
-                store.arrived.eq(getattr(paging, f"{name}_done")),
-                store.start.eq(self.start),
+                *drive(
+                    store,
+                    address=self.page_address,
+                    data=self.page_data,
+                    write=self.page_write & (self.page_store == STORES.index(name)),
+                    arrived=getattr(paging, f"{name}_done"),
+                    start=self.start,
+                ),
                 getattr(paging, f"{name}_miss").eq(store.read.miss),
             ]
             if isinstance(paging, Ahead):

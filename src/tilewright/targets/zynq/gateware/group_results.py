@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after, clear, drive
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
@@ -80,15 +80,18 @@ class GroupResults(wiring.Component):
         pooled = after(m, self.pools, POOL_TAIL)
         place, leaving = Signal(self.config.result_bits + 1), Signal()
         m.d.comb += [
-            store.en.eq(arrives | pooled),
-            store.code.eq(Mux(pooled, self.pool_result, code)),
+            *drive(
+                store,
+                en=arrives | pooled,
+                code=Mux(pooled, self.pool_result, code),
+                leaving=leaving,
+                address=self.page_address,
+            ),
             Cat(store.offset, store.frame).eq(place),
-            store.leaving.eq(leaving),
-            store.address.eq(self.page_address),
             self.page_result.eq(store.data),
         ]
         with m.If(self.start):
-            m.d.sync += [place.eq(0), leaving.eq(0)]
+            m.d.sync += clear(place, leaving)
         with m.Else():
             m.d.sync += [place.eq(place + store.en), leaving.eq(leaving ^ self.done)]
 
@@ -101,11 +104,14 @@ class GroupResults(wiring.Component):
         m.d.comb += [
             end.eq(offset + self.count),
             complete.eq(taken & ((end > words) | (end == words) & ~self.is_last)),
-            self.leaves.eq(blocks != 0),
-            self.full.eq(self.begins & (((offset == 0) & (blocks == FRAMES)) | (end > words) & (blocks != 0))),
+            *drive(
+                self,
+                leaves=blocks != 0,
+                full=self.begins & (((offset == 0) & (blocks == FRAMES)) | (end > words) & (blocks != 0)),
+            ),
         ]
         with m.If(self.start):
-            m.d.sync += [offset.eq(0), blocks.eq(0)]
+            m.d.sync += clear(offset, blocks)
         with m.Else():
             m.d.sync += blocks.eq(blocks + (complete | self.ends) - self.done)
             with m.If(taken):

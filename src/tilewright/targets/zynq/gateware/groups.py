@@ -14,6 +14,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.gateware.loader import ADDRESS, field
@@ -111,8 +112,7 @@ class Groups(wiring.Component):
             at.eq(Array(downward)[count]),
             goes_on.eq(Array(exists)[count]),
             bottom.eq(y + at),
-            self.count.eq(count),
-            self.is_end.eq(bottom == self.rows),
+            *drive(self, count=count, is_end=bottom == self.rows),
         ]
         for number in range(outputs):
             row = y + downward[number]
@@ -128,7 +128,7 @@ class Groups(wiring.Component):
             with m.If(self.start | ~goes_on):
                 m.d.sync += [below.eq((line << 1) + line), self.block.eq(self.block + 1)]
             with m.If(self.start | self.is_end):
-                m.d.sync += [x.eq(0), y.eq(0), self.block.eq(0)]
+                m.d.sync += clear(x, y, self.block)
         return place
 
     def _requests(self, m: Module, depth: Signal, line: Signal, place: Value) -> None:
@@ -136,18 +136,15 @@ class Groups(wiring.Component):
         begin, address = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
         step, is_pixel_end, is_run_end, is_over = Signal(2), Signal(), Signal(), Signal()
         m.d.comb += [
-            self.pair.eq(~depth[0]),
+            *drive(self, pair=~depth[0], filled=~self.asks | is_over, offset=address >> ceil_log2(SLOTS), slot=address),
             step.eq(Mux(self.pair, 2, 1)),
             is_pixel_end.eq(self.group + step >= depth),
             is_run_end.eq(is_pixel_end & (self.column == columns(self.config) - 1)),
             is_over.eq(is_run_end & (self.row == ROWS - 1)),
-            self.filled.eq(~self.asks | is_over),
-            self.offset.eq(address >> ceil_log2(SLOTS)),
-            self.slot.eq(address),
         ]
         with m.If(self.start | self.next):
             m.d.sync += [self.asks.eq(self.start | self.more), begin.eq(place), address.eq(place)]
-            m.d.sync += [self.group.eq(0), self.column.eq(0), self.row.eq(0)]
+            m.d.sync += clear(self.group, self.column, self.row)
         with m.Elif(self.asks & self.moves):
             m.d.sync += [address.eq(address + step), self.group.eq(self.group + step)]
             with m.If(is_pixel_end):

@@ -10,6 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.zynq.gateware.stores import FRAME_PORTS, FRAMES, FrameUses, Read
 
 
@@ -45,8 +46,7 @@ class LineStore(wiring.Component):
         writes = ram.write_port(granularity=None if self.whole else self.beat)
         line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
         m.d.comb += [
-            reads.en.eq(self.read.en),
-            reads.addr.eq(Mux(uses.frame, size, 0) + self.read.offset),
+            *drive(reads, en=self.read.en, addr=Mux(uses.frame, size, 0) + self.read.offset),
             self.read.data.eq(reads.data),
             writes.addr.eq(Mux(uses.loading, size, 0) + line),
         ]
@@ -55,7 +55,7 @@ class LineStore(wiring.Component):
     def _placed(self, m: Module, writes: Any) -> Value:
         """Write each beat to its part of the line; return the line."""
         log = ceil_log2(self.parts)
-        m.d.comb += [writes.data.eq(self.data.replicate(self.parts)), writes.en.eq(self.write << self.address[:log])]
+        m.d.comb += drive(writes, data=self.data.replicate(self.parts), en=self.write << self.address[:log])
         return self.address >> log
 
     def _assembled(self, m: Module, writes: Any) -> Value:
@@ -65,7 +65,7 @@ class LineStore(wiring.Component):
         part, whole = Mux(self.address == 0, 0, count), Cat(before, self.data)
         current = Mux(self.address == 0, 0, line)
         is_last = part == self.parts - 1
-        m.d.comb += [writes.data.eq(whole), writes.en.eq(self.write & is_last)]
+        m.d.comb += drive(writes, data=whole, en=self.write & is_last)
         with m.If(self.write):
             m.d.sync += [before.eq(whole[self.beat :]), count.eq(part + 1), line.eq(current)]
             with m.If(is_last):

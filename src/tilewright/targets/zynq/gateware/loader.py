@@ -12,6 +12,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT
@@ -63,7 +64,7 @@ class Walker(wiring.Component):
 
     def places(self, m: Module, operand: Any, address: Value, bits: int) -> None:
         """Split the address of a word into its block and its offset."""
-        m.d.comb += [operand.block.eq(address >> bits), operand.offset.eq(address)]
+        m.d.comb += drive(operand, block=address >> bits, offset=address)
 
 
 class FcLoader(Walker):
@@ -82,21 +83,24 @@ class FcLoader(Walker):
             word.eq(weight + (used & self.next_lane)),
             used.eq((k < self.r) & (lane < config.fc_lanes)),
             *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
-            self.complete.eq(following == self.r),
-            self.last.eq(self.column == self.l - 1),
-            self.short.eq(self.r - k < config.fc_lanes),
+            *drive(
+                self, complete=following == self.r, last=self.column == self.l - 1, short=self.r - k < config.fc_lanes
+            ),
         ]
         self.places(m, self.data, Mux(k == self.r, 0, k), config.data_bits)  # the next column begins with word 0
         self.places(m, self.weight, weight, config.weight_bits)
         rest = Signal(range(LANES))  # the iteration's lanes after the first
         m.d.comb += [
             rest.eq(Mux(self.short, self.r - k, config.fc_lanes) - 1),
-            self.data.more.eq((k + rest) >> config.data_bits != self.data.block),
+            *drive(
+                self.data,
+                more=(k + rest) >> config.data_bits != self.data.block,
+                kept=self.r <= config.frames * config.block_words("data"),
+            ),
             self.weight.more.eq((weight + rest) >> config.weight_bits != self.weight.block),
-            self.data.kept.eq(self.r <= config.frames * config.block_words("data")),
         ]
         with m.If(self.start):
-            m.d.sync += [k.eq(0), lane.eq(0), weight.eq(0), self.column.eq(0)]
+            m.d.sync += clear(k, lane, weight, self.column)
         with m.Else():
             m.d.sync += [k.eq(following), weight.eq(word)]
             with m.If(self.next_lane):
@@ -140,10 +144,8 @@ class ConvLoader(Walker):
         padded = ((dy == 0) & (y == 0)) | ((dy == 2) & (y == self.rows - 1))
         padded |= ((dx == 0) & (x == 0)) | ((dx == 2) & (x == self.cols - 1))
         m.d.comb += [
-            self.weight.used.eq(~is_over),
-            self.weight.needed.eq(~is_over),
-            self.data.used.eq(~is_over & ~padded),
-            self.data.needed.eq(~is_over & (1 if by_rows else ~padded)),
+            *drive(self.weight, used=~is_over, needed=~is_over),
+            *drive(self.data, used=~is_over & ~padded, needed=~is_over & (1 if by_rows else ~padded)),
             self.complete.eq(first + groups >= self.ic),
         ]
         # Lanes.
@@ -157,7 +159,7 @@ class ConvLoader(Walker):
                 with m.Elif(~steps[1]):
                     m.d.sync += [dx.eq(0), dy.eq(dy + 1), line.eq(line + row)]
                 with m.Else():
-                    m.d.sync += [dx.eq(0), dy.eq(0), channel.eq(channel + 1)]
+                    m.d.sync += [*clear(dx, dy), channel.eq(channel + 1)]
                     m.d.comb += plane.eq(begin + image)
                     m.d.sync += [begin.eq(plane), line.eq(plane), is_over.eq(steps[2])]
             else:
@@ -166,7 +168,7 @@ class ConvLoader(Walker):
                 with m.Elif(~steps[0]):
                     m.d.sync += [channel.eq(0), dx.eq(dx + 1), tap.eq(tap + pixel)]
                 with m.Else():
-                    m.d.sync += [channel.eq(0), dx.eq(0), dy.eq(dy + 1), is_over.eq(steps[1])]
+                    m.d.sync += [*clear(channel, dx), dy.eq(dy + 1), is_over.eq(steps[1])]
                     m.d.sync += [line.eq(line + row), tap.eq(line + row)]
         again = [dx.eq(0), dy.eq(0), channel.eq(0), is_over.eq(0)]
         with m.If(self.next_iteration):
@@ -186,7 +188,7 @@ class ConvLoader(Walker):
         m.d.comb += place.eq(Mux(turns, corner + pixel, corner))
         with m.If(starts):
             m.d.comb += place.eq(top)
-            m.d.sync += [x.eq(0), y.eq(0), block.eq(0), below.eq(row + (row << 1))]
+            m.d.sync += [*clear(x, y, block), below.eq(row + (row << 1))]
         with m.Elif(next_position):
             m.d.sync += x.eq(Mux(is_row_end, 0, x + 1))
             with m.If(is_row_end):
@@ -197,7 +199,7 @@ class ConvLoader(Walker):
         with m.If(self.start | self.next_sum):
             m.d.sync += [*again, first.eq(0), *(each.eq(place) for each in (corner, begin, line, tap))]
         if by_rows:
-            m.d.comb += [self.data.block.eq(block), self.data.offset.eq(word)]
+            m.d.comb += drive(self.data, block=block, offset=word)
         else:
             self.places(m, self.data, word, config.data_bits)
         if config.resident:  # two blocks, which share two rows, hold the image
@@ -220,18 +222,18 @@ class ConvLoader(Walker):
             m.d.comb += is_full.eq(following + kernel > words)
         m.d.comb += turns.eq(is_full | (self.column == self.oc - 1) if config.oc_blocking else 1)
         with m.If(self.start):
-            m.d.sync += [begin.eq(0), word.eq(0), block.eq(0), self.column.eq(0), top.eq(0)]
+            m.d.sync += clear(begin, word, block, self.column, top)
         with m.Elif(starts if not config.oc_blocking else starts | self.next_sum & ~turns):
             m.d.sync += [begin.eq(following), word.eq(following), self.column.eq(self.column + 1)]
             with m.If(is_full):
-                m.d.sync += [begin.eq(0), word.eq(0), block.eq(block + 1), top.eq(self.column + 1)]
+                m.d.sync += [*clear(begin, word), block.eq(block + 1), top.eq(self.column + 1)]
         with m.Elif(self.next_sum):
             m.d.sync += word.eq(begin)
             if config.oc_blocking:
-                m.d.sync += [begin.eq(0), word.eq(0), self.column.eq(top)]
+                m.d.sync += [*clear(begin, word), self.column.eq(top)]
         with m.Elif(self.next_lane & ~is_over):
             m.d.sync += word.eq(word + 1)
         if config.layout == "rows":
-            m.d.comb += [self.weight.block.eq(block), self.weight.offset.eq(word)]
+            m.d.comb += drive(self.weight, block=block, offset=word)
         else:
             self.places(m, self.weight, word, config.weight_bits)

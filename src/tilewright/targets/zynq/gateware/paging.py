@@ -13,6 +13,7 @@ from amaranth.hdl import Cat, Elaboratable, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.zynq.config import STORES, Config
 
 #: A complete result block leaves first.
@@ -57,12 +58,13 @@ class Paging(wiring.Component):
             with m.If(misses[store]) if place == 0 else m.Elif(misses[store]):
                 m.d.comb += self.stalls.eq(1)
                 with m.If(~self.waiting & ~self.hold):
-                    m.d.sync += [
-                        self.waiting.eq(1),
-                        self.store.eq(STORES.index(store)),
-                        self.block.eq(getattr(self, f"{store}_block")),
-                        self.write.eq(int(store == "result")),
-                    ]
+                    m.d.sync += drive(
+                        self,
+                        waiting=1,
+                        store=STORES.index(store),
+                        block=getattr(self, f"{store}_block"),
+                        write=int(store == "result"),
+                    )
         return m
 
 

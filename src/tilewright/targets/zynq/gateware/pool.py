@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, Operand, field
 
@@ -45,15 +46,11 @@ class Pool(wiring.Component):
         word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
         is_row_end, is_end = x == self.cols - 1, y == self.rows - 1
         m.d.comb += [
-            self.data.used.eq(1),
-            self.data.needed.eq(1),
-            self.data.block.eq(word >> config.data_bits),
-            self.data.offset.eq(word),
-            self.gives.eq(x[0] & y[0]),
-            self.last.eq(is_row_end & is_end & (channel == self.ic - 1)),
+            *drive(self.data, used=1, needed=1, block=word >> config.data_bits, offset=word),
+            *drive(self, gives=x[0] & y[0], last=is_row_end & is_end & (channel == self.ic - 1)),
         ]
         with m.If(self.start):
-            m.d.sync += [word.eq(0), x.eq(0), y.eq(0), channel.eq(0)]
+            m.d.sync += clear(word, x, y, channel)
         with m.Elif(self.next):
             m.d.sync += [word.eq(word + 1), x.eq(Mux(is_row_end, 0, x + 1))]
             with m.If(is_row_end):
@@ -63,13 +60,7 @@ class Pool(wiring.Component):
         reads, writes, place = row.read_port(), row.write_port(), Signal(range(config.pool_side))
         with m.If(self.next):
             m.d.sync += place.eq(x)
-        m.d.comb += [
-            reads.addr.eq(x),
-            reads.en.eq(self.next),
-            writes.addr.eq(place),
-            writes.data.eq(self.word),
-            writes.en.eq(self.arrives),
-        ]
+        m.d.comb += [*drive(reads, addr=x, en=self.next), *drive(writes, addr=place, data=self.word, en=self.arrives)]
         left, left_above = Signal(8), Signal(8)
         with m.If(self.arrives):
             m.d.sync += [left.eq(self.word), left_above.eq(reads.data)]

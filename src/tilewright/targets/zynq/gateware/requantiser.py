@@ -13,7 +13,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.rescale import after, normalised, rounded
+from tilewright.hdl.parts import after, drive
+from tilewright.hdl.rescale import normalised, rounded
 from tilewright.targets.zynq.config import FACTORS
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
@@ -159,9 +160,12 @@ def requantiser_of(m: Module, part: Any) -> tuple[Requantiser, Signal]:
     reads, writes = factors.read_port(), factors.write_port(granularity=32)
     m.d.comb += [
         *(getattr(made, name).eq(getattr(part, name)) for name in FIELDS),
-        writes.addr.eq(part.factor_address >> 1),
-        writes.data.eq(part.factor_data.replicate(2)),
-        writes.en.eq(part.factor_write << part.factor_address[0]),
+        *drive(
+            writes,
+            addr=part.factor_address >> 1,
+            data=part.factor_data.replicate(2),
+            en=part.factor_write << part.factor_address[0],
+        ),
         made.factor.eq(reads.data),
     ]
     return made, reads.addr

@@ -13,7 +13,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after, clear, drive
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.loader import field
@@ -64,23 +64,28 @@ class Results(wiring.Component):
         offset, later = Signal(self.config.result_bits), late(self.config) + requantiser.LATENCY
         pooled = after(m, self.pools, POOL_TAIL)
         m.d.comb += [
-            store.en.eq(after(m, self.writes, later) | pooled),
-            store.code.eq(Mux(pooled, self.pool_result, requant.result)),
-            store.offset.eq(Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, later))),
-            store.address.eq(self.page_address),
+            *drive(
+                store,
+                en=after(m, self.writes, later) | pooled,
+                code=Mux(pooled, self.pool_result, requant.result),
+                offset=Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, later)),
+                address=self.page_address,
+            ),
             self.page_result.eq(store.data),
         ]
         # Blocks that have to leave, and the one that is filled.
         count, filled, frames = Signal(2), Signal(), self.config.frames
         complete = (self.writes | self.pools) & ~self.last & (offset == self.config.block_words("result") - 1)
         m.d.comb += [
-            self.leaves.eq(count != 0),
-            self.full.eq(count != 0 if frames == 1 else (count == frames) & (offset == 0)),
-            store.frame.eq(Mux(pooled, after(m, filled, POOL_TAIL), after(m, filled, later)) if frames > 1 else 0),
-            store.leaving.eq(self.block[0] if frames > 1 else 0),
+            *drive(self, leaves=count != 0, full=count != 0 if frames == 1 else (count == frames) & (offset == 0)),
+            *drive(
+                store,
+                frame=Mux(pooled, after(m, filled, POOL_TAIL), after(m, filled, later)) if frames > 1 else 0,
+                leaving=self.block[0] if frames > 1 else 0,
+            ),
         ]
         with m.If(self.start):
-            m.d.sync += [offset.eq(0), self.block.eq(0), count.eq(0), filled.eq(0)]
+            m.d.sync += clear(offset, self.block, count, filled)
         with m.Else():
             m.d.sync += count.eq(count + (complete | self.ends) - self.done)
             with m.If(self.writes | self.pools):

@@ -19,7 +19,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after, clear, drive
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
@@ -94,19 +94,22 @@ class States(wiring.Component):
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         requested = self.moves & self.requests & (self.lane == LANES - 1)
         m.d.comb += [
-            self.is_fc.eq((self.stage == Stage.FC_CAL) | (self.stage == Stage.FC_LAST)),
-            is_sum.eq(is_conv | self.is_fc),
-            self.requests.eq(
-                is_sum & (tail == 0) & ((self.step == Step.REQUEST) | (self.step == Step.LOAD) & (self.lane != LANES))
+            *drive(
+                self,
+                is_fc=(self.stage == Stage.FC_CAL) | (self.stage == Stage.FC_LAST),
+                requests=is_sum
+                & (tail == 0)
+                & ((self.step == Step.REQUEST) | (self.step == Step.LOAD) & (self.lane != LANES)),
+                elements=(self.stage == Stage.POOL) & (tail == 0),
+                next_lane=self.moves & self.requests,
+                take=after(m, requested, 2),
+                accumulates=after(m, requested, 2 + config.lat_use),
+                begins=after(m, first, 2 + config.lat_use),
             ),
-            self.elements.eq((self.stage == Stage.POOL) & (tail == 0)),
-            self.next_lane.eq(self.moves & self.requests),
-            self.take.eq(after(m, requested, 2)),
-            self.accumulates.eq(after(m, requested, 2 + config.lat_use)),
-            self.begins.eq(after(m, first, 2 + config.lat_use)),
+            is_sum.eq(is_conv | self.is_fc),
         ]
         with m.If(self.start):
-            m.d.sync += [self.step.eq(Step.REQUEST), self.lane.eq(0), self.first.eq(1), tail.eq(0)]
+            m.d.sync += [*drive(self, step=Step.REQUEST, first=1), *clear(self.lane, tail)]
             with m.Switch(self.kind):
                 for kind, stage in STAGES.items():
                     with m.Case(kind):
@@ -132,7 +135,7 @@ class States(wiring.Component):
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):
             with m.Case(Step.REQUEST):
-                m.d.sync += [self.step.eq(Step.LOAD), self.lane.eq(1), self.first.eq(0), first.eq(self.first)]
+                m.d.sync += [*drive(self, step=Step.LOAD, lane=1, first=0), first.eq(self.first)]
                 with m.If(self.is_fc):
                     m.d.sync += self.stage.eq(Stage.FC_CAL)
                     with m.If(self.short):
@@ -166,7 +169,7 @@ class States(wiring.Component):
 
     def _written(self, m: Module, tail: Signal) -> None:
         """Take the place of a result. With write_behind, the last one takes another cycle."""
-        m.d.comb += [self.writes.eq(1), self.next_sum.eq(1)]
-        m.d.sync += [self.step.eq(Step.REQUEST), self.first.eq(1)]
+        m.d.comb += drive(self, writes=1, next_sum=1)
+        m.d.sync += drive(self, step=Step.REQUEST, first=1)
         if self.config.write_behind:
             m.d.sync += tail.eq(self.last)

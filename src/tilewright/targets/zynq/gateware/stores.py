@@ -14,6 +14,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import clear, drive
+
 
 class Read(wiring.Signature):
     """An access of the engine to a word of a store. `data` is the word a cycle after an access that does not miss."""
@@ -56,7 +58,7 @@ class OperandStore(wiring.Component):
         lanes = self.beat // self.width
         inside = Signal(range(max(2, lanes)))
         line = self.read.offset >> ceil_log2(lanes)
-        m.d.comb += [writes.data.eq(self.data), writes.en.eq(self.write), reads.en.eq(self.read.en)]
+        m.d.comb += [*drive(writes, data=self.data, en=self.write), reads.en.eq(self.read.en)]
         with m.If(self.read.en):
             m.d.sync += inside.eq(self.read.offset[: ceil_log2(lanes)])
         m.d.comb += self.read.data.eq(reads.data.word_select(inside, self.width) if lanes > 1 else reads.data)
@@ -111,7 +113,7 @@ class FrameUses(wiring.Component):
         """Add the counter of a store, connected to it."""
         m.submodules.uses = uses = cls(len(store.read.block))
         m.d.comb += [getattr(uses, name).eq(getattr(store, name)) for name in ("start", "arrived", *FRAME_PORTS)]
-        m.d.comb += [uses.en.eq(store.read.en), uses.block.eq(store.read.block)]
+        m.d.comb += drive(uses, en=store.read.en, block=store.read.block)
         m.d.comb += [store.read.miss.eq(uses.miss), store.ready.eq(uses.ready)]
         return uses
 
@@ -124,14 +126,17 @@ class FrameUses(wiring.Component):
         follows = valid & (held != self.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, self.block, use + follows)),
-            self.miss.eq(self.en & (wanted + (self.more & self.begins) >= loaded)),
+            *drive(
+                self,
+                miss=self.en & (wanted + (self.more & self.begins) >= loaded),
+                ready=loaded - free < FRAMES,
+                frame=wanted[0],
+                loading=loaded[0],
+            ),
             free.eq(Mux(self.begins & ~self.kept, wanted, left)),
-            self.ready.eq(loaded - free < FRAMES),
-            self.frame.eq(wanted[0]),
-            self.loading.eq(loaded[0]),
         ]
         with m.If(self.start):
-            m.d.sync += [use.eq(0), loaded.eq(0), left.eq(0), valid.eq(0)]
+            m.d.sync += clear(use, loaded, left, valid)
         with m.Else():
             m.d.sync += [loaded.eq(loaded + self.arrived), left.eq(free)]
             with m.If(self.en & self.moves):
@@ -171,8 +176,11 @@ class ResultStore(wiring.Component):
         m.d.comb += [
             reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address),
             self.data.eq(reads.data),
-            writes.addr.eq(Mux(self.frame, self.lines, 0) + (self.offset >> ceil_log2(lanes))),
-            writes.data.eq(self.code.replicate(lanes)),
-            writes.en.eq(self.en << self.offset[: ceil_log2(lanes)]),
+            *drive(
+                writes,
+                addr=Mux(self.frame, self.lines, 0) + (self.offset >> ceil_log2(lanes)),
+                data=self.code.replicate(lanes),
+                en=self.en << self.offset[: ceil_log2(lanes)],
+            ),
         ]
         return m

@@ -15,7 +15,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import by_logic, products
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.requantiser import BITS
 

@@ -19,6 +19,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.gateware.groups import SIDES
@@ -70,13 +71,16 @@ class Sweep(wiring.Component):
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         m.d.comb += [
             works.eq(tail == 0),
-            self.is_fc.eq(self.stage == Stage.FC_CAL),
-            self.elements.eq((self.stage == Stage.POOL) & works),
-            self.begins.eq(self.iterates & (self.time == 0)),
-            self.ends.eq(self.moves & (tail == 1)),
+            *drive(
+                self,
+                is_fc=self.stage == Stage.FC_CAL,
+                elements=(self.stage == Stage.POOL) & works,
+                begins=self.iterates & (self.time == 0),
+                ends=self.moves & (tail == 1),
+            ),
         ]
         with m.If(self.start):
-            m.d.sync += [tail.eq(0), self.time.eq(0), self.column.eq(0), self.line.eq(0), self.block.eq(0)]
+            m.d.sync += clear(tail, self.time, self.column, self.line, self.block)
             with m.Switch(self.kind):
                 for kind, stage in STAGES.items():
                     with m.Case(kind):
@@ -126,21 +130,21 @@ class Sweep(wiring.Component):
             self.more.eq(loads & ~(self.is_end & next_is_last)),
         ]
         with m.If(~self.is_fc):
-            m.d.comb += [self.iterates.eq(iterates), self.completes.eq(iterates & (self.time + 1 == depth))]
-            m.d.comb += [self.ends_channel.eq(ends_channel), self.is_last.eq(full & ~loads)]
+            m.d.comb += drive(self, iterates=iterates, completes=iterates & (self.time + 1 == depth))
+            m.d.comb += drive(self, ends_channel=ends_channel, is_last=full & ~loads)
         m.d.comb += self.count.eq(Mux(active, count, 1))
         with m.If(self.start):
-            m.d.sync += [computes.eq(0), loads.eq(1), done.eq(0), opening.eq(1), top.eq(0), base.eq(0)]
+            m.d.sync += [*clear(computes, done, top, base), loads.eq(1), opening.eq(1)]
         with m.Elif(self.next):
-            m.d.sync += [computes.eq(loads), loads.eq(self.more), done.eq(0), self.time.eq(0), self.half.eq(~self.half)]
+            m.d.sync += [computes.eq(loads), loads.eq(self.more), *clear(done, self.time), self.half.eq(~self.half)]
             m.d.sync += [count.eq(self.next_count), self.sides.eq(self.next_sides), is_end.eq(self.is_end)]
-            m.d.sync += [is_last.eq(next_is_last), base.eq(0), self.line.eq(0), self.column.eq(top)]
+            m.d.sync += [is_last.eq(next_is_last), *clear(base, self.line), self.column.eq(top)]
             with m.If(computes):
                 m.d.sync += [opening.eq(0), kernels.eq(each)]
                 with m.If(is_end):
-                    m.d.sync += [self.column.eq(following), top.eq(following), self.block.eq(self.block + 1)]
+                    m.d.sync += [*drive(self, column=following, block=self.block + 1), top.eq(following)]
         with m.Elif(turn & self.moves):
-            m.d.sync += [self.time.eq(self.time + 1), self.line.eq(self.line + iterates)]
+            m.d.sync += drive(self, time=self.time + 1, line=self.line + iterates)
             with m.If(ends_channel):
                 m.d.sync += self.time.eq(0)
                 with m.If(full):
@@ -153,7 +157,7 @@ class Sweep(wiring.Component):
         taken, ends_column = Signal(25), Signal()
         m.d.comb += ends_column.eq(taken + LANES >= self.r)
         with m.If(self.is_fc):
-            m.d.comb += [self.iterates.eq(works), self.completes.eq(works & ends_column)]
+            m.d.comb += drive(self, iterates=works, completes=works & ends_column)
             m.d.comb += self.ends_channel.eq(works & ends_column)
             m.d.comb += self.is_last.eq(self.column == self.l - 1)
         with m.If(self.start):
@@ -163,7 +167,7 @@ class Sweep(wiring.Component):
 
     def _column(self, m: Module) -> None:
         """Go to the next iteration of an FC layer."""
-        m.d.sync += [self.time.eq(self.time + 1), self.line.eq(self.line + 1)]
+        m.d.sync += drive(self, time=self.time + 1, line=self.line + 1)
         with m.If(self.ends_channel):
             m.d.sync += [self.time.eq(0), self.column.eq(self.column + 1)]
         with m.If(self.line == self.config.lines("weight") - 1):

@@ -17,6 +17,7 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl import board
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.modules import verilog_files
+from tilewright.hdl.parts import drive
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.window_engine import engine_of
@@ -86,21 +87,22 @@ class ZynqSystem(wiring.Component):
         for bit, signal in place.items():
             status |= Cat(signal) << ceil_log2(bit)
         m.d.comb += [
-            engine.descriptor.eq(Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS))),
-            engine.start.eq(registers.control_strobe & registers.control[0]),
-            engine.job.eq(registers.job),
-            engine.done.eq(registers.moved_strobe & (registers.moved == (engine.job if self.ahead else engine.store))),
-            registers.status.eq(status),
-            registers.request.eq(engine.block),
-            engine.factor_address.eq(registers.memory_address),
-            engine.factor_data.eq(registers.memory_data),
-            engine.factor_write.eq(registers.memory_write),
-            self.interrupt.eq(engine.interrupt),
-            engine.page_address.eq(self.bram_address),
-            engine.page_store.eq(self.bram_address >> self.lines),
-            engine.page_data.eq(self.bram_write_data),
-            engine.page_write.eq(self.bram_enable & self.bram_write),
-            self.bram_read_data.eq(engine.page_result),
+            *drive(
+                engine,
+                descriptor=Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS)),
+                start=registers.control_strobe & registers.control[0],
+                job=registers.job,
+                done=registers.moved_strobe & (registers.moved == (engine.job if self.ahead else engine.store)),
+                factor_address=registers.memory_address,
+                factor_data=registers.memory_data,
+                factor_write=registers.memory_write,
+                page_address=self.bram_address,
+                page_store=self.bram_address >> self.lines,
+                page_data=self.bram_write_data,
+                page_write=self.bram_enable & self.bram_write,
+            ),
+            *drive(registers, status=status, request=engine.block),
+            *drive(self, interrupt=engine.interrupt, bram_read_data=engine.page_result),
         ]
         return m
 

@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.groups import ROWS, SLOTS, columns
 
@@ -69,9 +70,12 @@ class WindowBuffer(wiring.Component):
                 writes, reads = ram.write_port(), ram.read_port(domain="comb")
                 mine = (row == number // self.columns) & (column == number % self.columns)
                 m.d.comb += [
-                    writes.en.eq(arrives & mine & (pair | (place[0] == half))),
-                    writes.addr.eq(place >> 1),
-                    writes.data.eq(Mux(pair, two.word_select(half, PIXEL), one) ^ sign),
+                    *drive(
+                        writes,
+                        en=arrives & mine & (pair | (place[0] == half)),
+                        addr=place >> 1,
+                        data=Mux(pair, two.word_select(half, PIXEL), one) ^ sign,
+                    ),
                     reads.addr.eq(Cat(self.group[1:], self.uses)),
                 ]
                 halves.append(reads.data)

@@ -11,7 +11,7 @@ from typing import Any
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.rescale import after
+from tilewright.hdl.parts import after, drive
 from tilewright.targets.zynq.config import GROUP, LANES, LINE, TAPS, Config
 from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.engine import Engine
@@ -51,20 +51,29 @@ class WindowEngine(Engine):
             m.d.comb += [getattr(part, name).eq(fields[name]) for name in own]
         m.d.comb += [
             *(part.start.eq(self.start) for part in (sweep, pool, results)),
-            groups.start.eq(self.start & ((sweep.kind == Kind.CONV_1_1) | (sweep.kind == Kind.CONV_OTHER))),
-            self.interrupt.eq(self.ready | self.idle),
-            self.moves.eq(~paging.stalls & ~self.idle),
-            self.idle.eq((sweep.stage == Stage.IDLE) | (sweep.stage == Stage.FLUSH) & sweep.flushed),
-            self.stage.eq(sweep.stage),
+            *drive(
+                groups,
+                start=self.start & ((sweep.kind == Kind.CONV_1_1) | (sweep.kind == Kind.CONV_OTHER)),
+                next=sweep.next,
+                more=sweep.more,
+            ),
+            *drive(
+                self,
+                interrupt=self.ready | self.idle,
+                moves=~paging.stalls & ~self.idle,
+                idle=(sweep.stage == Stage.IDLE) | (sweep.stage == Stage.FLUSH) & sweep.flushed,
+                stage=sweep.stage,
+            ),
             *(part.moves.eq(self.moves) for part in (sweep, groups)),
-            sweep.filled.eq(groups.filled),
-            sweep.is_end.eq(groups.is_end),
-            sweep.next_count.eq(groups.count),
-            sweep.next_sides.eq(groups.sides),
-            groups.next.eq(sweep.next),
-            groups.more.eq(sweep.more),
-            sweep.pool_last.eq(pool.last),
-            sweep.flushed.eq(~results.leaves),
+            *drive(
+                sweep,
+                filled=groups.filled,
+                is_end=groups.is_end,
+                next_count=groups.count,
+                next_sides=groups.sides,
+                pool_last=pool.last,
+                flushed=~results.leaves,
+            ),
         ]
         stores = self._stores(m, paging)
         self._reads(m, fields, sweep, groups, pool, stores)
@@ -73,10 +82,7 @@ class WindowEngine(Engine):
         self._sums(m, sweep, unit, results, stores["bias"].read.data)
         m.d.sync += pool.arrives.eq(pool.next)
         byte = after(m, pool.data.offset[: ceil_log2(LINE["data"])], 1)
-        m.d.comb += [
-            pool.next.eq(self.moves & sweep.elements),
-            pool.word.eq(stores["data"].read.data.word_select(byte, 8)),
-        ]
+        m.d.comb += drive(pool, next=self.moves & sweep.elements, word=stores["data"].read.data.word_select(byte, 8))
         self._leave(m, sweep, pool, results, paging)
         return m
 
@@ -99,31 +105,32 @@ class WindowEngine(Engine):
         line, word = ceil_log2(LINE["data"]), pool.data
         whole = self.config.frames * self.config.lines("data") * LANES  # the products whose data fit the store
         m.d.comb += [
-            data.read.en.eq(asks),
-            data.begins.eq(asks),
-            data.read.block.eq(Mux(fc, sweep.time >> per_block, Mux(sweep.elements, word.block, groups.block))),
-            data.read.offset.eq(Mux(fc, sweep.time, Mux(sweep.elements, word.offset >> line, groups.offset))),
-            data.kept.eq(Mux(fc, fields["r"] <= whole, ~sweep.elements & groups.kept)),
-            weight.read.en.eq(sweep.iterates),
+            *drive(
+                data.read,
+                en=asks,
+                block=Mux(fc, sweep.time >> per_block, Mux(sweep.elements, word.block, groups.block)),
+                offset=Mux(fc, sweep.time, Mux(sweep.elements, word.offset >> line, groups.offset)),
+            ),
+            *drive(data, begins=asks, kept=Mux(fc, fields["r"] <= whole, ~sweep.elements & groups.kept)),
+            *drive(weight.read, en=sweep.iterates, block=sweep.block, offset=sweep.line),
             weight.begins.eq(sweep.iterates),
-            weight.read.block.eq(sweep.block),
-            weight.read.offset.eq(sweep.line),
-            bias.read.en.eq(sweep.begins),
+            *drive(bias.read, en=sweep.begins, block=sweep.column >> self.config.bias_bits, offset=sweep.column),
             bias.begins.eq(sweep.begins),
-            bias.read.block.eq(sweep.column >> self.config.bias_bits),
-            bias.read.offset.eq(sweep.column),
         ]
 
     def _window(self, m: Module, sweep: Sweep, groups: Groups, window: WindowBuffer, line: Value) -> None:
         """Connect the window buffer to the requests, and to the iteration whose weights arrive."""
         m.d.comb += [
-            window.asks.eq(groups.asks & self.moves),
+            *drive(
+                window,
+                asks=groups.asks & self.moves,
+                asked=groups.group,
+                fills=~sweep.half,
+                line=line,
+                group=after(m, sweep.time[: len(window.group)], 1),
+                uses=after(m, sweep.half, 1),
+            ),
             *(getattr(window, name).eq(getattr(groups, name)) for name in ("pair", "slot", "row", "column")),
-            window.asked.eq(groups.group),
-            window.fills.eq(~sweep.half),
-            window.line.eq(line),
-            window.group.eq(after(m, sweep.time[: len(window.group)], 1)),
-            window.uses.eq(after(m, sweep.half, 1)),
         ]
 
     def _operands(
@@ -150,10 +157,9 @@ class WindowEngine(Engine):
                 found = Mux(fc, stores["data"].read.data[: 8 * LANES] ^ data_sign.replicate(LANES), found)
             m.d.comb += getattr(unit, f"x{number}").eq(found)
         weight_sign = Mux(fields["w_signed"], 0, 128)
-        m.d.comb += [
-            unit.weights.eq(stores["weight"].read.data ^ weight_sign.replicate(LANES)),
-            unit.zw.eq(fields["zw"] - weight_sign),
-        ]
+        m.d.comb += drive(
+            unit, weights=stores["weight"].read.data ^ weight_sign.replicate(LANES), zw=fields["zw"] - weight_sign
+        )
 
     def _sums(self, m: Module, sweep: Sweep, unit: Sums, results: GroupResults, bias: Value) -> None:
         """Add the accumulators, which begin with the bias, and give complete sums to the results."""
@@ -165,34 +171,34 @@ class WindowEngine(Engine):
             with m.If(adds):
                 m.d.sync += acc.eq(Mux(begins, base, acc) + getattr(unit, f"sum{number}"))
             accumulators.append(acc)
-        m.d.comb += [
-            results.sums.eq(Cat(accumulators)),
-            results.complete.eq(after(m, self.moves & sweep.completes, SUMMED)),
-            results.sum_count.eq(after(m, sweep.count, SUMMED)),
-            results.column.eq(after(m, sweep.column, SUMMED)),
-        ]
+        m.d.comb += drive(
+            results,
+            sums=Cat(accumulators),
+            complete=after(m, self.moves & sweep.completes, SUMMED),
+            sum_count=after(m, sweep.count, SUMMED),
+            column=after(m, sweep.column, SUMMED),
+        )
 
     def _leave(self, m: Module, sweep: Sweep, pool: Pool, results: GroupResults, paging: Ahead) -> None:
         """Connect the way of results to the states, the pool and the PS's port, and the page requests to the PS."""
         pools = sweep.elements & pool.gives
         m.d.comb += [
-            results.begins.eq(sweep.begins | pools),
-            results.pools.eq(self.moves & pools),
-            results.ends_group.eq(self.moves & sweep.ends_channel),
-            results.count.eq(sweep.count),
-            results.is_last.eq(Mux(sweep.elements, pool.last, sweep.is_last)),
-            results.ends.eq(sweep.ends),
-            results.pool_result.eq(pool.result),
-            results.page_address.eq(self.page_address),
-            results.done.eq(paging.result_done),
-            self.page_result.eq(results.page_result),
+            *drive(
+                results,
+                begins=sweep.begins | pools,
+                pools=self.moves & pools,
+                ends_group=self.moves & sweep.ends_channel,
+                count=sweep.count,
+                is_last=Mux(sweep.elements, pool.last, sweep.is_last),
+                ends=sweep.ends,
+                pool_result=pool.result,
+                page_address=self.page_address,
+                done=paging.result_done,
+            ),
+            *drive(self, page_result=results.page_result, ready=paging.ready),
             *(
                 getattr(results, f"factor_{name}").eq(getattr(self, f"factor_{name}"))
                 for name in ("address", "data", "write")
             ),
-            paging.done.eq(self.done),
-            paging.result_miss.eq(results.full),
-            paging.result_ready.eq(results.leaves),
-            paging.job.eq(self.job),
-            self.ready.eq(paging.ready),
+            *drive(paging, done=self.done, result_miss=results.full, result_ready=results.leaves, job=self.job),
         ]

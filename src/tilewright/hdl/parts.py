@@ -1,0 +1,88 @@
+"""The parts that all gateware consists of: port maps, delays, flags, memories, and words that hold several values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Component
+
+_Part = TypeVar("_Part", bound=Component)
+
+
+def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
+    """Add a component to a module under a name, drive the inputs that are given, and return the component."""
+    m.submodules[name] = part
+    m.d.comb += drive(part, 2, **inputs)
+    return part
+
+
+def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
+    """Return an assignment to each port or field of `target` that `values` names.
+
+    `depth` is the number of calls between the assignments and the Python line that `src` attributes name.
+    """
+    assignments = []
+    for name, value in values.items():
+        assignments.append(Value.cast(getattr(target, name)).eq(value, src_loc_at=depth))
+    return assignments
+
+
+def clear(*registers: Any) -> list[Any]:
+    """Return assignments of 0."""
+    assignments = []
+    for register in registers:
+        assignments.append(Value.cast(register).eq(0, src_loc_at=1))
+    return assignments
+
+
+def ports(part: Any, *names: str) -> dict[str, Any]:
+    """Return ports by name: the inputs of another part that has ports of the same names."""
+    return {name: getattr(part, name) for name in names}
+
+
+def after(m: Module, value: Any, cycles: int, name: str = "later") -> Any:
+    """Return `value` delayed by `cycles` cycles."""
+    for _ in range(cycles):
+        later = Signal.like(value, name=name)
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
+def latch(m: Module, register: Signal, sets: Value, clears: Value) -> None:
+    """Set a register to 1 in the cycle after `sets`, and otherwise to 0 in the cycle after `clears`."""
+    with m.If(sets):
+        m.d.sync += register.eq(1)
+    with m.Elif(clears):
+        m.d.sync += register.eq(0)
+
+
+def ram(m: Module, name: str, shape: ShapeLike, depth: int, granularity: int | None = None) -> tuple[Any, Any]:
+    """Add a memory of zeros; return a write port and a read port, which gives the old data in the cycle of a write.
+
+    `granularity`: the bits that each bit of the write port's `en` enables; None: all.
+    """
+    m.submodules[name] = memory = Memory(shape=shape, depth=depth, init=[])
+    return memory.write_port(granularity=granularity), memory.read_port()
+
+
+def split(word: Value, bits: int) -> list[Value]:
+    """Return the values of `bits` bits in a word, the one in the low bits first."""
+    return [word[at : at + bits] for at in range(0, len(word), bits)]
+
+
+def clamped(value: Value, low: Any, high: Any) -> Value:
+    """Return `value`, or the bound that it exceeds; `low` wins if the bounds cross."""
+    return Mux(value < low, low, Mux(value > high, high, value))
+
+
+def step_loops(m: Module, innermost: tuple[Signal, Value], *outer: tuple[Signal, Value]) -> None:
+    """Go to the next iteration of nested loops. A loop is its counter, and whether that has its last value."""
+    counter, is_last = innermost
+    m.d.sync += counter.eq(counter + 1)
+    with m.If(is_last):
+        m.d.sync += counter.eq(0)
+        if outer:
+            step_loops(m, *outer)
