@@ -12,7 +12,7 @@ from tests.structure.source import FILES, SOURCE, cycles, imports, module_of, tr
 
 #: Lines of a file, of a function, and of a compiled loop (a factory counts as its loop).
 FILE, FUNCTION, LOOP = 500, 100, 160
-COMPILED = {"compiled", "part", "callee", "njit"}
+COMPILED = {"compiled", "part", "called"}
 
 #: Each room may import the ones named here, and itself. Everything may import the modules in EVERYWHERE.
 MAY_IMPORT = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import update_wrapper
-from inspect import isfunction
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 from tilewright.sim import native
 from tilewright.sim.beside import apart
@@ -23,19 +21,6 @@ PATIENCE = 300_000
 PATIENCE_IF_KEPT = 100_000
 #: Uncompiled microseconds from which on a call is left by Ctrl-C. Compiled, such a call takes 5 ms.
 LONG = 1_000_000
-#: Parts of compiled functions, by module.
-_PARTS: dict[str, list[Callable[..., object]]] = {}
-
-
-def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
-    """Return the function compiled by Numba, with Numba's disk cache if one can be written."""
-    import numba
-
-    compiler: Any = numba.njit
-    try:
-        return compiler(*signature, cache=True, **options)(function)
-    except RuntimeError:  # neither the package nor a home is writable
-        return compiler(*signature, **options)(function)
 
 
 class Compiled(Generic[P, R]):
@@ -51,7 +36,7 @@ class Compiled(Generic[P, R]):
     def __init__(self, python: Callable[P, R]) -> None:
         update_wrapper(self, python)
         self.python = python
-        self._native: dict[str, Callable[..., Any]] = {}  # by the types of the arguments
+        self._native: dict[str, native.Loop] = {}  # by the types of the arguments
 
     def due(self, microseconds: int) -> bool:
         """Return whether to use the compiled version for a call that takes about `microseconds` uncompiled.
@@ -61,7 +46,11 @@ class Compiled(Generic[P, R]):
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced
         Compiled.spent += microseconds - announced
-        return bool(self._native) or Compiled.spent >= PATIENCE or (Compiled.spent >= PATIENCE_IF_KEPT and self._kept())
+        return (
+            bool(self._native)
+            or Compiled.spent >= PATIENCE
+            or (Compiled.spent >= PATIENCE_IF_KEPT and native.kept(self.python))
+        )
 
     def of(self, microseconds: int) -> Callable[P, R]:
         """Return the function, compiled or not, for a call that takes about `microseconds` uncompiled."""
@@ -75,39 +64,14 @@ class Compiled(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs, "a compiled loop takes its arguments by position"
+        return cast(R, self.loaded(args)(*args))
+
+    def loaded(self, args: tuple[Any, ...]) -> native.Loop:
+        """Return the machine code for the types of some arguments."""
         types = native.signature(args)
         if types not in self._native:
-            self._native[types] = self._load(args)
-        result: R = self._native[types](*args)
-        return result
-
-    def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        return native.load(self.python, _parts(self.python), args)
-
-    def _kept(self) -> bool:
-        return native.kept(self.python)
-
-
-def _parts(function: Callable[..., object]) -> tuple[Callable[..., object], ...]:
-    """Return the parts of the function's module, and of the modules whose parts it imports, directly or not."""
-    found: dict[Callable[..., object], None] = {}
-    modules = [function.__module__]
-    for module in modules:
-        found |= dict.fromkeys(_PARTS.get(module, ()))
-        imported = {each.__module__ for each in vars(sys.modules[module]).values() if isfunction(each)}
-        modules += sorted(imported & _PARTS.keys() - {*modules})
-    return tuple(found)
-
-
-class _ByNumba(Compiled[P, R]):
-    """A compiled function that needs Numba in every process, because it allocates or uses Numba's library."""
-
-    def _load(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        made: Callable[..., Any] = njit(self.python, nogil=True)
-        return made
-
-    def _kept(self) -> bool:
-        return False
+            self._native[types] = native.load(self.python, args)
+        return self._native[types]
 
 
 def expect(microseconds: int) -> None:
@@ -120,27 +84,24 @@ def compiled(function: Callable[P, R]) -> Compiled[P, R]:
     """Return `function`, to be compiled on its first call (a decorator).
 
     It returns an integer or None and writes to arrays that it is given: it may allocate nothing, and use no function of
-    Numba's library, such as math.frexp. It may call functions marked with `part`, but no other compiled function.
+    Numba's library, such as math.frexp. It may call other functions of this kind, and use constants, from any file.
     """
     return Compiled(function)
 
 
-def by_numba(function: Callable[P, R]) -> Compiled[P, R]:
-    """Return `function`, to be compiled on its first call, if it breaks the rules of `compiled` (a decorator).
-
-    Calling it imports Numba.
-    """
-    return _ByNumba(function)
-
-
 def called(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a part (see `part`) that LLVM need not inline: one with several callers, or a long one (a decorator)."""
-    native.CALLED.add(function)
-    return part(function)
+    """Mark a function that compiled functions call, and that LLVM need not inline (a decorator)."""
+    return function
+
+
+def part(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function that compiled functions call, and that is always inlined there (a decorator)."""
+    native.INLINED.add(function)
+    return function
 
 
 def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Mark a part (see `part`) whose compiled form `emit` writes with llvmlite (a decorator).
+    """Mark a function that compiled functions call, and whose compiled form `emit` writes with llvmlite (a decorator).
 
     The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, the
     bits of a number or of an element, and the number (64 bits) or the address of an array's first element.
@@ -148,16 +109,6 @@ def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
     def mark(function: Callable[P, None]) -> Callable[P, None]:
         native.EMITTED[function] = emit
-        return part(function)
+        return function
 
     return mark
-
-
-def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that compiled functions of its module call, and return it (a decorator).
-
-    The function may write arrays, but not allocate any. Other modules may import it. Constants that it uses belong into
-    its own file: of others, kept loops do not notice changes.
-    """
-    _PARTS.setdefault(function.__module__, []).append(function)
-    return function

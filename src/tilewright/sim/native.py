@@ -12,13 +12,12 @@ code returns 0 if it raised nothing.
 from __future__ import annotations
 
 import ctypes
-import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -27,22 +26,22 @@ import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.files import replacing, user_folder
+from tilewright.sim.content import Content, Function
 
-Function = Callable[..., Any]
 #: See jit.in_llvm.
 Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
 #: The functions that write the LLVM code of parts, by part.
 EMITTED: dict[Function, Emit] = {}
 
 #: Number of the form of kept files. Files of another form are not used.
-FORM = 1
+FORM = 2
 #: The C types of scalars, by kind: address, integer, boolean, float.
 C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
 #: Names that LLVM itself resolves, or replaces by instructions.
 INTRINSIC = "llvm."
-#: Parts that are not inlined.
-CALLED: set[Function] = set()
-#: Parts of loops that Numba knows.
+#: Functions that are always inlined. LLVM decides about the others.
+INLINED: set[Function] = set()
+#: Functions that compiled ones call, and that Numba knows.
 _REGISTERED: set[Function] = set()
 
 
@@ -58,7 +57,8 @@ class Loop:
         self._engine.finalize_object()
         scalars = [C_TYPES[kind] for kind in _kinds(arguments)]
         type_of: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *scalars)
-        self._call: Any = type_of(self._engine.get_function_address(entry))
+        self.address: int = self._engine.get_function_address(entry)
+        self._call: Any = type_of(self.address)
         self._name = name
 
     def __call__(self, *arguments: Any) -> int:
@@ -116,20 +116,21 @@ def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def load(function: Function, parts: Sequence[Function], arguments: Sequence[Any]) -> Loop:
+def load(function: Function, arguments: Sequence[Any]) -> Loop:
     """Return `function` compiled for the types of `arguments`: from disk, or else by Numba, which is then kept on disk.
 
-    `parts` are the functions that it calls. Raises a Numba error if it allocates memory or cannot be compiled.
+    Raises a Numba error if it allocates memory or cannot be compiled.
     """
     assert function.__closure__ is None, "a kept loop does not depend on variables of another function"
     types = signature(arguments)
     name = f"{function.__qualname__}-{sha256(types.encode()).hexdigest()[:12]}.loop"
     paths = [folder / re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{name}") for folder in _folders(function)]
-    stamp = _stamp(function, parts, types)
+    content = Content(function, {**EMITTED, **_CALLS})
+    stamp = _stamp(content, arguments)
     for path in paths:
-        if found := _read(path, stamp):
-            return Loop(function.__qualname__, *found, arguments)
-    entry, code = _compiled(function, parts, arguments)
+        if kept_code := _read(path, stamp):
+            return Loop(function.__qualname__, *kept_code, arguments)
+    entry, code = _compiled(function, content.functions[1:], arguments)
     for path in paths:
         with suppress(OSError, InputError):  # the package's folder may not be writable, and the user's neither
             _write(path, stamp, entry, code)
@@ -153,25 +154,35 @@ def _source(function: Function) -> str:
     return function.__code__.co_filename
 
 
-def _folders(function: Function) -> tuple[Path, Path]:
-    """Return the folders that may hold files of a loop. The first one that can be written is used."""
-    return Path(_source(function)).parent / "__pycache__", user_folder() / "loops"
+def _folders(function: Function) -> tuple[Path, ...]:
+    """Return the folders that may hold files of a loop. The first one that can be written is used.
+
+    There are none for a loop typed into an interpreter.
+    """
+    source = Path(_source(function))
+    return (source.parent / "__pycache__", user_folder() / "loops") if source.is_file() else ()
 
 
-def _stamp(function: Function, parts: Sequence[Function], types: str) -> str:
-    """Return a hash of all that the machine code of a loop depends on: its sources, and what compiles and runs it.
+def _stamp(content: Content, arguments: Sequence[Any]) -> str:
+    """Return a hash of all that the machine code of a loop depends on: its content, and what compiles and runs it.
 
-    What writes the LLVM code of a part may be in a file of its own. Numba's version follows from llvmlite's.
+    Numba's version follows from llvmlite's.
     """
     import llvmlite
 
-    with suppress(OSError):
-        files = {_source(each) for each in (function, *parts, *(EMITTED[part] for part in parts if part in EMITTED))}
-        source = b"".join(Path(file).read_bytes() for file in sorted(files))
-        line = function.__code__.co_firstlineno
-        others = FORM, llvmlite.__version__, sys.version, _processor(), line, types
-        return sha256(repr(others).encode() + source).hexdigest()
-    return ""  # no file: a loop typed into an interpreter is not kept
+    inlined = [each.__qualname__ for each in content.functions if each in INLINED]
+    tools = FORM, llvmlite.__version__, sys.version, _processor()
+    return sha256(
+        repr((*tools, signature(arguments), [*_fields(arguments)], inlined, content.digest)).encode()
+    ).hexdigest()
+
+
+def _fields(arguments: Iterable[Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of the fields of each named tuple among arguments."""
+    for value in arguments:
+        if isinstance(value, tuple):
+            yield value._fields  # type: ignore[attr-defined]
+            yield from _fields(value)
 
 
 def _read(path: Path, stamp: str) -> tuple[str, bytes] | None:
@@ -179,33 +190,32 @@ def _read(path: Path, stamp: str) -> tuple[str, bytes] | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         head, _, code = path.read_bytes().partition(b"\n")
         about = json.loads(head)
-        if stamp and about["stamp"] == stamp and about["code"] == sha256(code).hexdigest():
+        if about["stamp"] == stamp and about["code"] == sha256(code).hexdigest():
             return str(about["entry"]), code
     return None
 
 
 def _write(path: Path, stamp: str, entry: str, code: bytes) -> None:
-    if stamp:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"stamp": stamp, "entry": entry, "code": sha256(code).hexdigest()}
-        with replacing(path) as file:
-            file.write(json.dumps(head).encode() + b"\n" + code)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = {"stamp": stamp, "entry": entry, "code": sha256(code).hexdigest()}
+    with replacing(path) as file:
+        file.write(json.dumps(head).encode() + b"\n" + code)
 
 
-def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence[Any]) -> tuple[str, bytes]:
+def _compiled(function: Function, callees: Sequence[Function], arguments: Sequence[Any]) -> tuple[str, bytes]:
     """Return the name of a loop in its object file, and the file. Numba optimises the loop; LLVM writes the file."""
     import llvmlite.binding as llvm
     import numba
 
     # A loop allocates nothing, and is called neither from Python nor by other loops.
     options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    for part in parts:
-        if part not in _REGISTERED:
-            _REGISTERED.add(part)
-            if part in EMITTED:
-                _register(part, EMITTED[part])
+    for callee in callees:
+        if callee not in _REGISTERED:
+            _REGISTERED.add(callee)
+            if callee in EMITTED or callee in _CALLS:
+                _register(callee)
             else:
-                numba.extending.register_jitable(forceinline=part not in CALLED, **options)(part)
+                numba.extending.register_jitable(forceinline=callee in INLINED, **options)(callee)
     types = tuple(_numba_type(value) for value in arguments)
     compiler: Any = numba.njit
     made = compiler(types, nogil=True, **options)(function)
@@ -214,36 +224,85 @@ def _compiled(function: Function, parts: Sequence[Function], arguments: Sequence
     # LLVM ends the process if it loads code that uses a function of Numba's library.
     names = (*module.functions, *module.global_variables)
     needs = [each.name for each in names if each.is_declaration and not each.name.startswith(INTRINSIC)]
-    assert not needs, f"{function.__qualname__} uses {', '.join(needs)}: mark it as `by_numba`"
+    assert not needs, f"{function.__qualname__} uses {', '.join(needs)}, which is not in its own code"
     return made.overloads[types].fndesc.llvm_func_name, _machine().emit_object(module)
 
 
-def _register(part: Function, emit: Emit) -> None:
-    """Tell Numba that it compiles calls of `part` by calling `emit`."""
+def call_c(address: int, *arguments: int) -> int:
+    """Call the C function at an address, in Python or in compiled code. It takes and returns 64-bit integers."""
+    integers = [ctypes.c_int64] * (len(arguments) + 1)
+    of: Any = ctypes.CFUNCTYPE(*integers)
+    return int(of(address)(*arguments))
+
+
+def call_loop(address: int, *arguments: Any) -> None:
+    """Call the loop at an address (Loop.address), from another loop. An exception in it is lost."""
+    raise TypeError("only compiled code calls a loop by its address")
+
+
+def _register(function: Function) -> None:
+    """Tell Numba how it compiles calls of `function`: one of EMITTED, `call_c` or `call_loop`."""
+    import numba
+    from numba.core.typing import templates
+
+    types: Any = numba.types
+    result = types.int64 if function is call_c else types.none
+    lower = _CALLS.get(function) or partial(_lower, EMITTED[function])
+
+    class Template(templates.AbstractTemplate):
+        def generic(self, arguments: Sequence[Any], keywords: object) -> Any:
+            return cast(Any, templates).signature(result, *arguments)
+
+    cast(Any, templates).infer_global(function)(Template)
+    cast(Any, numba.extending).lower_builtin(function, types.VarArg(types.Any))(lower)
+
+
+def _lower(emit: Emit, context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
     import numba
 
     types: Any = numba.types
-    extending: Any = numba.extending
+    bits, operands = [], []
+    for kind, argument in zip(signature.args, arguments, strict=True):
+        if isinstance(kind, types.Array):
+            bits.append(kind.dtype.bitwidth)
+            operands.append(context.make_array(kind)(context, builder, argument).data)
+        else:
+            bits.append(kind.bitwidth)
+            operands.append(context.cast(builder, argument, kind, types.int64))
+    emit(builder, tuple(bits), tuple(operands))
+    return context.get_dummy_value()
 
-    def typer(*arguments: Any) -> Any:
-        return types.none
 
-    cast(Any, typer).pysig = inspect.signature(part)
-    extending.type_callable(part)(lambda context: typer)
+def _lower_call_c(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+    import numba
+    from llvmlite import ir
 
-    def lower(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-        bits, operands = [], []
-        for kind, argument in zip(signature.args, arguments, strict=True):
-            if isinstance(kind, types.Array):
-                bits.append(kind.dtype.bitwidth)
-                operands.append(context.make_array(kind)(context, builder, argument).data)
-            else:
-                bits.append(kind.bitwidth)
-                operands.append(context.cast(builder, argument, kind, types.int64))
-        emit(builder, tuple(bits), tuple(operands))
-        return context.get_dummy_value()
+    word = ir.IntType(64)
+    address, *words = (
+        context.cast(builder, argument, kind, cast(Any, numba.types).int64)
+        for kind, argument in zip(signature.args, arguments, strict=True)
+    )
+    function = ir.FunctionType(word, [word] * len(words))
+    return builder.call(builder.inttoptr(address, function.as_pointer()), words)
 
-    extending.lower_builtin(part, types.VarArg(types.Any))(lower)
+
+def _lower_call_loop(context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+    import numba
+    from llvmlite import ir
+
+    types: Any = numba.types
+    kinds = [types.int64 if isinstance(kind, types.Integer) else kind for kind in signature.args]
+    address, *values = map(partial(context.cast, builder), arguments, signature.args, kinds)
+    with builder.goto_entry_block():  # once, not in each iteration of a loop
+        slots = [builder.alloca(ir.IntType(8).as_pointer()) for _ in range(2)]  # of the result and an exception
+    scalars = [*slots, *context.get_arg_packer(kinds[1:]).as_arguments(builder, values)]
+    function = ir.FunctionType(ir.IntType(32), [scalar.type for scalar in scalars])
+    builder.call(builder.inttoptr(address, function.as_pointer()), scalars)
+    return context.get_dummy_value()
+
+
+#: The functions that write the LLVM code of calls by address.
+_CALLS: dict[Function, Function] = {call_c: _lower_call_c, call_loop: _lower_call_loop}
 
 
 def _numba_type(value: Any) -> Any:

@@ -125,8 +125,10 @@ def test_f32_adds_in_turn_to_two_accumulators(before: int) -> None:
             for index, term in enumerate(terms):
                 sums[index % 2] = np.float32(sums[index % 2] + term)
             expected[p, o] = sums[0] + sums[1]
-    np.testing.assert_array_equal(alternate.python(rows, columns, first), expected)
-    np.testing.assert_array_equal(alternate(rows, columns, first), expected)
+    for function in (alternate.python, alternate):
+        result = np.full((3, 2), np.nan, np.float32)
+        function(rows, columns, first, np.full((2, 2), np.nan, np.float32), result)
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
@@ -152,8 +154,18 @@ def test_short_floats_are_aligned_and_cut(dtype: DType) -> None:
                 )
             expected[p, o] = total
     np.testing.assert_array_equal(dot(rows, columns, dtype, [bias]), expected)
-    wide = left.astype(np.float64), right.astype(np.float64)
-    np.testing.assert_array_equal(aligned.python(*wide, bias), expected)
+    for function in (aligned.python, aligned):
+        found, scratch = bias.copy(), np.full((4, 3), np.nan)
+        function(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), found)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_products_of_zeros_and_infinities_are_not_cut() -> None:
+    rows = narrow(np.array([[[0, 0]], [[0, np.inf]], [[np.inf, 1]]], np.float32), F16)
+    columns = narrow(np.array([[[0], [1]]], np.float32), F16)
+    with np.errstate(all="ignore"):
+        found = dot(rows, columns, F16, [np.ones((3, 1), np.float32)])
+    np.testing.assert_array_equal(found, np.array([[1], [np.inf], [np.nan]], np.float32))
 
 
 @pytest.mark.parametrize("before", [0, 1])

@@ -15,7 +15,6 @@ from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.coupled import overlapped_cycles
 from tilewright.targets.cfu.isa.memory import tables_at
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
-from tilewright.targets.cfu.runtime.seam import seam
 
 CHECK, SET_B = 3, 1
 
@@ -27,13 +26,12 @@ class Machine:
         config = Config(extensions=extensions)
         self.regs, self.buffers, self.ram = registers(config), buffers(config), np.zeros(1 << 16, np.uint8)
         self.cycle = 0
-        with seam(None, self.regs) as execute:
-            self.execute = execute
+        self.execute = isa.model(self.regs)
 
     def __call__(self, funct7: int, a: int = 0, b: int = 0) -> int:
-        value, _ = self.execute(self.regs, self.buffers, self.ram, funct7, 0, a, b, self.cycle)
+        self.execute(self.regs, self.buffers, self.ram, funct7 << 3, a, b, self.cycle)
         self.cycle += 2
-        return int(value)
+        return int(self.regs[Reg.ANSWER])
 
     def put(self, **values: int) -> None:
         for name, value in values.items():

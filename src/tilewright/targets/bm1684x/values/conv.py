@@ -7,18 +7,18 @@ accumulator. Integers are exact.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tilewright.array import Array, exact_matmul
-from tilewright.sim.jit import by_numba
+from tilewright.sim.jit import compiled
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, saturate, shift_right, widen
 from tilewright.targets.bm1684x.values.window import Window
 
 #: Number of products that f16 and bf16 sum at a time.
 GROUP = 32
+#: Of float64: bits of the mantissa, and the number that stands for the exponent 0.
+MANTISSA, EXPONENT_BIAS = 52, 1023
 #: A sum of fewer products of 8-bit integers than this fits into int32.
 INT32_TERMS = 1 << 15
 
@@ -36,26 +36,30 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
     with np.errstate(all="ignore"):
         if dtype is F32:
             flat = left.reshape(p, g * length), right.reshape(g * length, outputs)
-            return alternate.apart(np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms))
-        start = np.zeros((p, outputs), np.float32)
+            result = np.empty((p, outputs), np.float32)
+            sums = np.empty((2, outputs), np.float32)
+            alternate.apart(np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms), sums, result)
+            return result
+        total = np.zeros((p, outputs), np.float32)
         for term in terms:
-            start += term
-        return aligned.apart(left.astype(np.float64), right.astype(np.float64), start)
+            total += term
+        scratch = np.empty((4, outputs), np.float64)
+        aligned.apart(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), total)
+        return total
 
 
-@by_numba
-def alternate(rows: Array, columns: Array, first: Array) -> Array:
-    """Return the matrix product of `rows` (P, K) and `columns` (K, O), float32 (P, O), plus the terms `first`.
+@compiled
+def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Array) -> None:
+    """Write the matrix product of `rows` (P, K) and `columns` (K, O) to `result` (P, O), float32.
 
-    Each sum begins with the terms (T, P, O). Even terms and products have one accumulator, odd ones another; both are
-    added at the end. Every product and sum is rounded, and subnormals become zero.
+    Each sum begins with the terms `first` (T, P, O). Even terms and products have one accumulator, odd ones another;
+    both are added at the end. Every product and sum is rounded, and subnormals become zero. `sums` is room for float32
+    (2, O).
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
     tiny = np.float32(2.0**-126)
     zero = np.float32(0)
-    result = np.empty((count, outputs), np.float32)
-    sums = np.empty((2, outputs), np.float32)
     for p in range(count):
         sums[:] = zero
         for t in range(first.shape[0]):
@@ -72,30 +76,22 @@ def alternate(rows: Array, columns: Array, first: Array) -> Array:
         for o in range(outputs):
             total = sums[0, o] + sums[1, o]
             result[p, o] = zero if abs(total) < tiny else total
-    return result
 
 
-@by_numba
-def aligned(rows: Array, columns: Array, start: Array) -> Array:
-    """Return `start` plus the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O).
+@compiled
+def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Array) -> None:
+    """Add the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L to float32 `total` (P, O).
 
     The factors are 16-bit floats as float64. The products of a group are cut towards zero to multiples of 2**(E - 24),
     where 2**E is the leading bit of the largest product. Their sum is rounded to float32 and added to the accumulator,
-    which is rounded again.
+    which is rounded again. `scratch` is room for float64 (4, O), and `bits` is the same memory as int64.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
-    result = np.empty((count, outputs), np.float32)
-    largest = np.empty(outputs, np.float64)
-    plain = np.empty(outputs, np.float64)
-    scale = np.empty(outputs, np.float64)
-    cut = np.empty(outputs, np.float64)
+    plain, cut, largest, scale = scratch[0], scratch[1], scratch[2], scratch[3]
     for p in range(count):
-        total = start[p].copy()
         for g in range(groups):
-            largest[:] = 0.0
-            plain[:] = 0.0
-            cut[:] = 0.0
+            scratch[:3] = 0.0
             for i in range(length):
                 x = rows[p, g, i]
                 for o in range(outputs):
@@ -104,16 +100,16 @@ def aligned(rows: Array, columns: Array, start: Array) -> Array:
                     size = abs(product)
                     largest[o] = size if size > largest[o] else largest[o]
             for o in range(outputs):
-                scale[o] = math.ldexp(1.0, 25 - math.frexp(largest[o])[1])  # frexp's exponent is E + 1
+                # 2**(24 - E), by the exponents of float64. A product of two 16-bit floats is no subnormal float64.
+                exponent = bits[2, o] >> MANTISSA
+                bits[3, o] = (2 * EXPONENT_BIAS + 24 - exponent if exponent else EXPONENT_BIAS + 25) << MANTISSA
             for i in range(length):
                 x = rows[p, g, i]
                 for o in range(outputs):
                     cut[o] += np.trunc(x * columns[g, i, o] * scale[o])
             for o in range(outputs):
                 exact = cut[o] / scale[o] if np.isfinite(plain[o]) else plain[o]
-                total[o] = total[o] + np.float32(exact)
-        result[p] = total
-    return result
+                total[p, o] = total[p, o] + np.float32(exact)
 
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:

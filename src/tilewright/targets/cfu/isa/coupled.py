@@ -13,7 +13,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES
-from tilewright.targets.cfu.jit import callee
 
 from .gemm import busy_cycles, scaled, work, wrapped
 from .memory import command, filled, image_at, tables_at, tables_idle
@@ -29,7 +28,6 @@ BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(R
 SHIFT_BITS, OFFSET_BITS = 6, 9  # of a shift in the channel tables; of a value with its offset
 
 
-@callee
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction put: set layer register number a to the low bits of b."""
     if 0 <= a < REGISTERS and BITS[a]:
@@ -37,14 +35,12 @@ def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     regs[Reg.ANSWER] = 0
 
 
-@callee
 def signed(value: int, bits: int) -> int:
     """Return the low `bits` bits of `value` as a signed number."""
     half = 1 << bits - 1
     return (value + half & 2 * half - 1) - half
 
 
-@callee
 def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_image: write a and b as the next two words of the image memory."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
@@ -55,7 +51,6 @@ def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     regs[Reg.POINTER] = (regs[Reg.POINTER] & IMAGE_BYTES - 1) + 8
 
 
-@callee
 def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction get_image: answer with the next word of the image memory."""
     idle = command(regs, Misuse.READ_BUSY, cycle)
@@ -66,7 +61,6 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
         regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
 
 
-@callee
 def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_channel: set the current channel's bias to a and its multiplier to b."""
     if tables_idle(regs, cycle):
@@ -74,7 +68,6 @@ def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle:
         buffers[entry], buffers[entry + CHANNELS] = a, b
 
 
-@callee
 def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction push_shift: set the current channel's shift to a, and go to the next channel."""
     if tables_idle(regs, cycle):
@@ -82,7 +75,6 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     regs[Reg.CHANNEL] += 1
 
 
-@callee
 def _begins(regs: Array, cycle: int, empty: bool) -> bool:
     """Return whether a command on the image memory is carried out: the CFU is idle, and no size is 0."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
@@ -93,7 +85,6 @@ def _begins(regs: Array, cycle: int, empty: bool) -> bool:
     return idle and not empty
 
 
-@callee
 def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_conv: convolve within the image memory, after any running fetches."""
     pixels, depth = regs[Reg.OUT_H] * regs[Reg.OUT_W], regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
@@ -106,7 +97,6 @@ def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     regs[Reg.B_ENABLED] = regs[Reg.CHANNEL] = 0
 
 
-@callee
 def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     """Convolve within the image memory; return the cycles. Weights lie in buffer B by window row, column, channel.
 
@@ -141,7 +131,6 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     return busy_cycles(pixels, out_c, depth, lanes) + PIPELINE + pixels * -(-out_c // 4)
 
 
-@callee
 def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
     """Write a row of sums to index `at` of the memories: the window of output `pixel` times rows of B from `row` on."""
     in_w, in_c, lanes, rows = regs[Reg.IN_W], regs[Reg.IN_C], regs[Reg.LANES], regs[Reg.ROWS]
@@ -165,7 +154,6 @@ def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> N
             row += in_c
 
 
-@callee
 def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
     """Requantise rows of C from number `row` on: results of pixels from `first`, channels from `column`. Store them."""
     out_c, lanes, rows, tables = regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS], tables_at(regs)
@@ -178,14 +166,12 @@ def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: in
             _store(regs, buffers, (first + pixel) * out_c + channel, code + regs[Reg.OUTPUT_OFFSET])
 
 
-@callee
 def _aliases(regs: Array, read: int, written: int) -> bool:
     """Return whether `read` bytes of the input and `written` bytes of the output lie in the same place."""
     distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
     return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 
 
-@callee
 def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
     """Return the cycles of a convolution that stores each tile while the array computes the next tiles.
 
@@ -201,7 +187,6 @@ def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
     return stored + PIPELINE
 
 
-@callee
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle.
 
@@ -228,7 +213,6 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + PIPELINE + groups * (1 if fast else 2))
 
 
-@callee
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
     It adds up four channels per cycle, and then divides once per channel."""
@@ -248,7 +232,6 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + -(-channels // 4) * pixels + channels * DIVIDE)
 
 
-@callee
 def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction dot: add four products of codes a (zero point -128) and weights b; answer with the sum."""
     command(regs, Misuse.WRITE_BUSY, cycle)
@@ -259,20 +242,17 @@ def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     regs[Reg.DOT] = regs[Reg.ANSWER] = wrapped(total)
 
 
-@callee
 def _byte(buffers: Array, image: int, at: int) -> int:
     at &= IMAGE_BYTES - 1
     value = (buffers[image + (at >> 2)] >> 8 * (at & 3)) & 255
     return value - 256 if value > 127 else value
 
 
-@callee
 def _clamped(regs: Array, value: int) -> int:
     """Return `value`, clamped to the layer's range."""
     return min(max(value, regs[Reg.LOW]), regs[Reg.HIGH])
 
 
-@callee
 def _store(regs: Array, buffers: Array, index: int, value: int) -> None:
     """Write `value`, clamped to the layer's range, as byte number `index` of the output in the image memory."""
     at = regs[Reg.OUTPUT] + index & IMAGE_BYTES - 1

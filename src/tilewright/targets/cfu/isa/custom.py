@@ -1,22 +1,23 @@
 """The custom-0 instructions (number, name, operands, purpose and meaning), and the CFU that executes them.
 
 CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0; the RTL ignores it. The CFU is the function
-`execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles equal those of the
+`execute(regs, buffers, ram, function, a, b, cycle)`, with `function = funct7 << 3 | funct3`: it leaves the answer in
+Reg.ANSWER and the cycle in which it is ready in Reg.READY. Values and cycles equal those of the
 author's cfu.v, even if a program misuses the CFU. The answer is ready in the cycle after the command unless the meaning
 sets Reg.READY. The CPU loop gives no new command before the last answer is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.jit import Compiled, compiled, part
 from tilewright.targets.cfu.config import EXTENSIONS
-from tilewright.targets.cfu.jit import callee
 
 from . import coupled, dma, gemm
 from .state import Misuse, Reg, note
@@ -30,14 +31,20 @@ class Role(StrEnum):
     POST = "post-processing"
 
 
+#: Executes one instruction: (regs, buffers, ram, a, b, cycle).
+Meaning = Callable[[Array, Array, Array, int, int, int], None]
+#: Executes an instruction, (regs, buffers, ram, funct7, a, b, cycle), or returns False.
+Dispatch = Callable[[Array, Array, Array, int, int, int, int], bool]
+
+
 class Custom(NamedTuple):
-    """A CFU instruction. `meaning` takes (regs, buffers, ram, a, b, cycle). It needs one of `extensions`, if any."""
+    """A CFU instruction. It needs one of `extensions`, if any."""
 
     name: str
     operands: str
     role: Role
     about: str
-    meaning: Callable[[Array, Array, Array, int, int, int], None]
+    meaning: Meaning
     extensions: tuple[str, ...] = ()
 
 
@@ -133,79 +140,62 @@ def name(function: int) -> str:
     return known.name if known and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
 
 
-def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
-    """Return the CFU's function, uncompiled. `build` is `jit.version()`; `beyond` is `extended` or `absent`."""
+def _dispatched(codes: Iterable[int]) -> Dispatch:
+    """Return a function that executes the instruction `funct7` of these, or returns False if it is none of them.
 
-    def execute(
-        regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
-    ) -> tuple[int, int]:
-        """Execute the command that the CFU takes in `cycle`. Return the answer and the cycle in which it is ready."""
-        _ = build
-        regs[Reg.FUNCT7], regs[Reg.READY] = funct7, cycle + 1
-        gemm.settle(regs, buffers, cycle)
-        known = True
-        if funct7 == SET_A:
-            gemm.set_a(regs, buffers, ram, a, b, cycle)
-        elif funct7 == SET_B:
-            gemm.set_b(regs, buffers, ram, a, b, cycle)
-        elif funct7 == START:
-            gemm.start(regs, buffers, ram, a, b, cycle)
-        elif funct7 == CHECK:
-            gemm.check(regs, buffers, ram, a, b, cycle)
-        elif funct7 == GET:
-            gemm.get(regs, buffers, ram, a, b, cycle)
-        elif funct7 == SET_SRDHM:
-            gemm.set_srdhm(regs, buffers, ram, a, b, cycle)
-        elif funct7 == GET_SRDHM:
-            gemm.get_srdhm(regs, buffers, ram, a, b, cycle)
-        elif funct7 == RDBPOT:
-            gemm.rdbpot(regs, buffers, ram, a, b, cycle)
-        elif funct7 == OFF_MAXMIN:
-            gemm.off_maxmin(regs, buffers, ram, a, b, cycle)
-        else:
-            known = beyond(regs, buffers, ram, funct7, a, b, cycle)
-        if funct3 or not known:
-            note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
-        return regs[Reg.ANSWER], regs[Reg.READY]
+    It compares one number after the other: compiled code cannot look functions up in a table.
+    """
 
-    # Numba names machine code after the function, and a process may hold both kinds.
-    execute.__qualname__ = f"execute_{beyond.__name__}"
-    return execute
-
-
-@callee
-def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """Execute a CFU instruction of the machine's extensions. Return False if `funct7` is not one of them, else True."""
-    if not NEEDS[funct7] & regs[Reg.EXTENSIONS]:
+    def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
         return False
-    if funct7 == PUT:
-        coupled.put(regs, buffers, ram, a, b, cycle)
-    elif funct7 == PUSH_IMAGE:
-        coupled.push_image(regs, buffers, ram, a, b, cycle)
-    elif funct7 == GET_IMAGE:
-        coupled.get_image(regs, buffers, ram, a, b, cycle)
-    elif funct7 == PUSH_CHANNEL:
-        coupled.push_channel(regs, buffers, ram, a, b, cycle)
-    elif funct7 == PUSH_SHIFT:
-        coupled.push_shift(regs, buffers, ram, a, b, cycle)
-    elif funct7 == START_CONV:
-        coupled.start_conv(regs, buffers, ram, a, b, cycle)
-    elif funct7 == START_ADD:
-        coupled.start_add(regs, buffers, ram, a, b, cycle)
-    elif funct7 == START_POOL:
-        coupled.start_pool(regs, buffers, ram, a, b, cycle)
-    elif funct7 == FETCH:
-        dma.fetch(regs, buffers, ram, a, b, cycle)
-    elif funct7 == FETCH_IMAGE:
-        dma.fetch_image(regs, buffers, ram, a, b, cycle)
-    elif funct7 == FETCH_CHANNELS:
-        dma.fetch_channels(regs, buffers, ram, a, b, cycle)
-    else:
-        coupled.dot(regs, buffers, ram, a, b, cycle)
-    return True
+
+    chain: Dispatch = nothing
+    for code in reversed([*codes]):
+        chain = _or_else(code, CUSTOM[code].meaning, chain)
+    return chain
 
 
-@callee
-def absent(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """Stand in for `extended` in a machine without extensions: execute nothing and return False."""
-    return False
+def _or_else(code: int, meaning: Meaning, others: Dispatch) -> Dispatch:
+    def dispatch(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
+        if funct7 == code:
+            meaning(regs, buffers, ram, a, b, cycle)
+            return True
+        return others(regs, buffers, ram, funct7, a, b, cycle)
+
+    dispatch.__qualname__ = f"dispatch_{CUSTOM[code].name}"  # Numba names machine code after the function
+    return part(dispatch)
+
+
+_documented = _dispatched(code for code, custom in CUSTOM.items() if not custom.extensions)
+_extended = _dispatched(code for code, custom in CUSTOM.items() if custom.extensions)
+
+
+@compiled
+def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
+    """Execute the command that a CFU without extensions takes in `cycle`: custom-0 with `funct7 << 3 | funct3`."""
+    begin(regs, buffers, function, cycle)
+    known = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
+    if function & 7 or not known:
+        note(regs, Misuse.UNKNOWN, cycle, function)
+
+
+@compiled
+def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
+    """Execute a command like `execute`, in a CFU with some extensions."""
+    begin(regs, buffers, function, cycle)
+    known = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
+    if not known and NEEDS[function >> 3] & regs[Reg.EXTENSIONS]:
+        known = _extended(regs, buffers, ram, function >> 3, a, b, cycle)
+    if function & 7 or not known:
+        note(regs, Misuse.UNKNOWN, cycle, function)
+
+
+def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
+    """Note the command in the registers, and let the CFU do the work of the cycles before it."""
+    regs[Reg.FUNCT7], regs[Reg.READY] = function >> 3, cycle + 1
+    gemm.settle(regs, buffers, cycle)
+
+
+def model(regs: Array) -> Compiled[[Array, Array, Array, int, int, int, int], None]:
+    """Return the compiled model of the CFU with these registers."""
+    return execute_extended if regs[Reg.EXTENSIONS] else execute

@@ -10,7 +10,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES, RAM_BASE
-from tilewright.targets.cfu.jit import callee
 
 from .coupled import SHIFT_BITS, signed
 from .gemm import wrapped
@@ -26,7 +25,6 @@ BURST = 1 << EXTENSIONS.index("burst")
 CHANNEL_BYTES = 16
 
 
-@callee
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch: read b bytes at address a into rows of B. Note a misuse if these rows are in use."""
     regs[Reg.ANSWER] = 0
@@ -42,7 +40,6 @@ def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
             buffers[size // 4 + (first + word) % (size // 4)] = _word(ram, a, word)
 
 
-@callee
 def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_image: read b bytes at address a into the image memory, from POINTER on."""
     if not command(regs, Misuse.WRITE_BUSY, cycle):
@@ -55,7 +52,6 @@ def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: 
             buffers[image + (first + word & IMAGE_WORDS - 1)] = _word(ram, a, word)
 
 
-@callee
 def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_channels: read bias, multiplier and shift of b channels at address a.
 
@@ -76,7 +72,6 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
             buffers[entry + 2 * CHANNELS] = signed(_word(ram, a, word + 2), SHIFT_BITS)
 
 
-@callee
 def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
     """Take the time of a fetch, after any running one. Return its number of words, an even one.
 
@@ -99,19 +94,16 @@ def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
     return beats * PORT_BYTES // 4
 
 
-@callee
 def _at(address: int, word: int) -> int:
     """Return the index in main memory of word number `word` of a fetch. It begins at a multiple of 8 bytes."""
     return (address & 0xFFFFFFF8) + 4 * word - RAM_BASE
 
 
-@callee
 def _inside(ram: Array, address: int, word: int) -> bool:
     """Return whether the beat with this word lies in main memory. The memory answers others with an error."""
     return 0 <= _at(address, word) < ram.shape[0]
 
 
-@callee
 def _word(ram: Array, address: int, word: int) -> int:
     """Return a word of a fetch, a little-endian int32."""
     at = _at(address, word)
@@ -120,7 +112,6 @@ def _word(ram: Array, address: int, word: int) -> int:
     return wrapped(int(low | high << 16))
 
 
-@callee
 def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
     """Return whether a fetch of `nbytes` would overwrite weights that the running convolution reads."""
     if cycle > regs[Reg.CONVOLVED]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import CHOICES
-from tilewright.targets.cfu.jit import callee
 
 from .state import ANY, IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
 
@@ -27,7 +26,6 @@ BLOCKING = CHOICES["start"].index("blocking")
 A, B = 0, 1
 
 
-@callee
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, answer like get_SRDHM, but a cycle later."""
     regs[Reg.PRODUCT] = a * b
@@ -37,32 +35,27 @@ def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
         regs[Reg.READY] = cycle + 2
 
 
-@callee
 def get_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction get_SRDHM: answer with the high half of twice the latched product, rounded and saturated."""
     regs[Reg.ANSWER] = INT_MAX if regs[Reg.OVERFLOW] else high_product(regs[Reg.PRODUCT])
 
 
-@callee
 def rdbpot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction RDBPOT: answer with `a / 2**b`, rounded to nearest; b is unsigned."""
     regs[Reg.ANSWER] = shifted(a, b & 0xFFFFFFFF)
 
 
-@callee
 def off_maxmin(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction off_maxmin: answer with `a + b`, clamped to int8."""
     regs[Reg.ANSWER] = max(-128, min(127, wrapped(a + b)))
 
 
-@callee
 def high_product(product: int) -> int:
     """Return `product / 2**31`, rounded to nearest: the high half of a doubled 64-bit product."""
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
-@callee
 def shifted(x: int, exponent: int) -> int:
     """Return `x / 2**exponent`, to nearest, ties away from zero. Exponents above 31 give what the RTL gives."""
     if exponent > 31:
@@ -72,31 +65,26 @@ def shifted(x: int, exponent: int) -> int:
     return (x >> exponent) + (1 if x & mask > threshold else 0)
 
 
-@callee
 def scaled(x: int, multiplier: int, shift: int) -> int:
     """Return `x * multiplier * 2**(shift - 31)` with gemmlowp's double rounding."""
     return shifted(high_product(wrapped(x << max(shift, 0)) * multiplier), max(-shift, 0))
 
 
-@callee
 def wrapped(x: int) -> int:
     """Return x wrapped to int32."""
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-@callee
 def set_a(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction set_matrixA: write part of a row of buffer A."""
     _set(regs, buffers, A, a, b, cycle)
 
 
-@callee
 def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction set_matrixB: write part of a row of buffer B."""
     _set(regs, buffers, B, a, b, cycle)
 
 
-@callee
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
     """Write buffer A or B. With transfer=addressed, word number a becomes b; otherwise a, b are the next two words."""
     words = regs[Reg.LANES] // 4
@@ -128,7 +116,6 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
             _commit(regs, buffers, which)
 
 
-@callee
 def _commit(regs: Array, buffers: Array, which: int) -> None:
     """Write the latched row into buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
     if regs[Reg.A_ENABLED + which]:
@@ -141,7 +128,6 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
             regs[Reg.B_ENABLED] = 0  # once only: a fetch may write the same row later
 
 
-@callee
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
@@ -177,7 +163,6 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
         regs[Reg.READY] = regs[Reg.BUSY_UNTIL]
 
 
-@callee
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0.
 
@@ -189,7 +174,6 @@ def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
 
 
-@callee
 def work(regs: Array, cycle: int, cycles: int) -> None:
     """Keep the array busy for `cycles` after a command in `cycle`."""
     regs[Reg.BUSY_UNTIL] = cycle + 1 + cycles
@@ -197,7 +181,6 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
     regs[Reg.LAUNCHES] += 1
 
 
-@callee
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
     """Before a command: if the CFU's work has ended, write C, and the rows of A and B that waited for this end."""
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
@@ -209,7 +192,6 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
         _commit(regs, buffers, B)
 
 
-@callee
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
     """Write what the started product adds to C until it has run for `cycles`. Rows past the buffers wrap.
 
@@ -259,20 +241,17 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
     return -1
 
 
-@callee
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
     """Unpack the int8 lanes at index `row` of `buffers` to one word each, from index `to` on, highest bytes first."""
     for j in range(lanes):
         buffers[to + j] = np.int8(buffers[row + (j >> 2)] >> (24 - 8 * (j & 3)))
 
 
-@callee
 def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction check_GEMM: answer with 1 while the array works, else 0."""
     regs[Reg.ANSWER] = cycle <= regs[Reg.BUSY_UNTIL]
 
 
-@callee
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction get_matrixC: answer with the next sum of C or, with readout=random, that of row a, column b.
 

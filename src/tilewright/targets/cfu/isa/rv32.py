@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.cfu.jit import callee, inlined
+from tilewright.sim.jit import part
 
 from . import custom
 
@@ -28,7 +28,7 @@ ECALL, EBREAK, MRET, WFI, ILLEGAL = OTHER + 16, OTHER + 17, OTHER + 18, OTHER + 
 LOW = 0xFFFFFFFF
 
 
-@inlined
+@part
 def arithmetic(function: int, a: int, b: int) -> int:
     """Return the result of the arithmetic `function` on two int32 values; only the low 32 bits of it are valid."""
     if function == ADD:
@@ -63,7 +63,6 @@ def arithmetic(function: int, a: int, b: int) -> int:
     return _divide(function, a, b)
 
 
-@callee
 def _divide(function: int, a: int, b: int) -> int:
     """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, these are -1 and a."""
     if function == DIVU or function == REMU:
@@ -77,7 +76,6 @@ def _divide(function: int, a: int, b: int) -> int:
     return quotient if function == DIV or function == DIVU else rest
 
 
-@callee
 def taken(function: int, a: int, b: int) -> bool:
     """Return whether a branch that compares a and b by `function` is taken."""
     if function == EQUAL:
@@ -101,7 +99,6 @@ class Memory(NamedTuple):
     word: Array
 
 
-@callee
 def load(function: int, memory: Memory, at: int) -> int:
     """Return the value that a load reads at byte offset `at` of RAM, a multiple of the size of the access."""
     if function == WORD:
@@ -115,7 +112,6 @@ def load(function: int, memory: Memory, at: int) -> int:
     return int(np.int16(memory.half[at >> 1]))
 
 
-@callee
 def store(function: int, memory: Memory, at: int, value: int) -> None:
     """Store the low bytes of an int32 value at byte offset `at` of RAM, a multiple of the size of the access."""
     if function == WORD:

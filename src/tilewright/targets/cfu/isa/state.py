@@ -9,7 +9,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import CHOICES, EXTENSIONS, IMAGE_BYTES, Config
-from tilewright.targets.cfu.jit import callee
 
 
 class Reg(IntEnum):
@@ -24,7 +23,8 @@ class Reg(IntEnum):
     # The launch: the operands of start, its cycle, what has not ended yet (PRODUCT_PENDING: C must still be computed),
     # the last cycle in which the CFU works, and the offset that launches in this region should have (ANY: not known).
     M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL, EXPECTED = range(17, 26)
-    # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready.
+    # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready (these
+    # two are neighbours, because a CFU that is not the model writes both).
     FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(26, 31)
     # Counters. FETCHED_BYTES are bytes that the CFU itself reads from main memory.
     BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(31, 35)
@@ -144,7 +144,6 @@ MAX_NOTES = 64
 KIND, PC, CYCLE, TIMES, REGION, DETAIL, NOTE = range(7)
 
 
-@callee
 def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
     """Record a misuse in the CFU's registers, which hold one note per kind and pc: the first cycle, and a count."""
     count = regs[Reg.NOTED]

@@ -20,7 +20,7 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
 from . import system
 from .elf import Executable
 from .process import Process, Trap
-from .seam import Cfu, Difference, seam
+from .seam import Cfu, Difference, Seam
 from .system import Devices
 
 #: The default limit of instructions: more than any sensible program runs. They take about a minute to simulate.
@@ -114,9 +114,8 @@ def run(
     devices.watch = (lambda region: watch(region, ram)) if watch else None
     if attach := getattr(cfu, "attach", None):
         attach(ram)
-    with seam(cfu, regs) as execute:
-        process = Process(m, costs, execute, devices, max_instructions, modelled=cfu is None)
-        trap = process.start(image.entry) or drive(process)
+    process = Process(m, costs, Seam(cfu, regs, m.buffers, ram), devices, max_instructions)
+    trap = process.start(image.entry) or drive(process)
 
     cpu = m.cpu
     spent = [np.zeros(len(code), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []

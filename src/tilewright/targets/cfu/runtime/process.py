@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.targets.cfu.isa.rv32 import OTHER
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import Costs
-from tilewright.targets.cfu.timing.loop import compiled
+from tilewright.targets.cfu.timing.loop import loop, watching_loop
 from tilewright.targets.cfu.timing.state import Cpu, Machine
 
 from . import system
-from .seam import signature
+from .seam import Seam
 from .system import Devices
 
 #: An operation that the loop leaves to Python and that no word decodes to.
@@ -34,16 +33,11 @@ class Trap:
 class Process:
     """A program on a machine, until `devices` has its exit code or a trap ends it.
 
-    `execute` is the compiled CFU (seam.seam), `limit` the number of instructions after which a trap ends the program.
-    `modelled`: the CFU is the built-in model.
+    `limit` is the number of instructions after which a trap ends the program.
     """
 
-    def __init__(
-        self, m: Machine, costs: Costs, execute: Any, devices: Devices, limit: int, modelled: bool = True
-    ) -> None:
-        self.m, self.costs, self.execute, self.devices, self.limit = m, costs, execute, devices, limit
-        self.modelled = modelled
-        self._loops = dict[bool, Any]()  # the loop, and the watching loop
+    def __init__(self, m: Machine, costs: Costs, seam: Seam, devices: Devices, limit: int) -> None:
+        self.m, self.costs, self.seam, self.devices, self.limit = m, costs, seam, devices, limit
 
     @property
     def pc(self) -> int:
@@ -96,11 +90,12 @@ class Process:
 
     def part(self, retired: int, m: Machine, watching: bool = False) -> int:
         """Run the loop; return the reason why it stopped (timing/state.py). `m` is the machine, or a copy with other
-        code that shares its other arrays. A jump ends the part when `retired` instructions are done."""
-        if watching not in self._loops:
-            self._loops[watching] = compiled(m, self.costs, signature(), watching)
+        code that shares its other arrays. A jump ends the part when `retired` instructions are done. Raises the error
+        of a CFU that fails."""
         m.cpu[Cpu.LIMIT] = min(self.bound, retired)
-        self._loops[watching](m, self.costs, self.execute)
+        (watching_loop if watching else loop)(m, self.costs, self.seam.port)
+        if m.cpu[Cpu.REASON] == state.TO_CFU and self.seam.error:
+            raise self.seam.error
         return int(m.cpu[Cpu.REASON])
 
     def handle(self, reason: int) -> Trap | None:

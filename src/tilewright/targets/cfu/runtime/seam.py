@@ -7,33 +7,24 @@ The CFU takes its next command one cycle after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from itertools import count
+import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from llvmlite import ir
-from numba import objmode, types
-from numba.extending import intrinsic
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.cfu.isa.custom import absent, extended, make_execute
+from tilewright.targets.cfu.isa.custom import model
 from tilewright.targets.cfu.isa.state import Reg
-from tilewright.targets.cfu.jit import native, version
+from tilewright.targets.cfu.timing.command import Port
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
-#: The index in the registers of the number that identifies a CFU in Python. The loop writes the two before it.
-NUMBER = 2
-#: The same for a CFU in C: its Native, and where it writes its answer.
-COMMAND, UNIT, START, ANSWERS, VALUE, READY = range(3, 9)
-_numbers = count()
-_in_use: dict[int, Execute] = {}
-_failing: dict[int, Callable[[int, int, int, int], CfuError | None]] = {}
 CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
+#: Functions of Python for machine code: Port.command and Port.fail.
+COMMAND: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)
+FAIL: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 
 class Unit(Protocol):
@@ -100,96 +91,47 @@ class CfuError(MachineError):
         return MachineError(self.where, self.reason, f"the program gives this command at {', '.join(found)}")
 
 
-@contextmanager
-def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
-    """Yield the compiled CFU that the CPU loop calls: the model if `cfu` is None, else a function that calls `cfu`.
+class Seam:
+    """A CFU as the compiled loop reaches it: the model if `cfu` is None, which changes `regs`, `buffers` and `ram`.
 
-    `regs` are the registers of the CFU. For a CFU in Python they hold only a number that identifies it.
+    `error` is what the CFU raised in a command. Machine code cannot raise it.
     """
-    if cfu is None:
-        yield _model(bool(regs[Reg.EXTENSIONS]))
-        return
-    number = next(_numbers)
-    regs[:] = 0
-    regs[NUMBER] = number
-    if native_cfu := getattr(cfu, "native", None):
-        regs[[COMMAND, UNIT, START]] = native_cfu[:3]
-        regs[ANSWERS] = regs.ctypes.data + VALUE * regs.itemsize
-        _failing[number] = native_cfu.fail
-    else:
-        _in_use[number] = cfu if callable(cfu) else cfu.execute
-    try:
-        yield _asking(bool(native_cfu))
-    finally:
-        _in_use.pop(number, None)
-        _failing.pop(number, None)
+
+    def __init__(self, cfu: Cfu | None, regs: Array, buffers: Array, ram: Array) -> None:
+        self.modelled = cfu is None
+        self.error: BaseException | None = None
+        self._regs = regs
+        if cfu is None:
+            self.port = Port(model=model(regs).loaded((regs, buffers, ram, 0, 0, 0, 0)).address)
+            return
+        regs[:] = 0
+        self.port = Port(answers=regs.ctypes.data + Reg.ANSWER * regs.itemsize)
+        if native := getattr(cfu, "native", None):
+            self._callback = FAIL(lambda *fault: self._keeps(lambda: native.fail(*fault)))
+            command, unit, start = native[:3]
+            self.port = self.port._replace(command=command, unit=unit, start=start, fail=_address(self._callback))
+        else:
+            self._execute: Execute = cfu if callable(cfu) else cfu.execute
+            self._callback = COMMAND(lambda *command: self._keeps(lambda: self._command(*command)))
+            self.port = self.port._replace(command=_address(self._callback))
+
+    def _keeps(self, function: Callable[[], BaseException | None]) -> bool:
+        """Call a function; keep the error that it returns or raises. Return whether there is one."""
+        try:
+            self.error = function()
+        except BaseException as error:
+            self.error = error
+        return self.error is not None
+
+    def _command(self, unit: int, function: int, a: int, b: int, start: int, cycle: int, answers: int) -> None:
+        """Give a command to a CFU in Python."""
+        value, ready = self._execute(function >> 3, function & 7, a, b, cycle)
+        if not cycle <= ready < 1 << 62:
+            reason = f"answers in cycle {ready} to a command of cycle {cycle}"
+            raise MachineError("CFU", reason, "return (value, ready cycle); the latter must not precede the command")
+        self._regs[Reg.ANSWER] = int(value) & 0xFFFFFFFF
+        self._regs[Reg.READY] = ready
 
 
-@cache
-def signature() -> Any:
-    """Return the Numba signature of a CFU: registers int64, buffers int32 and RAM uint8, then the operands."""
-    kinds: Any = types
-    arrays = [kinds.Array(kind, 1, "C") for kind in (kinds.int64, kinds.int32, kinds.uint8)]
-    return kinds.UniTuple(kinds.int64, 2)(*arrays, *[kinds.int64] * 5)
-
-
-@cache
-def _model(extensions: bool) -> Any:
-    """Return the compiled model of the CFU."""
-    return native(make_execute(version(), extended if extensions else absent), signature())
-
-
-@cache
-def _asking(in_c: bool) -> Any:
-    """Return a compiled function that calls a CFU in C or in Python."""
-    return native(ask_in_c if in_c else ask, signature(), python=True)
-
-
-def ask(
-    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
-) -> tuple[int, int]:
-    """Call a CFU in Python from compiled code. Return its answer and the cycle in which the answer is ready."""
-    with objmode(value="int64", ready="int64"):
-        value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
-    return value, ready
-
-
-def ask_in_c(
-    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
-) -> tuple[int, int]:
-    """Call a CFU in C, like `ask`."""
-    number = funct7 << 3 | funct3
-    fault = _call(regs[COMMAND], regs[UNIT], number, a, b, regs[START], cycle, regs[ANSWERS])
-    if fault:
-        with objmode():
-            _fail(regs[NUMBER], fault, number, cycle, regs[Reg.PC])
-    return regs[VALUE], regs[READY]
-
-
-def _typed_call(
-    typing: Any, command: Any, unit: Any, number: Any, a: Any, b: Any, start: Any, cycle: Any, answers: Any
-) -> Any:
-    """Call the function at the address `command` (see Native), and return its fault."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        word = ir.IntType(64)
-        function = builder.inttoptr(values[0], ir.FunctionType(word, [word] * (len(values) - 1)).as_pointer())
-        return builder.call(function, values[1:])
-
-    return types.int64(command, unit, number, a, b, start, cycle, answers), emit
-
-
-_call: Any = intrinsic(_typed_call)
-
-
-def _fail(number: int, fault: int, command: int, cycle: int, pc: int) -> None:
-    if error := _failing[int(number)](int(fault), int(command), int(cycle), int(pc)):
-        raise error
-
-
-def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-    value, ready = _in_use[int(number)](funct7, funct3, a, b, cycle)
-    if not cycle <= ready < 1 << 62:
-        reason = f"answers in cycle {ready} to a command of cycle {cycle}"
-        raise MachineError("CFU", reason, "return (value, ready cycle); the latter must not precede the command")
-    return int(value) & 0xFFFFFFFF, int(ready)
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -7,185 +7,229 @@ Devices, CSRs and traps leave the loop for runtime/core.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
-import numba
-import numpy as np
-
 from tilewright.array import Array
+from tilewright.sim.jit import compiled, part
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, LOW, RD, RS1, RS2
 from tilewright.targets.cfu.isa.state import Reg
-from tilewright.targets.cfu.jit import callee, native, version
 
 from . import state
+from .command import Port, command
 from .costs import Costs
 from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 
-_numba: Any = numba  # numba has no type annotations
 #: log2 of the instructions in a line of the instruction cache.
 LINE = (LINE_BYTES // 4).bit_length() - 1
 #: The target if there is no jump: real targets are even.
 NEXT = -1
 
 
-def make_loop(build: int, watching: bool = False) -> Callable[..., None]:
-    """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on.
+@compiled
+def loop(m: Machine, c: Costs, port: Port) -> None:
+    """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
+    run(m, c, port, False)
 
-    With `watching`, a load or store of watched memory leaves the loop; Numba leaves the check out of other loops.
-    """
 
-    def loop(m: Machine, c: Costs, execute: Any) -> None:
-        """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
-        _ = build  # a closure variable, and so part of the key in Numba's cache
-        cpu, code, regs, ready, late, base = m.cpu, m.code, m.regs, m.ready, m.late, m.base
-        lost, times, entered = m.lost, m.times, m.entered
-        itags, imask, dtags, dmask = m.itags, m.itags.shape[0] - 1, m.dtags, m.dtags.shape[0] - 1
-        count, size = code.shape[0], m.ram.byte.shape[0]
-        fetched = -1  # the cache line of the current instruction
-        t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
-        last = cpu[Cpu.LAST]
-        reason, address = state.TO_SYSTEM, 0
-        while True:
-            if i >> LINE != fetched:
-                if i >= count:
-                    reason, address = state.TO_TARGET, base + 4 * i
-                    break
-                fetched = i >> LINE
-                line = fetched + ((base - RAM_BASE) >> (LINE + 2))
-                if itags[line & imask] != line:
-                    itags[line & imask] = line
-                    end = fill(m.bus, cpu, c, INSTRUCTIONS, line << (LINE + 2), t)
-                    t += wait(lost, times, i, Cause.FETCH, end - t)
-            insn = code[i]
-            op, rd, one, two = insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255
-            if ready[one] > t or ready[two] > t:
-                by = one if ready[one] >= ready[two] else two
-                t += wait(lost, times, i, late[by], ready[by] - t)
-            a, b, imm = regs[one], regs[two], insn >> IMM
-            target = NEXT
+@compiled
+def watching_loop(m: Machine, c: Costs, port: Port) -> None:
+    """Run the program like `loop`. A load or store of watched memory leaves the loop as well."""
+    run(m, c, port, True)
 
-            if op < rv32.LOAD:
-                function = op & 31
-                regs[rd] = rv32.arithmetic(function, a, b + imm)
-                if function >= rv32.MUL:
-                    if function >= rv32.DIV:
-                        if ready[last] > t + 1:
-                            ready[last] += c.divide
-                        t += wait(lost, times, i, Cause.DIVIDE, c.divide)
-                        ready[rd] = t + 1 + c.divide_use
-                    else:
-                        last = rd
-                        ready[rd] = t + 1 + c.multiply_use
-                    late[rd] = Cause.RESULT_USE
-                elif function == rv32.SLL or function == rv32.SRL or function == rv32.SRA:
-                    ready[rd] = t + 1 + c.shift_use
-                    late[rd] = Cause.RESULT_USE
-            elif op < rv32.BRANCH:
-                at = ((a + imm) & LOW) - RAM_BASE
-                if watching and watched(m.watched, op, at + RAM_BASE):
-                    reason, address = state.TO_WATCH, at + RAM_BASE
-                    break
-                reason = refused(op, at, size, at - (base - RAM_BASE), 4 * count)
-                if reason != state.STAYS:
-                    address = at + RAM_BASE
-                    break
-                if op < rv32.STORE:
-                    regs[rd] = rv32.load(op & 31, m.ram, at)
-                    line = at // LINE_BYTES
-                    if dtags[line & dmask] != line:
-                        dtags[line & dmask] = line
-                        t += wait(lost, times, i, Cause.LOAD_MISS, fill(m.bus, cpu, c, DATA, at, t) - t)
-                    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):
-                        t += wait(lost, times, i, Cause.REDO, c.redo)
-                    last = rd
-                    ready[rd] = t + 1 + c.load_use
-                    late[rd] = Cause.LOAD_USE
-                else:
-                    rv32.store(op & 31, m.ram, at, b)
-                    end = post(m.bus, cpu, c, at, t)
-                    if end > t:
-                        t += wait(lost, times, i, Cause.STORE, end - t)
-                    cpu[Cpu.BEFORE], cpu[Cpu.BEFORE_AT] = cpu[Cpu.STORED], cpu[Cpu.STORED_AT]
-                    cpu[Cpu.STORED], cpu[Cpu.STORED_AT] = at >> 2 << 4 | bytes_of(op, at), t
-                cpu[Cpu.BARRIER] = t + c.drain
-            elif op < rv32.JUMP:
-                taken = rv32.taken(op & 31, a, b)
-                if taken:
-                    target = 4 * i + imm
-                cpu[Cpu.BARRIER] = t + c.drain
-                if taken or imm < 0:
-                    t += wait(lost, times, i, Cause.BRANCH, branch_cycles(c, taken, imm, code[i + 1], ready, t))
-            elif op < rv32.OTHER:
-                regs[rd] = base + 4 * i + 4
-                target = ((a + imm) & (LOW - 1)) - base if op == rv32.JALR else 4 * i + imm
-                cpu[Cpu.BARRIER] = t + c.drain
-                t += wait(lost, times, i, Cause.BRANCH, c.jump_register if op == rv32.JALR else c.jump)
-            elif op == rv32.CUSTOM0:
-                t += command_waits(cpu, lost, times, i, t)
-                m.cfu[Reg.PC], m.cfu[Reg.REGION] = base + 4 * i, cpu[Cpu.REGION]
-                result, done = execute(m.cfu, m.buffers, m.ram.byte, imm >> 3, imm & 7, np.int64(a), np.int64(b), t)
-                regs[rd] = result
-                cpu[Cpu.CFU_FREE] = done + 1
-                if done > t + 1:
-                    more = wait(lost, times, i, Cause.CFU, done - t - 1)
-                    if ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
-                        ready[last] += more
-                    t = done - 1
-                ready[rd] = done + 1
-                late[rd] = Cause.CFU_USE
-            else:
-                reason = state.TO_SYSTEM
+
+@part
+def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
+    """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
+    cpu, code, regs, ready, entered, base, count = m.cpu, m.code, m.regs, m.ready, m.entered, m.base, m.code.shape[0]
+    fetched = -1  # the cache line of the current instruction
+    t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
+    reason, address = state.TO_SYSTEM, 0
+    while True:
+        if i >> LINE != fetched:
+            if i >= count:
+                reason, address = state.TO_TARGET, base + 4 * i
+                break
+            fetched = i >> LINE
+            t = fetch(m, c, i, t)
+        insn = code[i]
+        op, one, two, imm = insn & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
+        if ready[one] > t or ready[two] > t:
+            by = one if ready[one] >= ready[two] else two
+            t += wait(m, i, m.late[by], ready[by] - t)
+        a, b = regs[one], regs[two]
+        target = NEXT
+
+        if op < rv32.LOAD:
+            t = compute(m, c, i, a, b + imm, t)
+        elif op < rv32.BRANCH:
+            at = ((a + imm) & LOW) - RAM_BASE
+            reason = refused(m, op, at, watching)
+            if reason != state.STAYS:
+                address = at + RAM_BASE
+                break
+            t = load(m, c, i, at, t) if op < rv32.STORE else store(m, c, i, at, b, t)
+        elif op < rv32.OTHER:
+            target = jump(m, insn, i, a, b)
+            t = control(m, c, i, target != NEXT, t)
+        elif op == rv32.CUSTOM0:
+            t = custom(m, port, i, a, b, t)
+            if t == state.FAILED:
+                reason = state.TO_CFU
+                break
+        else:
+            reason = state.TO_SYSTEM
+            break
+
+        t += 1
+        i += 1
+        if target != NEXT:
+            if target & 3 or target < 0 or target >= 4 * count:
+                i -= 1
+                reason, address = state.TO_TARGET, target + base
+                break
+            entered[i] -= 1
+            retired += i - first
+            i = first = target >> 2
+            entered[i] += 1
+            if retired >= cpu[Cpu.LIMIT]:
+                reason = state.TO_LIMIT
                 break
 
-            t += 1
-            i += 1
-            if target != NEXT:
-                if target & 3 or target < 0 or target >= 4 * count:
-                    i -= 1
-                    reason, address = state.TO_TARGET, target + base
-                    break
-                entered[i] -= 1
-                retired += i - first
-                i = first = target >> 2
-                entered[i] += 1
-                if retired >= cpu[Cpu.LIMIT]:
-                    reason = state.TO_LIMIT
-                    break
-
-        cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED] = t, i, first, retired
-        cpu[Cpu.REASON], cpu[Cpu.ADDRESS], cpu[Cpu.LAST] = reason, address, last
-
-    if watching:
-        loop.__qualname__ = "watching_loop"  # Numba names machine code after the function
-    return loop
+    cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED] = t, i, first, retired
+    cpu[Cpu.REASON], cpu[Cpu.ADDRESS] = reason, address
 
 
-@callee
-def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
+@part
+def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
+    """Fetch the line of instruction number i. Return the cycle in which the instruction can be executed."""
+    line = (i + ((m.base - RAM_BASE) >> 2)) >> LINE
+    place = line & m.itags.shape[0] - 1
+    if m.itags[place] == line:
+        return t
+    m.itags[place] = line
+    return t + wait(m, i, Cause.FETCH, fill(m.bus, m.cpu, c, INSTRUCTIONS, line << (LINE + 2), t) - t)
+
+
+@part
+def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
+    """Execute an arithmetic instruction. Return the cycle of its end, as all functions of an instruction do."""
+    function, rd = m.code[i] & 31, m.code[i] >> RD & 255
+    m.regs[rd] = rv32.arithmetic(function, a, b)
+    if function >= rv32.DIV:
+        last = m.cpu[Cpu.LAST]
+        if m.ready[last] > t + 1:
+            m.ready[last] += c.divide
+        t += wait(m, i, Cause.DIVIDE, c.divide)
+        m.ready[rd] = t + 1 + c.divide_use
+    elif function >= rv32.MUL:
+        m.cpu[Cpu.LAST] = rd
+        m.ready[rd] = t + 1 + c.multiply_use
+    elif function == rv32.SLL or function == rv32.SRL or function == rv32.SRA:
+        m.ready[rd] = t + 1 + c.shift_use
+    else:
+        return t
+    m.late[rd] = Cause.RESULT_USE
+    return t
+
+
+@part
+def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
+    """Execute a load at offset `at` of RAM."""
+    op, rd, cpu, line = m.code[i] & 255, m.code[i] >> RD & 255, m.cpu, at // LINE_BYTES
+    m.regs[rd] = rv32.load(op & 31, m.ram, at)
+    place = line & m.dtags.shape[0] - 1
+    if m.dtags[place] != line:
+        m.dtags[place] = line
+        t += wait(m, i, Cause.LOAD_MISS, fill(m.bus, cpu, c, DATA, at, t) - t)
+    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):
+        t += wait(m, i, Cause.REDO, c.redo)
+    cpu[Cpu.LAST] = rd
+    m.ready[rd] = t + 1 + c.load_use
+    m.late[rd] = Cause.LOAD_USE
+    cpu[Cpu.BARRIER] = t + c.drain
+    return t
+
+
+@part
+def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
+    """Execute a store at offset `at` of RAM."""
+    op, cpu = m.code[i] & 255, m.cpu
+    rv32.store(op & 31, m.ram, at, value)
+    end = post(m.bus, cpu, c, at, t)
+    if end > t:
+        t += wait(m, i, Cause.STORE, end - t)
+    cpu[Cpu.BEFORE], cpu[Cpu.BEFORE_AT] = cpu[Cpu.STORED], cpu[Cpu.STORED_AT]
+    cpu[Cpu.STORED], cpu[Cpu.STORED_AT] = at >> 2 << 4 | bytes_of(op, at), t
+    cpu[Cpu.BARRIER] = t + c.drain
+    return t
+
+
+@part
+def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
+    """Execute a branch or jump. Return its target, as an offset in the code; NEXT for a branch that is not taken."""
+    op, imm = insn & 255, insn >> IMM
+    if op < rv32.JUMP:
+        return 4 * i + imm if rv32.taken(op & 31, a, b) else NEXT
+    m.regs[insn >> RD & 255] = m.base + 4 * i + 4
+    return ((a + imm) & (LOW - 1)) - m.base if op == rv32.JALR else 4 * i + imm
+
+
+@part
+def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
+    """Count the cycles of a branch or jump."""
+    op, imm = m.code[i] & 255, m.code[i] >> IMM
+    m.cpu[Cpu.BARRIER] = t + c.drain
+    if op >= rv32.JUMP:
+        return t + wait(m, i, Cause.BRANCH, c.jump_register if op == rv32.JALR else c.jump)
+    if taken or imm < 0:
+        return t + wait(m, i, Cause.BRANCH, branch_cycles(c, taken, imm, m.code[i + 1], m.ready, t))
+    return t
+
+
+@part
+def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
+    """Execute a CFU instruction. Return FAILED if the CFU fails."""
+    insn, cpu = m.code[i], m.cpu
+    rd, last = insn >> RD & 255, cpu[Cpu.LAST]
+    t += command_waits(m, i, t)
+    m.cfu[Reg.PC], m.cfu[Reg.REGION] = m.base + 4 * i, cpu[Cpu.REGION]
+    if not command(port, m, insn >> IMM, a, b, t):
+        return state.FAILED
+    done = m.cfu[Reg.READY]
+    m.regs[rd] = m.cfu[Reg.ANSWER]
+    cpu[Cpu.CFU_FREE] = done + 1
+    if done > t + 1:
+        more = wait(m, i, Cause.CFU, done - t - 1)
+        if m.ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
+            m.ready[last] += more
+        t = done - 1
+    m.ready[rd] = done + 1
+    m.late[rd] = Cause.CFU_USE
+    return t
+
+
+def wait(m: Machine, i: int, cause: int, cycles: int) -> int:
     """Count `cycles` that instruction number i loses to `cause`, and return `cycles`."""
-    lost[i, cause] += cycles
-    times[i, cause] += 1
+    m.lost[i, cause] += cycles
+    m.times[i, cause] += 1
     return cycles
 
 
-@callee
-def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
-    """Return why a load or store leaves the loop, or STAYS. `at` is its offset in RAM, `in_code` its offset in code."""
-    if at < 0 or at >= size:
+@part
+def refused(m: Machine, op: int, at: int, watching: bool) -> int:
+    """Return why a load or store at offset `at` of RAM leaves the loop, or STAYS."""
+    if watching and watched(m.watched, op, at + RAM_BASE):
+        return state.TO_WATCH
+    if at < 0 or at >= m.ram.byte.shape[0]:
         return state.TO_DEVICE
     width = op & 3
     if (width == rv32.WORD and at & 3) or (width == rv32.HALF and at & 1):
         return state.TO_MISALIGNED
-    if op >= rv32.STORE and 0 <= in_code < code_bytes:
+    if op >= rv32.STORE and 0 <= at + RAM_BASE - m.base < 4 * m.code.shape[0]:
         return state.TO_CODE
     return state.STAYS
 
 
-@callee
 def watched(ranges: Array, op: int, address: int) -> bool:
     """Return whether a load or store at `address` touches one of the watched `ranges` (see Machine)."""
     end, kind = address + (1 << (op & 3)), state.WRITES if op >= rv32.STORE else state.READS
@@ -195,7 +239,6 @@ def watched(ranges: Array, op: int, address: int) -> bool:
     return False
 
 
-@callee
 def stored(cpu: Array, op: int, at: int, t: int) -> bool:
     """Return whether a load reads a byte that one of the last two stores wrote one or two cycles ago."""
     touched = bytes_of(op, at)
@@ -205,14 +248,12 @@ def stored(cpu: Array, op: int, at: int, t: int) -> bool:
     )
 
 
-@callee
 def bytes_of(op: int, at: int) -> int:
     """Return a 4-bit mask of the bytes that a load or store at `at` accesses in a 32-bit word."""
     width = op & 3
     return (15 if width == rv32.WORD else 1 if width == rv32.BYTE else 3) << (at & 3)
 
 
-@callee
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
     """Return the extra cycles of a branch that is taken or goes backward. `wrong` is the next instruction in memory."""
     if taken and imm < 0:
@@ -223,24 +264,12 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
     return c.mispredicted
 
 
-@callee
-def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
+def command_waits(m: Machine, i: int, t: int) -> int:
     """Return the cycles until the CFU takes a command. Commands cannot be undone, so all earlier instructions must
     have completed."""
-    drained, free = max(cpu[Cpu.BARRIER], t), cpu[Cpu.CFU_FREE]
+    drained, free = max(m.cpu[Cpu.BARRIER], t), m.cpu[Cpu.CFU_FREE]
     if drained > t:
-        wait(lost, times, i, Cause.DRAIN, drained - t)
+        wait(m, i, Cause.DRAIN, drained - t)
     if free > drained:
-        wait(lost, times, i, Cause.CFU, free - drained)
+        wait(m, i, Cause.CFU, free - drained)
     return max(drained, free) - t
-
-
-def compiled(m: Machine, costs: Costs, seam: Any, watching: bool = False) -> Any:
-    """Return the loop compiled for this machine and for CFUs of the signature `seam`. `watching`: see `make_loop`."""
-    return _compiled(_numba.typeof(m), _numba.typeof(costs), seam, watching)
-
-
-@cache
-def _compiled(machine: Any, costs: Any, seam: Any, watching: bool) -> Any:
-    types = _numba.types
-    return native(make_loop(version(), watching), types.void(machine, costs, types.FunctionType(seam)))

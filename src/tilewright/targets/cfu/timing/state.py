@@ -14,15 +14,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import LINE_BYTES, Config
 from tilewright.targets.cfu.isa.rv32 import NOWHERE, Memory
-from tilewright.targets.cfu.jit import callee
 
 from .costs import Costs
 
 #: Why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an instruction
 #: that the loop does not execute. At ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one;
 #: TO_TARGET, a jump to where there is no code; TO_CODE, a store into code; TO_WATCH, a load or store of watched memory.
-#: STAYS: the loop goes on.
-STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH = range(8)
+#: TO_CFU: the CFU has failed. STAYS: the loop goes on.
+STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH, TO_CFU = range(9)
+#: Stands for the cycle of the end of an instruction if the CFU has failed.
+FAILED = -1
 #: What is watched: bits of the third column of Machine.watched.
 READS, WRITES = 1, 2
 #: Owners of the bus.
@@ -146,7 +147,6 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
     return made
 
 
-@callee
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
     """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open."""
     row = offset >> bus.row_shift
@@ -157,7 +157,6 @@ def open_row(bus: Bus, c: Costs, offset: int) -> int:
     return c.dram_row
 
 
-@callee
 def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
     """Access the word at `offset` through the L2 cache. Return the additional cycles of a miss, or 0 on a hit."""
     line = offset >> bus.line_shift
@@ -177,7 +176,6 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
     return cycles + c.dram_read + open_row(bus, c, offset)
 
 
-@callee
 def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
     """Fill the line of an L1 cache with `offset`, from cycle `now` on. Return the cycle in which the CPU continues."""
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
@@ -192,7 +190,6 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
     return now + c.restart
 
 
-@callee
 def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
     """Post a store to `offset` in cycle `now`. Return the cycle in which the CPU continues: `now` if a slot is free."""
     turn = cpu[Cpu.TURN]

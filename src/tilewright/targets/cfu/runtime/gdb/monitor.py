@@ -27,7 +27,7 @@ def lines(command: str, process: Process) -> Iterator[str]:
             if cycles:
                 yield f"{cycles:>15,}  {cause.name.lower()}"
     elif name in ("a", "b", "c") and len(words) == 1 and words[0].isdecimal():
-        yield row(name, int(words[0][:9]), process) if process.modelled else "only the built-in CFU has buffers"
+        yield row(name, int(words[0][:9]), process) if process.seam.modelled else "only the built-in CFU has buffers"
     else:
         yield from HELP.split("\n")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from tilewright.array import Array
-from tilewright.targets.cfu.isa.custom import CHECK
+from tilewright.targets.cfu.isa.custom import CHECK, model
 from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.runtime.process import Process
 from tilewright.targets.cfu.timing.state import Cpu
@@ -41,7 +39,7 @@ class Registers:
             Register("cycles", "run", lambda: int(cpu[Cpu.CYCLE])),
             Register("instructions", "run", lambda: process.instructions),
         ]
-        if process.modelled:
+        if process.seam.modelled:
             last = Reg.FETCHES if process.m.cfu[Reg.EXTENSIONS] else Reg.FETCHED_BYTES
             shown = [reg for reg in Reg if Reg.A_ROW <= reg <= last and reg not in INTERNAL]
             self.others += [Register(f"cfu_{reg.name.lower()}", "cfu", self._of_cfu(reg)) for reg in shown]
@@ -106,6 +104,6 @@ def settled(process: Process) -> tuple[Array, Array]:
     regs, buffers = m.cfu.copy(), m.buffers.copy()
     kept = [Reg.ANSWER, Reg.FUNCT7, Reg.READY]
     before = regs[kept]
-    process.execute(regs, buffers, m.ram.byte, np.int64(CHECK), np.int64(0), np.int64(0), np.int64(0), np.int64(cycle))
+    model(regs)(regs, buffers, m.ram.byte, CHECK << 3, 0, 0, cycle)
     regs[kept] = before
     return regs, buffers
