@@ -8,6 +8,7 @@ import pytest
 
 from tests.targets.zynq.machines import whatif
 from tilewright.errors import ConfigError
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
 from tilewright.targets.zynq.timing import walk
@@ -108,8 +109,8 @@ def test_iterations_of_vgg16() -> None:
 def test_blocks_of_vgg16() -> None:
     """Section 6: packed blocks, straddling kernels, and page loads of the repaired layout."""
     packed = [layer for layer in layers(layout="hwc") if layer.conv]
-    assert [walk.data_blocks(layer) for layer in packed] == [2, 25, 7, 13, 4, 7, 7, 2, 4, 4, 1, 1, 1]
-    assert [walk.weight_blocks(layer) for layer in packed] == [1, 1, 1, 2, 3, 5, 5, 9, 18, 18, 18, 18, 18]
+    assert [placement.data_blocks(layer) for layer in packed] == [2, 25, 7, 13, 4, 7, 7, 2, 4, 4, 1, 1, 1]
+    assert [placement.weight_blocks(layer) for layer in packed] == [1, 1, 1, 2, 3, 5, 5, 9, 18, 18, 18, 18, 18]
     assert [walk.straddling(layer) for layer in packed] == [0, 0, 0, 1, 2, 4, 4, 8, 16, 16, 16, 16, 16]
     repaired = [layer for layer in layers() if layer.conv]
     loads = [schedule(layer).loads() for layer in repaired]

@@ -14,7 +14,7 @@ from tilewright.cli import main
 from tilewright.debug.history import History
 from tilewright.program.program import Launch
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.debug.steps import Row, Service
+from tilewright.targets.zynq.debug.steps import PageService, Row
 from tilewright.targets.zynq.debug.walk import ZynqWalk
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import Kind
@@ -64,7 +64,7 @@ def test_rows_make_the_results_in_the_cycles_of_a_run(machine: str, name: str) -
     assert (np.diff(trace.start[engine]) >= 0).all() and (trace.start[engine][1:] >= trace.end[engine][:-1]).all()
     assert int((trace.end - trace.start)[engine].sum()) == plan.engine
     assert int(trace.wait[engine].sum()) == int(plan.waits.wait[plan.waits.at < plan.engine].sum())
-    services = [step for step in walk.steps if isinstance(step, Service)]
+    services = [step for step in walk.steps if isinstance(step, PageService)]
     assert len(services) == len(plan.service.cause)
     if layer.channels:  # the cycles of each result, from the form that times its blocks
         span_of = ConvWalk(layer).span if layer.conv else FcWalk(layer).group_span

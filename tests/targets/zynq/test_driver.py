@@ -14,6 +14,7 @@ from tests.targets.zynq.networks import Chain
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Layer
@@ -25,7 +26,6 @@ from tilewright.targets.zynq.runtime.driver import (
     STATUS_WAITING,
     STATUS_WRITE,
 )
-from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
 
 
@@ -92,7 +92,9 @@ def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -
     golden = reference.run(chain.graph(), data, program.rounding)
     np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
     loads = [schedule(image.layer).loads() for image in images]
-    assert all(walk.data_blocks(image.layer) > 1 for image in images[:4])  # halos, planes and write-backs are needed
+    assert all(
+        placement.data_blocks(image.layer) > 1 for image in images[:4]
+    )  # halos, planes and write-backs are needed
     assert services == sum(sum(each.values()) for each in loads)
     for engine, each in zip(board.engines, loads, strict=True):
         assert {name: count for name, count in engine.served.items() if count} == each

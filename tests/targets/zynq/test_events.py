@@ -10,8 +10,8 @@ from tests.targets.zynq.cases import SMALL, WINDOW, case
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.events import events
 from tilewright.targets.zynq.isa.layer import Kind, Layer
+from tilewright.targets.zynq.placement import row_blocks
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import row_blocks
 
 WIDE = {"control": "pipelined", "banked": 1, "fetch": "full", "outputs": 3, "dsp_budget": 500}
 LAYERS = (

@@ -20,12 +20,12 @@ from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.hdl.model import Compiled
 from tilewright.program.program import Program
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.top import ZynqSystem
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.runtime.driver import REGISTERS
-from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
 
 pytestmark = pytest.mark.gxx
@@ -89,7 +89,9 @@ def test_the_driver_serves_two_frames_and_orders_results(name: str, tmp_path: Pa
     """Kernels of several blocks, images of several blocks, pixels that are filled up, a vector of several lines."""
     chain = Chain(4, (16, 12, 3)).conv(4).conv(32).pool().conv(19).pool().flat().dense(40).dense(7)
     program = compiled(chain, "ort", **{**BLOCKS, "weight_bits": 12, **MACHINES[name], "data_bits": 11, "bias_bits": 5})
-    assert any(walk.data_blocks(LayerImage.of(launch, config_of(program)).layer) > 1 for launch in program.launches)
+    assert any(
+        placement.data_blocks(LayerImage.of(launch, config_of(program)).layer) > 1 for launch in program.launches
+    )
     runs(chain, program, tmp_path, Board(config_of(program), None))
 
 

@@ -18,6 +18,7 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Onnx
 from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, RULES, Kind, Layer
@@ -127,7 +128,7 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
             continue
         if layer.channels:
             layer = replace(layer, fields={**layer.fields, "weight_base": weight_base, "bias_base": bias_base})
-            weight_base += walk.weight_blocks(layer)
+            weight_base += placement.weight_blocks(layer)
             bias_base += -(-layer.channels // config.block_words("bias"))
         steps.append(_launch(site, layer, mode))
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
@@ -192,7 +193,7 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
         found = schedule(layer, paged=timing == PAGED)
         loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
         straddling = walk.straddling(layer) if layer.conv else "-"
-        blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
+        blocks = (placement.data_blocks(layer), placement.weight_blocks(layer) if layer.channels else 0, straddling)
         cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
     columns = "layer, iterations, utilization, data blocks, weight blocks, straddle if packed, engine cycles"

@@ -12,7 +12,6 @@ from tilewright.array import Array
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.debug.work import Work, work
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import CAUSES, RELAYOUT, RESULT, Schedule, schedule
 
 #: The spaces of the step table.
@@ -40,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Service:
+class PageService:
     """A service of the CPU: it loads the pages `blocks` of a store into `frames`, or writes results to DDR."""
 
     text: str
@@ -66,16 +65,16 @@ class When(NamedTuple):
     cycles: int
 
 
-def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | Service, ...], When, Array]:
+def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], When, Array]:
     """Return the rows and services of a layer in order, their times, and the order of its results (see Work)."""
     plan, done = schedule(layer, paged), work(layer)
     rows, times = _rows(layer, plan, done)
-    services = [*_services(layer, plan, paged)]
+    services = [*_services(layer, plan)]
     none = np.zeros(len(services), np.int64)
     served = np.stack([plan.service.start, plan.service.end, none, none, none, _pushes(plan)])
     table = np.concatenate([times, served], axis=1)
     order = np.lexsort((np.repeat([0, 1], [len(rows), len(services)]), table[0]))
-    every: list[Row | Service] = [*rows, *services]
+    every: list[Row | PageService] = [*rows, *services]
     start, end, wait, cause, pops, pushes = table[:, order]
     return tuple(every[at] for at in order), When(start, end, wait, cause, pops, pushes, plan.cycles), done.order
 
@@ -122,29 +121,21 @@ def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
     return rows, np.stack([start, end, late[until] - late[begin], cause, pops, np.zeros_like(pops)])
 
 
-def _services(layer: Layer, plan: Schedule, paged: bool) -> Iterator[Service]:
+def _services(layer: Layer, plan: Schedule) -> Iterator[PageService]:
     """Yield the services of the CPU in the order of the plan."""
-    config = layer.config
-    planned = paged and not (layer.conv and config.layout != "rows")
-    uses = walk.uses(layer) if planned else {}
+    config, service = layer.config, plan.service
     words = config.block_words("result")
-    seen = [0] * len(CAUSES)
-    for cause, times in zip(plan.service.cause.tolist(), plan.service.times.tolist(), strict=True):
+    columns = (column.tolist() for column in (service.cause, service.times, service.use, service.block))
+    for cause, times, use, block in zip(*columns, strict=True):
         if cause == RELAYOUT:
-            yield Service(f"relayout of {times} results", cause, np.zeros(0, np.int64), np.zeros(0, np.int64))
+            yield PageService(f"relayout of {times} results", cause, np.zeros(0, np.int64), np.zeros(0, np.int64))
             continue
-        store, number = STORES[cause], seen[cause]
-        blocks = uses[store].block[number : number + 1] if store in uses else np.arange(number, number + times)
-        seen[cause] += 1 if store in uses else times
-        frames = cause * config.frames + np.arange(number, number + len(blocks)) % config.frames
-        last = min(int(blocks[-1]) * words + words, layer.outputs * layer.samples) if cause == RESULT else 0
-        first = int(blocks[0]) * words if cause == RESULT else 0
-        many = f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {blocks[0]}..{blocks[-1]}"
-        yield Service(
-            f"{'write' if cause == RESULT else 'load'} {store} {many}",
-            cause,
-            blocks,
-            frames,
-            first // layer.samples,
-            -(-last // layer.samples),
-        )
+        number = np.arange(times)
+        frames = cause * config.frames + (use + number) % config.frames
+        many = f"block {block}" if times == 1 else f"blocks {block}..{block + times - 1}"
+        if cause != RESULT:
+            yield PageService(f"load {STORES[cause]} {many}", cause, block + number, frames)
+            continue
+        last = min((block + times) * words, layer.outputs * layer.samples)
+        results = block * words // layer.samples, -(-last // layer.samples)
+        yield PageService(f"write {STORES[cause]} {many}", cause, block + number, frames, *results)

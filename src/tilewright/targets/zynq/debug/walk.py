@@ -21,8 +21,9 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue, Trace
 from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, Row, Service, steps
+from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, PageService, Row, steps
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.timing.service import CAUSES, PAGED, RESULT, UNITS
 from tilewright.targets.zynq.values import machine
@@ -144,9 +145,7 @@ class ZynqWalk(Walk):
         own = self._graph.tensors[tensor]
         if tensor == self.tensors[0]:
             return Placed(tensor, "", np.arange(own.size).reshape(*own.shape, 1), True, layout="as in the network")
-        place = np.empty(own.size, np.int64)
-        place[self._order] = np.arange(own.size)
-        byte = self.base["result"] + place.reshape(*own.shape, 1)
+        byte = self.base["result"] + placement.result(self._image.layer).where.reshape(*own.shape, 1)
         return Placed(tensor, self.layers[0], byte, True, layout="in the order of writing")
 
     def value(self, state: State, tensor: str) -> Array:
@@ -167,7 +166,7 @@ class ZynqWalk(Walk):
                 Space("frames", frames, scratchpad="frames"),
                 Space("result", layer.outputs, scratchpad="result"),
             ),
-            unit=np.array([isinstance(step, Service) for step in self.steps], np.int64),
+            unit=np.array([isinstance(step, PageService) for step in self.steps], np.int64),
             pops=when.pops,
             pushes=when.pushes,
             footprint=np.arange(len(self.steps)),
@@ -177,10 +176,7 @@ class ZynqWalk(Walk):
             describe=lambda step: str(self.steps[step]),
         )
 
-    def _footprint(self, step: Row | Service) -> Array:
-        return np.array([*self._touched(step)], np.int64).reshape(-1, 6)
-
-    def _touched(self, step: Row | Service) -> Iterator[tuple[int, int, int, int, int, int]]:
+    def _touched(self, step: Row | PageService) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield the footprint of a row or a service. A row reads the input and the kernels behind its frames."""
         layer = self._image.layer
         if isinstance(step, Row):

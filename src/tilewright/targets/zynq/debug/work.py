@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk, writing_order
+from tilewright.targets.zynq.placement import writing_order
+from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 
 
 class Work(NamedTuple):

@@ -22,9 +22,10 @@ from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
+from tilewright.targets.zynq.placement import writing_order
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
-from tilewright.targets.zynq.timing.walk import uses, writing_order
+from tilewright.targets.zynq.timing.walk import uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")

@@ -3,12 +3,7 @@
 `write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
 initial contents of DDR: weight blocks, factors, bias blocks. The driver needs no operating system. Its caller
 provides three functions to access the engine: read a register, write a register, move a block. In the C files next to
-this module, @name@ is a placeholder.
-
-Operands lie in DDR as blocks. The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools
-read planes; FC reads a vector. A kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are
-stored column by column. An engine that computes one output at a time reads them in this order; with several outputs,
-the weights of an iteration follow each other.
+this module, @name@ is a placeholder. Operands lie in DDR as blocks (placement.py).
 """
 
 from __future__ import annotations
@@ -25,11 +20,10 @@ from tilewright.graph.ops import Reshape
 from tilewright.program import driver
 from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.zynq.config import GROUP, LANES, LINE, STORES, TAPS, Config
+from tilewright.targets.zynq import placement
+from tilewright.targets.zynq.config import LANES, LINE, STORES, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
-from tilewright.targets.zynq.runtime import lines
-from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.service import schedule
 
 #: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
@@ -120,7 +114,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     at = len(content)
     config = images[0].layer.config
     areas = {
-        "data": max(walk.data_blocks(image.layer) for image in images),
+        "data": max(placement.data_blocks(image.layer) for image in images),
         "result": max(-(-image.layer.outputs // config.block_words("result")) for image in images),
     }
     for name, blocks in areas.items():
@@ -134,9 +128,9 @@ def _jobs(layer: Layer) -> list[int]:
     """Return, with two frames, the pages of a layer in the order in which they must be moved: store + 4 * block."""
     if layer.config.frames == 1:
         return []
-    blocks = {STORES.index(store): iter(of.block.tolist()) for store, of in walk.uses(layer).items()}
-    stores = [cause for cause in schedule(layer).service.cause.tolist() if cause in blocks]
-    return [store + 4 * next(blocks[store]) for store in stores]
+    service = schedule(layer).service
+    pages = service.cause + len(STORES) * service.block
+    return pages[service.cause < len(STORES)].tolist()  # without the relayout
 
 
 def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
@@ -146,8 +140,8 @@ def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
     kind = f"ZYNQ_KIND_{layer.kind.name}"
     fc = layer.kind == Kind.FC
     sizes = (1, 1, layer["r"], layer["l"]) if fc else (layer["rows"], layer["cols"], layer["ic"], layer["oc"])
-    rows = walk.row_blocks(layer) if layer.conv and layer.config.layout == "rows" else walk.Rows(1, sizes[0])
-    together = walk.kernels_per_block(layer) if layer.conv and layer.config.oc_blocking else 1
+    rows = placement.row_blocks(layer) if layer.conv and layer.config.layout == "rows" else placement.Rows(1, sizes[0])
+    together = placement.kernels_per_block(layer) if layer.conv and layer.config.oc_blocking else 1
     numbers = (*sizes, rows.blocks, rows.step, layer["weight_base"], layer["bias_base"], factor, layer.channels)
     laid_out = layer.pixel if layer.conv else sizes[2], layer["zx"] & 255, together, job, jobs
     return f"    {{{{{code}}},\n     {kind}, {', '.join(map(str, numbers + laid_out))}}}"
@@ -169,48 +163,16 @@ def _chain(program: Program) -> int:
 
 def data_blocks(layer: Layer, codes: Array) -> Array:
     """Return a layer's input codes, (rows, cols, ic) or (1, r), cut into blocks: uint8 [blocks, words]."""
-    words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
-    if layer.config.window and layer.kind == Kind.FC:
-        return lines.fc_data(layer, codes)
-    if layer.config.window and layer.conv:
-        raw = lines.pixels(layer, codes)
-    if not layer.conv or layer.config.layout != "rows":
-        planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
-        return _cut(raw.transpose(2, 0, 1) if planes else raw, words)
-    rows, width = walk.row_blocks(layer), layer["cols"] * layer.pixel
-    found = np.zeros((rows.blocks, words), np.uint8)
-    for block in range(rows.blocks):
-        first = rows.first(block)
-        for y in range(max(first, 0), min(first + rows.step + 2, layer["rows"])):
-            found[block, (y - first) * width : (y - first + 1) * width] = raw[y].ravel()
-    return found
+    return placement.blocks(placement.data(layer), codes)
 
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
-    """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]. Layout `rows` cuts no kernel."""
-    if layer.config.window:
-        return lines.weight_blocks(layer, weights)
-    raw, size = weights.view(np.uint8), layer.config.block_words("weight")
-    if layer.kind == Kind.FC:
-        return _cut(raw, size)
-    if layer.config.layout == "chw":
-        return _cut(raw.transpose(0, 2, 1), size)
-    groups = raw.reshape(layer["oc"], TAPS, -1, min(GROUP, layer["ic"])).swapaxes(1, 2)
-    if layer.config.layout == "hwc":
-        return _cut(groups, size)
-    kernels, each = groups.reshape(layer["oc"], layer.kernel), walk.kernels_per_block(layer)
-    return np.concatenate([_cut(kernels[first : first + each], size) for first in range(0, layer["oc"], each)])
+    """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]."""
+    return placement.blocks(placement.weight(layer), weights)
 
 
 def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:
-    """Return the biases of all channels, cut into blocks: int32 [blocks, biases per block]."""
+    """Return the biases that the engine begins its sums with, cut into blocks: int32 [blocks, biases per block]."""
     if layer.config.window:
-        bias = lines.biases(layer, weights, bias)
-    return _cut(bias, layer.config.block_words("bias"))
-
-
-def _cut(words: Array, size: int) -> Array:
-    flat = words.ravel()
-    found = np.zeros((-(-flat.size // size), size), flat.dtype)
-    found.ravel()[: flat.size] = flat
-    return found
+        bias = placement.biases(layer, weights, bias)
+    return placement.blocks(placement.bias(layer), bias)

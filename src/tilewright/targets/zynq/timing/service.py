@@ -24,7 +24,7 @@ from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
 from tilewright.targets.zynq.timing import pages, walk
-from tilewright.targets.zynq.timing.walk import Uses
+from tilewright.targets.zynq.timing.walk import Service, Uses
 
 #: What the engine waits for: a block of a store, or the PS while it re-lays results out.
 CAUSES = (*STORES, "relayout")
@@ -42,15 +42,6 @@ MODELS = {
 }
 
 
-class Service(NamedTuple):
-    """The page services of the CPU (PS), in order, each int64 [n]: cause, number of services, start and end cycle."""
-
-    cause: Array
-    times: Array
-    start: Array
-    end: Array
-
-
 class Waits(NamedTuple):
     """The points at which the engine may wait, each int64 [m]: engine cycles done so far, cause, cycles of waiting."""
 
@@ -60,12 +51,16 @@ class Waits(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """The cycles of a layer with waits (`cycles`) and without (`engine`), for all samples of a batch."""
+    """The cycles of a layer with waits (`cycles`) and without (`engine`), for all samples of a batch.
+
+    `uses` are the uses of each store's blocks. It is empty if services are only counted, or if there are none.
+    """
 
     cycles: int
     engine: int
     service: Service
     waits: Waits
+    uses: Mapping[str, Uses]
 
     def stalls(self) -> dict[str, int]:
         """Return how many cycles the engine waits, by cause."""
@@ -80,25 +75,30 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
     """Return when pages are served and when the engine waits. Without `paged`, all blocks are loaded from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
-        return _frozen(layer.config, engine, [])
+        return _frozen(layer.config, engine, [], {})
     end = [(engine, RELAYOUT, layer.outputs * layer.samples)] if layer.config.relayout else []
-    if _unplanned(layer):
-        return _frozen(layer.config, engine, _thrashing(layer, engine) + end)
-    found = walk.uses(layer)
+    if layer.conv and layer.config.layout != "rows":  # its blocks have no uses in closed form
+        return _frozen(layer.config, engine, _thrashing(layer, engine) + end, {})
+    uses = walk.uses(layer)
     if layer.config.frames == 1:
-        return _frozen(layer.config, engine, _requests(found, engine) + end)
-    return _double(layer.config, engine, found, end)
+        return _frozen(layer.config, engine, _requests(uses, engine) + end, uses)
+    return _double(layer.config, engine, uses, end)
 
 
-def _unplanned(layer: Layer) -> bool:
-    """Return whether a layer's services are only counted: its blocks have no uses in closed form."""
-    return layer.conv and layer.config.layout != "rows"
+def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
+    """Return services with the uses and blocks that they serve. Without uses, blocks are moved in order."""
+    use, block = np.zeros((2, len(cause)), np.int64)
+    for index, store in enumerate(STORES):
+        mine = cause == index
+        use[mine] = np.cumsum(times[mine]) - times[mine]
+        block[mine] = uses[store].block[use[mine]] if store in uses else use[mine]
+    return Service(cause, times, start, end, use, block)
 
 
-def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
+def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
     """Return the page requests in order: load each block when it is needed, write back each complete result block."""
     requests = []
-    for name, of in found.items():
+    for name, of in uses.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)
         requests += [(at, STORES.index(name), 1) for at in when.tolist()]
     return sorted(requests, key=lambda request: (request[0], request[1] != RESULT, request[1]))
@@ -116,20 +116,20 @@ def _cost(config: Config, cause: int) -> int:
     return config.relayout if cause == RELAYOUT else config.transfer(STORES[cause])
 
 
-def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
+def _frozen(config: Config, engine: int, requests: Sequence[Request], uses: Mapping[str, Uses]) -> Schedule:
     """Return the schedule with one frame (room for a block) per store: every page service stops the engine."""
     at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
     end = at + np.cumsum(wait)
-    service = Service(cause, count, end - wait, end)
-    return Schedule(engine + int(wait.sum()), engine, service, Waits(at, cause, wait))
+    service = _served(uses, cause, count, end - wait, end)
+    return Schedule(engine + int(wait.sum()), engine, service, Waits(at, cause, wait), uses)
 
 
-def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[Request]) -> Schedule:
+def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence[Request]) -> Schedule:
     """Return the schedule with two frames (room for two blocks) per store: page services overlap with the engine."""
     jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
-    for name, of in found.items():
+    for name, of in uses.items():
         cause, ahead = STORES.index(name), config.frames
         if name == "result":
             due = [*of.need[ahead:].tolist(), *[engine] * min(ahead, len(of.need))]
@@ -163,10 +163,8 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
         done.append(at + late)
         waits.append((at, cause, wait))
     columns = ([job[3] for job in jobs], times, started, done)
-    service = Service(*(np.array(column, np.int64) for column in columns))
-    return Schedule(
-        engine + late, engine, service, Waits(*(np.array([w[column] for w in waits], np.int64) for column in range(3)))
-    )
+    service = _served(uses, *(np.array(column, np.int64) for column in columns))
+    return Schedule(engine + late, engine, service, Waits(*np.array(waits, np.int64).reshape(-1, 3).T), uses)
 
 
 def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
@@ -180,7 +178,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
     Those of a batch are divided by its size.
     """
     found = schedule(layer, paged=model == PAGED)
-    trace = _trace(layer, found, paged=model == PAGED)
+    trace = _trace(layer, found)
     stalls = {
         f"{name} {'blocks' if name in STORES else 'by the PS'}": n // layer.samples
         for name, n in found.stalls().items()
@@ -200,7 +198,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
     return trace, figures
 
 
-def _trace(layer: Layer, found: Schedule, paged: bool) -> Trace:
+def _trace(layer: Layer, found: Schedule) -> Trace:
     """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services.
 
     The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
@@ -228,8 +226,7 @@ def _trace(layer: Layer, found: Schedule, paged: bool) -> Trace:
         values: Array = np.concatenate([engine, np.broadcast_to(ps, moved.shape)])[order]
         return values.astype(np.int64)
 
-    uses = walk.uses(layer) if paged and not _unplanned(layer) else {}
-    named = [layer.kind.name.lower()] * len(begin) + _texts(service, uses)
+    named = [layer.kind.name.lower()] * len(begin) + _texts(found)
     names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
     table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *names)
     table = replace(
@@ -250,19 +247,18 @@ def _trace(layer: Layer, found: Schedule, paged: bool) -> Trace:
         fetch_bytes=LAYOUT.nbytes,
         cycles=-(-found.cycles // share),
     )
-    if not uses:
+    if not found.uses:
         return trace
-    need = uses["result"].need
+    need = found.uses["result"].need
     filled = -(-(need + np.append(0, late)[np.searchsorted(waits.at, need, "right")]) // share)
-    return replace(trace, draw=partial(pages.chart, layer, uses, service.cause, filled, trace))
+    return replace(trace, draw=partial(pages.chart, layer.config.frames, service, filled, trace))
 
 
-def _texts(service: Service, uses: Mapping[str, Uses]) -> list[str]:
-    """Return the text of each page service: with the number of its block, if `uses` has it, else how many blocks."""
-    blocks = {STORES.index(name): iter(of.block.tolist()) for name, of in uses.items()}
-    found = []
-    for cause, times in zip(service.cause.tolist(), service.times.tolist(), strict=True):
-        many = f"block {next(blocks[cause])}" if cause in blocks else f"block{'s' if times > 1 else ''} x {times}"
+def _texts(found: Schedule) -> list[str]:
+    """Return the text of each page service: with the number of its block if that is known, else how many blocks."""
+    service, texts = found.service, []
+    for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):
+        many = f"block {block}" if found.uses else f"block{'s' if times > 1 else ''} x {times}"
         word = "write" if cause == RESULT else "load"
-        found.append(f"relayout x {times}" if cause == RELAYOUT else f"{word} {CAUSES[cause]} {many}")
-    return found
+        texts.append(f"relayout x {times}" if cause == RELAYOUT else f"{word} {CAUSES[cause]} {many}")
+    return texts

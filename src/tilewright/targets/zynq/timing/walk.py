@@ -12,7 +12,7 @@ position by position, and again for each output channel. Padding taps read nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
+from tilewright.targets.zynq.placement import Rows, data_blocks, kernels_per_block, row_blocks, weight_blocks
 
 #: Cycles from a pool's last element to its last result [I].
 POOL_TAIL = 2
@@ -39,28 +40,19 @@ class Uses(NamedTuple):
         return Uses(np.arange(count), self.need[:count], last)
 
 
-class Rows(NamedTuple):
-    """The input of a convolution, cut into `blocks` blocks; each starts on a row and serves `step` output rows."""
+class Service(NamedTuple):
+    """The page services of the CPU (PS), in order, each int64 [n]: cause, number of services, start and end cycle.
 
-    blocks: int
-    step: int
+    The services of a store move the blocks of its uses, in order: the first one moves the block `block` of use `use`,
+    which lies in frame `use` modulo the number of frames.
+    """
 
-    def first(self, block: int) -> int:
-        """Return the first input row that a block serves; -1 is the row of padding above the image."""
-        return block * self.step - 1 if self.blocks > 1 else 0
-
-
-def row_blocks(layer: Layer) -> Rows:
-    """Return how the input is cut into blocks of as many rows as fit. Neighbouring blocks share two rows (the halo)."""
-    fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
-    if fit >= layer["rows"]:
-        return Rows(1, layer["rows"])
-    return Rows(-(-layer["rows"] // (fit - 2)), fit - 2)
-
-
-def kernels_per_block(layer: Layer) -> int:
-    """Return the number of whole kernels that fit into a weight block."""
-    return layer.config.block_words("weight") // layer.stored_kernel
+    cause: Array
+    times: Array
+    start: Array
+    end: Array
+    use: Array
+    block: Array
 
 
 def engine_cycles(layer: Layer) -> int:
@@ -268,23 +260,6 @@ class FcWalk:
         return Uses(np.tile(np.arange(count), self.groups), (start + need).ravel(), (start + free).ravel())
 
 
-def data_blocks(layer: Layer) -> int:
-    """Return the number of blocks into which a layer's input data is cut."""
-    if layer.conv and layer.config.layout == "rows":
-        return row_blocks(layer).blocks
-    if layer.config.window and layer.kind == Kind.FC:
-        return -(-layer.depth * layer.samples // layer.config.lines("data"))
-    return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
-
-
-def weight_blocks(layer: Layer) -> int:
-    if layer.conv and layer.config.layout == "rows":
-        return -(-layer["oc"] // kernels_per_block(layer))
-    if layer.config.window and layer.channels:
-        return -(-layer.depth * layer["l"] // layer.config.lines("weight"))
-    return -(-layer.kernel * layer.channels // layer.config.block_words("weight"))
-
-
 def refusal(layer: Layer) -> str:
     """Return why this engine cannot run a layer (for its shape or its number of blocks), or "" if it can."""
     if reason := layer.refusal():
@@ -301,34 +276,6 @@ def refusal(layer: Layer) -> str:
     if config.oc_blocking and layer["oc"] > config.block_words("bias"):
         return f"{layer['oc']} output channels exceed a bias block (bias_bits={config.bias_bits})"
     return ""
-
-
-def writing_order(layer: Layer) -> Array:
-    """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs].
-
-    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
-    block, a channel at a time.
-    """
-    channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
-    planes = np.arange(layer.outputs).reshape(-1, channels)
-    if not (layer.conv and layer.config.oc_blocking):
-        return planes.T.reshape(-1)
-    each = kernels_per_block(layer)
-    parts = [
-        planes[first:end, top : top + each].T.reshape(-1)
-        for top in range(0, layer["oc"], each)
-        for first, end in _groups(layer)
-    ]
-    return np.concatenate(parts)
-
-
-def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
-    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
-    rows, outputs = row_blocks(layer), layer.config.outputs
-    for top in range(0, layer["rows"], rows.step):
-        end = min(top + rows.step, layer["rows"]) * layer["cols"]
-        for first in range(top * layer["cols"], end, outputs):
-            yield first, min(first + outputs, end)
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:

@@ -1,0 +1,182 @@
+"""Where the operands of a layer lie: the blocks of the stores in DDR, and the order in which results are written.
+
+The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools read planes; FC reads a vector. A
+kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are stored column by column. An engine
+that computes one output at a time reads them in this order; with several outputs, the weights of an iteration follow
+each other.
+
+In the layout rows, a data block begins on a row, and neighbouring blocks share two rows (the halo). No kernel is cut.
+
+With `window=1`, operands are lines. A line of weights is what an iteration reads: 9 taps x 16 channels, or 144 products
+of an FC column. A pixel of data has 16 channels at least, and an FC iteration's data begin at a line of 256 words. The
+unit multiplies codes as int8 numbers, without their zero points. Places without a word have the zero point of the data,
+so that they add nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.placement import Placement
+from tilewright.targets.zynq.config import GROUP, LANES, LINE, TAPS
+from tilewright.targets.zynq.isa.layer import Kind, Layer
+
+
+class Rows(NamedTuple):
+    """The input of a convolution, cut into `blocks` blocks; each starts on a row and serves `step` output rows."""
+
+    blocks: int
+    step: int
+
+    def first(self, block: int) -> int:
+        """Return the first input row that a block serves; -1 is the row of padding above the image."""
+        return block * self.step - 1 if self.blocks > 1 else 0
+
+
+def row_blocks(layer: Layer) -> Rows:
+    """Return how the input is cut into blocks of as many rows as fit."""
+    fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
+    if fit >= layer["rows"]:
+        return Rows(1, layer["rows"])
+    return Rows(-(-layer["rows"] // (fit - 2)), fit - 2)
+
+
+def kernels_per_block(layer: Layer) -> int:
+    """Return the number of whole kernels that fit into a weight block."""
+    return layer.config.block_words("weight") // layer.stored_kernel
+
+
+def data_blocks(layer: Layer) -> int:
+    """Return the number of blocks into which a layer's input data is cut, for all samples of a batch."""
+    if layer.conv and layer.config.layout == "rows":
+        return row_blocks(layer).blocks
+    if layer.config.window and layer.kind == Kind.FC:
+        return -(-layer.depth * layer.samples // layer.config.lines("data"))
+    return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
+
+
+def weight_blocks(layer: Layer) -> int:
+    if layer.conv and layer.config.layout == "rows":
+        return -(-layer["oc"] // kernels_per_block(layer))
+    if layer.config.window and layer.channels:
+        return -(-layer.depth * layer["l"] // layer.config.lines("weight"))
+    return -(-layer.kernel * layer.channels // layer.config.block_words("weight"))
+
+
+def data(layer: Layer) -> Placement:
+    """Return where the input codes of a sample, (rows, cols, ic) or (r), lie: (blocks, words)."""
+    config, words = layer.config, layer.config.block_words("data")
+    codes = Placement.of(layer.input_shape, "uint8")
+    zero = layer["zx"] & 255
+    if layer.kind == Kind.FC and config.window:
+        lanes = codes.pad((0, layer.depth * LANES - layer["r"]), value=zero).reshape(layer.depth, LANES)
+        return _cut(lanes.pad((0, 0), (0, LINE["data"] - LANES)), words)
+    if layer.kind == Kind.POOL or (layer.conv and config.layout == "chw"):
+        return _cut(codes.transpose(2, 0, 1), words)
+    if not layer.conv or config.layout != "rows":
+        return _cut(codes, words)
+    rows = row_blocks(layer)
+    pixels = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"]), value=zero)
+    if rows.blocks > 1:
+        held = rows.step * np.arange(rows.blocks)[:, None] + np.arange(rows.step + 2)
+        pixels = pixels.pad((1, int(held.max()) - layer["rows"]), (0, 0), (0, 0)).take(0, held)
+    return _filled(pixels, rows.blocks, words)
+
+
+def weight(layer: Layer) -> Placement:
+    """Return where the weights, (oc, 9, ic) or (l, r), lie: (blocks, words)."""
+    config, words = layer.config, layer.config.block_words("weight")
+    if layer.kind == Kind.FC:
+        codes = Placement.of((layer["l"], layer["r"]), "uint8")
+        if not config.window:
+            return _cut(codes, words)
+        lines = codes.pad((0, 0), (0, layer.stored_kernel - layer["r"])).reshape(layer["l"] * layer.depth, LANES)
+        return _filled(lines.split(0, config.lines("weight")), weight_blocks(layer), words)
+    codes = Placement.of((layer["oc"], TAPS, layer["ic"]), "uint8")
+    if config.layout == "chw":
+        return _cut(codes.transpose(0, 2, 1), words)
+    group = min(GROUP, layer.pixel)
+    groups = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"])).split(2, group).transpose(0, 2, 1, 3)
+    if config.layout == "hwc":
+        return _cut(groups, words)
+    return _filled(groups.split(0, kernels_per_block(layer)), weight_blocks(layer), words)
+
+
+def bias(layer: Layer) -> Placement:
+    """Return where the biases of all channels lie: int32 (blocks, biases per block)."""
+    return _cut(Placement.of((layer.channels,), "int32"), layer.config.block_words("bias"))
+
+
+def result(layer: Layer) -> Placement:
+    """Return where the results of a sample lie, flat, in the order of writing."""
+    return Placement.of((layer.outputs,), "uint8").take(0, writing_order(layer))
+
+
+def blocks(placement: Placement, values: Array) -> Array:
+    """Return values in their blocks: uint8 or int32 [blocks, words]."""
+    return placement.read(placement.pack(values.view(placement.dtype).reshape(1, *placement.shape)))[0]
+
+
+def _cut(placement: Placement, words: int) -> Placement:
+    """Lay words out one after another, and cut them into blocks."""
+    return placement.reshape(prod(placement.slots)).split(0, words)
+
+
+def _filled(placement: Placement, parts: int, words: int) -> Placement:
+    """Lay words out in equal parts, and fill up each to a block."""
+    size = prod(placement.slots) // parts
+    return placement.reshape(parts, size).pad((0, 0), (0, words - size))
+
+
+def biases(layer: Layer, weights: Array, bias: Array) -> Array:
+    """Return the biases that an engine with `window=1` begins its sums with, int32 [channels], modulo 2**32.
+
+    With x and w as the unit's int8 numbers, a sum of (x - zx) * (w - zw) is that of x * w, less zw times the sum of x,
+    which the unit subtracts, less zx times the sum of w, plus zx * zw for each lane.
+    """
+    zx, zw = centred(layer, "x"), centred(layer, "w")
+    lanes = layer.stored_kernel
+    codes = np.ascontiguousarray(weights).view(np.uint8).reshape(layer.channels, -1)
+    spare = lanes - codes.shape[1]  # lanes without a weight hold the code 0
+    flip = 0 if layer["w_signed"] else 128
+    sums = (codes ^ np.uint8(flip)).view(np.int8).sum(1, dtype=np.int64) - spare * flip
+    corrected: Array = (bias.astype(np.int64) + zx * zw * lanes - zx * sums).astype(np.int32)
+    return corrected
+
+
+def centred(layer: Layer, operand: str) -> int:
+    """Return the zero point of operand `x` or `w` for the unit, which takes the code 128 of uint8 as 0."""
+    return layer[f"z{operand}"] - (0 if layer[f"{operand}_signed"] else 128)
+
+
+def writing_order(layer: Layer) -> Array:
+    """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs].
+
+    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
+    block, a channel at a time.
+    """
+    channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
+    planes = np.arange(layer.outputs).reshape(-1, channels)
+    if not (layer.conv and layer.config.oc_blocking):
+        return planes.T.reshape(-1)
+    each = kernels_per_block(layer)
+    parts = [
+        planes[first:end, top : top + each].T.reshape(-1)
+        for top in range(0, layer["oc"], each)
+        for first, end in _groups(layer)
+    ]
+    return np.concatenate(parts)
+
+
+def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
+    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
+    rows, outputs = row_blocks(layer), layer.config.outputs
+    for top in range(0, layer["rows"], rows.step):
+        end = min(top + rows.step, layer["rows"]) * layer["cols"]
+        for first in range(top * layer["cols"], end, outputs):
+            yield first, min(first + outputs, end)
