@@ -6,104 +6,83 @@ samples; `tensor.shape` has the model's own axes, its batch of 1 included. A con
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import ClassVar
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, plain
+from tilewright.errors import ModelError, UnsupportedError, plain
+from tilewright.graph.rounding import Rounding
+from tilewright.graph.tensor import CODES, DTYPES, MAX_COMPUTED, MAX_ELEMENTS, Located, Named, Quant, Tensor, type_of
 
-if TYPE_CHECKING:
-    from tilewright.graph.ops.base import Op
+__all__ = [
+    "CODES",
+    "DTYPES",
+    "KINDS",
+    "MAX_COMPUTED",
+    "MAX_ELEMENTS",
+    "Graph",
+    "Named",
+    "Node",
+    "Op",
+    "Pixels",
+    "Quant",
+    "Shape",
+    "Site",
+    "State",
+    "Tensor",
+    "fresh_name",
+]
 
-#: Elements of the largest constant. Larger ones are refused before anything is allocated: model files are untrusted.
-MAX_ELEMENTS = 1 << 28
-#: Elements of the largest computed tensor: its evaluation takes up to 64 bytes per element.
-MAX_COMPUTED = 1 << 24
-DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Quant:
-    """Affine quantisation of a tensor: `real = scale * (code - zero_point)`.
+class Op(ABC):
+    """An operator and its attributes. Each subclass that sets `kind` is registered in `KINDS` under that name."""
 
-    `scale` holds float32 values exactly. `scale` and `zero_point` have one entry, or one per index of axis `axis`.
-    """
+    kind: ClassVar[str] = ""
 
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int = 0
+    def __init_subclass__(cls) -> None:
+        if cls.kind:
+            KINDS[cls.kind] = cls
 
-    @property
-    def per_channel(self) -> bool:
-        return len(self.scale) > 1
+    @abstractmethod
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shapes that follow from the input shapes.
 
+        Raises ModelError if the inputs do not fit, and UnsupportedError if no kernel takes their scales.
+        """
 
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """A tensor of the graph. `data` holds the values of a constant (an array of this shape and dtype), else None."""
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        """Return the tensors of `site` that must hold quantised codes; by default all inputs and outputs."""
+        return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    quant: Quant | None = None
-    data: Array | None = None
+    def check_types(self, site: Site) -> None:
+        """Check types. Raises UnsupportedError unless all tensors that `codes` returns are quantised CODES."""
+        for tensor in self.codes(site):
+            if tensor.dtype not in CODES or tensor.quant is None:
+                other = f"is {tensor.dtype}, not int8, uint8 or int16"
+                kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
+                raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
 
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def image(self) -> tuple[int, int, int, int]:
-        """The shape as batch, rows, columns and channels, for any number of axes: missing ones in front are 1."""
-        rows, columns, channels = (1, 1, 1, *self.shape)[-3:]
-        return prod(self.shape[:-3]), rows, columns, channels
+    @abstractmethod
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        """Return the exact outputs for the input `values`. All arrays have a sample axis in front."""
 
     @property
-    def nbytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
+    def label(self) -> str:
+        """The operator's name for display."""
+        return self.kind
 
-    @property
-    def scale(self) -> float:
-        """The per-tensor scale. Raises ModelError if the tensor has no scale, or one per channel."""
-        return self._single().scale[0]
-
-    @property
-    def zero_point(self) -> int:
-        """The per-tensor zero point. Raises ModelError if the tensor has no zero point, or one per channel."""
-        return self._single().zero_point[0]
-
-    def __repr__(self) -> str:
-        scales = self.quant.scale if self.quant else ()
-        text = f"<Tensor {self.name}: {_type(self)}"
-        text += f", scale {scales[0]:.6g}" if len(scales) == 1 else f", {len(scales)} scales" if scales else ""
-        return plain(f"{text}, constant>" if self.data is not None else f"{text}>")
-
-    def _single(self) -> Quant:
-        if self.quant is None:
-            raise ModelError(f"tensor '{self.name}'", "has no quantisation parameters", "quantise the model to int8")
-        if self.quant.per_channel:
-            raise ModelError(f"tensor '{self.name}'", "is quantised per channel where one scale is required")
-        return self.quant
+    def macs(self, site: Site) -> int:
+        """Return the number of multiply-accumulates for one sample. As is customary, those on padding count."""
+        return 0
 
 
-def _type(tensor: Tensor) -> str:
-    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
-
-
-class Named:
-    """Base class of objects that have an operator's name, such as nodes."""
-
-    name: str
-
-    @property
-    def where(self) -> str:
-        """The operator's name as error messages print it: op 'NAME'."""
-        return f"op '{self.name}'"
+KINDS: dict[str, type[Op]] = {}
 
 
 @dataclass(frozen=True)
@@ -123,7 +102,7 @@ class Node(Named):
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(Located):
     """A node together with its input and output tensors: the argument of the operators' shape rules and kernels."""
 
     node: Node
@@ -157,7 +136,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class State:
+class State(Located):
     """A value that a network keeps from one sample to the next, such as the buffer of a streaming convolution.
 
     Each field names a tensor: `source` is the value before a sample, `result` the value after it, and the constant
@@ -182,7 +161,7 @@ class Pixels:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Located):
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
     `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
@@ -210,8 +189,12 @@ class Graph:
         return (*self.outputs, *(state.result for state in self.states))
 
     def __repr__(self) -> str:
-        given, made = ([_type(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
+        given, made = ([type_of(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
         return plain(f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(given)} -> {', '.join(made)}>")
+
+    @property
+    def where(self) -> str:
+        return f"graph '{self.name}'"
 
     def site(self, node: Node) -> Site:
         return Site(
@@ -251,58 +234,51 @@ class Graph:
 
         Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not take its tensors.
         """
-        where = f"graph '{self.name}'"
         for name, tensor in self.tensors.items():
-            if name != tensor.name or not name:
-                raise ModelError(where, f"tensor '{tensor.name}' is listed under the name '{name}'")
-            _check_tensor(tensor)
-        names = [node.name for node in self.nodes]
-        if len(set(names)) < len(names) or not self.outputs:
-            raise ModelError(where, "has two nodes with the same name, or has no outputs")
+            renamed = name != tensor.name or not name
+            self.fail_if(renamed, f"tensor '{tensor.name}' is listed under the name '{name}'")
+            tensor.check()
+        doubled = len(self._named) < len(self.nodes)
+        self.fail_if(doubled or not self.outputs, "has two nodes with the same name, or has no outputs")
         for name in (*self.sources, *self.results):
-            if name not in self.tensors:
-                raise ModelError(where, f"input, output or state '{name}' is not a tensor of the graph")
+            self.fail_if(name not in self.tensors, f"input, output or state '{name}' is not a tensor of the graph")
         for state in self.states:
             self._check_state(state)
-        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.sources) | {""}
+        written = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.sources) | {""}
         for node in self.nodes:
-            self._check_node(node, known)
-            known.update(node.outputs)
+            self._check_node(node, written)
+            written.update(node.outputs)
         for name in self.results:
-            if name not in known:
-                raise ModelError(where, f"output or state '{name}' is never written")
+            self.fail_if(name not in written, f"output or state '{name}' is never written")
         return self
 
     def _check_state(self, state: State) -> None:
         """Check a state's tensors. Raises ModelError if types differ, or if two states or inputs have one source."""
-        where = f"state '{state.source}'"
         initial = self.tensors.get(state.initial)
         if initial is None or initial.data is None:
-            raise ModelError(where, "has no constant initial value")
+            raise ModelError(state.where, "has no constant initial value")
         for name in (state.source, state.result):
-            if (self.tensors[name].shape, self.tensors[name].dtype) != (initial.shape, initial.dtype):
-                reason = f"is {_type(self.tensors[name])} in '{name}', but {_type(initial)} in '{state.initial}'"
-                raise ModelError(where, reason)
-        if self.tensors[state.source].data is not None or self.sources.count(state.source) > 1:
-            raise ModelError(where, "is a constant, an input, or the source of another state too")
+            held, first = type_of(self.tensors[name]), type_of(initial)
+            state.fail_if(held != first, f"is {held} in '{name}', but {first} in '{state.initial}'")
+        state.fail_if(
+            self.tensors[state.source].data is not None or self.sources.count(state.source) > 1,
+            "is a constant, an input, or the source of another state too",
+        )
 
-    def _check_node(self, node: Node, known: set[str]) -> None:
-        where = node.where
+    def _check_node(self, node: Node, written: set[str]) -> None:
         for name in node.inputs:
-            if name not in known:
-                raise ModelError(where, f"reads tensor '{name}' before anything has written it")
+            node.fail_if(name not in written, f"reads tensor '{name}' before anything has written it")
         for name in node.outputs:
-            if name not in self.tensors or name in known:
-                raise ModelError(where, f"writes tensor '{name}', which does not exist or is already written")
+            wrong = name not in self.tensors or name in written
+            node.fail_if(wrong, f"writes tensor '{name}', which does not exist or is already written")
         site = self.site(node)
         node.op.check_types(site)
         expected = node.op.shapes(site)
-        if len(expected) != len(site.outputs):
-            raise ModelError(where, f"is declared with {len(site.outputs)} outputs; its operator has {len(expected)}")
+        count = len(site.outputs)
+        node.fail_if(len(expected) != count, f"is declared with {count} outputs; its operator has {len(expected)}")
         for tensor, shape in zip(site.outputs, expected, strict=True):
-            if tensor.shape != shape:
-                reason = f"output '{tensor.name}' is declared as {list(tensor.shape)}; its inputs give {list(shape)}"
-                raise ModelError(where, reason)
+            declared = f"output '{tensor.name}' is declared as {list(tensor.shape)}"
+            node.fail_if(tensor.shape != shape, f"{declared}; its inputs give {list(shape)}")
 
 
 def fresh_name(hint: str, names: set[str]) -> str:
@@ -312,30 +288,3 @@ def fresh_name(hint: str, names: set[str]) -> str:
         name, count = f"{hint}{count}", count + 1
     names.add(name)
     return name
-
-
-def _check_tensor(tensor: Tensor) -> None:
-    where = f"tensor '{tensor.name}'"
-    if tensor.dtype not in DTYPES:
-        raise ModelError(where, f"has the unknown element type {tensor.dtype}")
-    limit = MAX_COMPUTED if tensor.data is None else MAX_ELEMENTS
-    least = 1 if tensor.data is None else 0  # an empty constant may stand for an absent operand
-    if any(extent < least for extent in tensor.shape) or tensor.size > limit:
-        reason = f"has the shape {list(tensor.shape)}; extents must be positive, with at most {limit} elements in total"
-        raise ModelError(where, reason)
-    if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):
-        actual = f"{tensor.data.dtype}{list(tensor.data.shape)}"
-        raise ModelError(where, f"is declared as {tensor.dtype}{list(tensor.shape)}, but its data is {actual}")
-    quant = tensor.quant
-    if quant is None:
-        return
-    if not quant.scale or not all(0.0 < s < float("inf") for s in quant.scale):
-        raise ModelError(where, "has a quantisation scale that is not a positive number")
-    if len(quant.zero_point) != len(quant.scale):
-        raise ModelError(where, f"has {len(quant.scale)} scales but {len(quant.zero_point)} zero points")
-    if tensor.dtype in ("int8", "uint8", "int16"):
-        info = np.iinfo(tensor.dtype)
-        if not all(info.min <= zero <= info.max for zero in quant.zero_point):
-            raise ModelError(where, f"has a zero point outside the range of {tensor.dtype}")
-    if quant.per_channel and not (0 <= quant.axis < len(tensor.shape) and tensor.shape[quant.axis] == len(quant.scale)):
-        raise ModelError(where, f"has {len(quant.scale)} scales for axis {quant.axis} of shape {list(tensor.shape)}")

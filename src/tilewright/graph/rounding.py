@@ -22,7 +22,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, one_of, option
-from tilewright.graph.ir import Tensor
+from tilewright.graph.tensor import Tensor
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
@@ -79,6 +79,11 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
     if left.any():
         x = wrap_int32(x << left)
     return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), right)
+
+
+def multiply_by_real(x: Array, real: float | Array) -> Array:
+    """Return x * real, with the factor as a quantised multiplier, rounded twice (rule `double`)."""
+    return multiply_by_quantized_multiplier(x, *quantize_multiplier(real))
 
 
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ops.base import Op
+from tilewright.graph.ops import Op
 from tilewright.graph.rounding import Activation
 from tilewright.model.tflite import TRANSLATE
 from tilewright.model.tflite_file import Call

@@ -13,8 +13,7 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
-from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, Window
-from tilewright.graph.ops.base import Op
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, Op, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model import load
 from tilewright.run import run

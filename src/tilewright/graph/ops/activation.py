@@ -15,15 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED16, FIXED32
-from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Shape, clamped, given
+from tilewright.graph.ir import Shape, Site
+from tilewright.graph.ops.base import Evaluation
 from tilewright.graph.ops.elementwise import Unary, rescaled_xnnpack
 from tilewright.graph.rounding import (
     MAX_FACTOR,
-    Rounding,
     multiply_by_quantized_multiplier,
+    multiply_by_real,
     quantize_multiplier,
     round_half_away,
     rounding_divide_by_pot,
@@ -38,26 +37,23 @@ class LeakyRelu(Unary):
     kind = "leaky_relu"
     alpha: float = 0.0
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises ModelError if a factor is not below MAX_FACTOR."""
+    def shape_of(self, site: Site) -> Shape:
         ratio = site.input(0).scale / site.output.scale
-        if not (ratio < MAX_FACTOR and abs(ratio * self.alpha) < MAX_FACTOR):
-            raise ModelError(site.where, f"would be scaled by {ratio:g} and {ratio * self.alpha:g}, too much")
-        return super().shapes(site)
+        bounded = ratio < MAX_FACTOR and abs(ratio * self.alpha) < MAX_FACTOR
+        site.fail_if(not bounded, f"would be scaled by {ratio:g} and {ratio * self.alpha:g}, too much")
+        return super().shape_of(site)
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x, out = site.input(0), site.output
-        centred = given(values[0]).astype(np.int64) - x.zero_point
-        factors = [rounding.ratio(out.scale, x.scale), rounding.ratio(out.scale, x.scale, self.alpha)]
+    def compute(self, at: Evaluation) -> Array:
+        x, out = at.input(0), at.output
+        centred = at.centred()
+        factors = [at.rounding.ratio(out.scale, x.scale), at.rounding.ratio(out.scale, x.scale, self.alpha)]
         narrow = out.dtype != "int16" and all(2.0**-8 <= abs(factor) <= 2.0**7 for factor in factors)
-        scale = rescaled_xnnpack if rounding.elementwise == "xnnpack" and narrow else self._scaled
-        codes = np.where(centred >= 0, *(scale(centred, factor) for factor in factors))
-        return (clamped(codes + out.zero_point, out),)
+        scale = rescaled_xnnpack if at.rounding.elementwise == "xnnpack" and narrow else self._scaled
+        return at.coded(np.where(centred >= 0, *(scale(centred, factor) for factor in factors)))
 
     @staticmethod
     def _scaled(centred: Array, factor: float) -> Array:
-        q, shift = quantize_multiplier(abs(factor))
-        return multiply_by_quantized_multiplier(centred, q, shift) * (-1 if factor < 0 else 1)
+        return multiply_by_real(centred, abs(factor)) * (-1 if factor < 0 else 1)
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,10 @@ class HardSwish(Unary):
 
     kind = "hard_swish"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError for int16, or if the output's scale is too fine."""
-        if site.input(0).dtype == "int16":
-            raise UnsupportedError(site.where, "is a HARD_SWISH of int16", "quantise it to int8")
-        if self._multipliers(site)[1] > 0:
-            raise UnsupportedError(site.where, "has an output scale below 1/128 of the input's")
-        return super().shapes(site)
+    def shape_of(self, site: Site) -> Shape:
+        site.refuse_if(site.input(0).dtype == "int16", "is a HARD_SWISH of int16", "quantise it to int8")
+        site.refuse_if(self._multipliers(site)[1] > 0, "has an output scale below 1/128 of the input's")
+        return super().shape_of(site)
 
     @staticmethod
     def _multipliers(site: Site) -> tuple[int, int, int, int]:
@@ -84,32 +77,30 @@ class HardSwish(Unary):
             made += [min((int(q) + (1 << 15)) >> 16, (1 << 15) - 1), int(shift)]
         return made[0], made[1], made[2], made[3]
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        out = site.output
-        to_out, out_shift, to_gate, gate_shift = self._multipliers(site)
-        fine = (given(values[0]).astype(np.int64) - site.input(0).zero_point) << 7
+    def compute(self, at: Evaluation) -> Array:
+        to_out, out_shift, to_gate, gate_shift = self._multipliers(at)
+        fine = at.centred() << 7
         gate = FIXED16.saturated(fine << (gate_shift - 1)) if gate_shift > 0 else fine
         gate = FIXED16.high_mul(gate, to_gate)
         gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
         gate = (gate + (1 << 15)) >> 1
         product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
         if out_shift <= -16:  # gemmlowp's remainder of 16 bits overflows
-            return (clamped(np.where(product < 0, -1, 1) + out.zero_point, out),)
-        return (clamped(rounding_divide_by_pot(product, -out_shift) + out.zero_point, out),)
+            return at.coded(np.where(product < 0, -1, 1))
+        return at.coded(rounding_divide_by_pot(product, -out_shift))
 
 
 @dataclass(frozen=True)
 class Sigmoidal(Unary):
     """Base class of logistic and tanh, with the rules of 8-bit codes and of int16 (a table of 256 values)."""
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if scale or zero point of the output are not fixed ones."""
+    def shape_of(self, site: Site) -> Shape:
         x, out = site.input(0), site.output
         scale, zero = self.result(x.dtype)
-        if abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point):
-            reason = f"has an output scale or zero point other than {scale:g} and {zero}"
-            raise UnsupportedError(site.where, reason if out.dtype == x.dtype else f"{reason}, or another type")
-        return super().shapes(site)
+        wrong = abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point)
+        reason = f"has an output scale or zero point other than {scale:g} and {zero}"
+        site.refuse_if(wrong, reason if out.dtype == x.dtype else f"{reason}, or another type")
+        return super().shape_of(site)
 
     @abstractmethod
     def result(self, dtype: str) -> tuple[float, int]:
@@ -134,37 +125,29 @@ class Sigmoidal(Unary):
     #: Left shifts of int16 inputs in Q3.12 that need no multiplier.
     plain: ClassVar[tuple[int, ...]] = (0,)
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x, out = given(values[0]).astype(np.int64), site.output
-        if site.input(0).dtype == "int16":
-            left = left_shift(site.input(0).scale, self.plain)
-            if rounding.elementwise == "xnnpack" and left is not None:  # LiteRT's optimised kernel
-                return (self.short(x << left).astype(np.int16),)
-            return (self.table(in_12288ths(x, site.input(0).scale, left)).astype(np.int16),)
-        centred, limits = x - site.input(0).zero_point, np.iinfo(out.dtype)
-        if rounding.name in ("litert", "xnnpack"):
-            codes = self._by_float(site, centred, rounding)
-        else:
-            codes = self._by_fixed_point(site, centred)
-        return (np.clip(codes, limits.min, limits.max).astype(out.dtype),)
+    def compute(self, at: Evaluation) -> Array:
+        scale = at.input(0).scale
+        if at.input(0).dtype == "int16":
+            x = at.value().astype(np.int64)
+            left = left_shift(scale, self.plain)
+            if at.rounding.elementwise == "xnnpack" and left is not None:  # LiteRT's optimised kernel
+                return self.short(x << left).astype(np.int16)
+            return self.table(in_12288ths(x, scale, left)).astype(np.int16)
+        centred = at.centred()
+        if at.rounding.name not in ("litert", "xnnpack"):
+            return at.coded(self._by_fixed_point(scale, centred))
+        real = self.real(centred.astype(np.float32) * np.float32(scale))
+        steps = real * (np.float32(1) / np.float32(at.output.scale))
+        rounded = np.rint(steps) if at.rounding.delegated else round_half_away(steps)
+        return at.coded(rounded.astype(np.int64))
 
-    def _by_float(self, site: Site, centred: Array, rounding: Rounding) -> Array:
-        """Return LiteRT's codes: the function in float32 (XNNPACK rounds half to even)."""
-        out = site.output
-        real = self.real(centred.astype(np.float32) * np.float32(site.input(0).scale))
-        steps = real * (np.float32(1) / np.float32(out.scale))
-        rounded = np.rint(steps) if rounding.delegated else round_half_away(steps)
-        return rounded.astype(np.int64) + out.zero_point
-
-    def _by_fixed_point(self, site: Site, centred: Array) -> Array:
-        """Return TFLite Micro's codes: beyond a radius, which is 0 for scales from 8 on, the smallest or largest."""
-        out = site.output
-        q, shift = quantize_multiplier(np.float64(site.input(0).scale) * (1 << 27))
+    def _by_fixed_point(self, scale: float, centred: Array) -> Array:
+        """Return TFLite Micro's steps: beyond a radius, which is 0 for scales from 8 on, more than there are codes."""
+        q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
-        codes = self.fixed(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift)) + out.zero_point
-        limits = np.iinfo(out.dtype)
-        return np.where(inside, codes, np.where(centred <= -radius, limits.min, limits.max))
+        steps = self.fixed(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
+        return np.where(inside, steps, np.where(centred <= -radius, -512, 512))
 
 
 def left_shift(scale: float, plain: Sequence[int]) -> int | None:

@@ -1,70 +1,72 @@
-"""The base class of operators (attributes, shape rule, integer reference), and the window of convolutions and pools."""
+"""What operators share: one output, the values of an evaluation, and the window of convolutions and pools."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import Site, Tensor
+from tilewright.errors import ModelError
+from tilewright.graph.ir import Op, Shape, Site
 from tilewright.graph.rounding import Activation, Rounding, clamp_range
-
-Shape = tuple[int, ...]
-CODES = ("int8", "uint8", "int16")
+from tilewright.graph.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Op(ABC):
-    """An operator and its attributes. Each subclass that sets `kind` is registered in `KINDS` under that name."""
+class Evaluation(Site):
+    """A node with the values of its inputs, each with a sample axis in front (see graph.ir), and the rounding mode."""
 
-    kind: ClassVar[str] = ""
+    values: tuple[Array | None, ...]
+    rounding: Rounding
 
-    def __init_subclass__(cls) -> None:
-        if cls.kind:
-            KINDS[cls.kind] = cls
+    def value(self, index: int = 0) -> Array:
+        """Return the value of the required input `index`."""
+        value = self.values[index]
+        assert value is not None  # validation has checked that it is present
+        return value
 
-    @abstractmethod
+    def aligned(self, index: int) -> Array:
+        """Return the value of input `index`, with axes of 1 after the sample axis up to the output's number of axes."""
+        array = self.value(index)
+        shape = self.input(index).shape
+        return array.reshape(array.shape[0], *(1,) * (len(self.output.shape) - len(shape)), *shape)
+
+    def centred(self, index: int = 0) -> Array:
+        """Return `code - zero_point` for the codes of input `index`, as int64, with axes as in `aligned`."""
+        return self.aligned(index).astype(np.int64) - self.input(index).zero_point
+
+    def alike(self) -> list[Array]:
+        """Return the values of all inputs, with equally many samples."""
+        samples = max(self.value(index).shape[0] for index in range(len(self.values)))
+        values = map(self.value, range(len(self.values)))
+        return [np.broadcast_to(value, (samples, *value.shape[1:])) for value in values]
+
+    def coded(self, steps: Array, activation: Activation = "none", half_even: bool = False) -> Array:
+        """Return whole numbers of steps of the output's scale as its codes, clamped to its type and an activation."""
+        return clamped(steps + self.output.zero_point, self.output, activation, half_even)
+
+
+@dataclass(frozen=True)
+class Single(Op):
+    """Base class of operators with one output."""
+
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shapes that follow from the input shapes. Raises ModelError if the inputs do not fit."""
-
-    def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the tensors of `site` that must hold quantised codes; by default all inputs and outputs."""
-        return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
-
-    def check_types(self, site: Site) -> None:
-        """Check types. Raises UnsupportedError unless all tensors that `codes` returns are quantised CODES."""
-        for tensor in self.codes(site):
-            if tensor.dtype not in CODES or tensor.quant is None:
-                other = f"is {tensor.dtype}, not int8, uint8 or int16"
-                kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
-                raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
+        return (self.shape_of(site),)
 
     @abstractmethod
+    def shape_of(self, site: Site) -> Shape:
+        """Return the output's shape. Raises ModelError or UnsupportedError as `shapes` does."""
+
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        """Return the exact outputs for the input `values`. All arrays have a sample axis in front (see graph.ir)."""
+        result = self.compute(Evaluation(site.node, site.inputs, site.outputs, tuple(values), rounding))
+        return (result.reshape(-1, *site.output.shape),)
 
-    @property
-    def label(self) -> str:
-        """The operator's name for display."""
-        return self.kind
-
-    def macs(self, site: Site) -> int:
-        """Return the number of multiply-accumulates for one sample. As is customary, those on padding count."""
-        return 0
-
-
-KINDS: dict[str, type[Op]] = {}
-
-
-def given(value: Array | None) -> Array:
-    """Return `value`, the value of a required input. It is not None: validation has checked that it is present."""
-    assert value is not None
-    return value
+    @abstractmethod
+    def compute(self, at: Evaluation) -> Array:
+        """Return the elements of the exact output in their order, for all samples; `evaluate` gives them its shape."""
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
@@ -117,6 +119,10 @@ class Window:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
+
+    def windows(self, x: Array, fill: int = 0) -> Array:
+        """Return all windows of x (B, H, W, C) with padding around it, as `view` does."""
+        return self.view(self.pad(x, fill))
 
     @classmethod
     def same(

@@ -7,17 +7,16 @@ A residual, if there is one, is added to the sums before they are rounded. Sums 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from tilewright.array import Array, exact_matmul, wide_matmul
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, Window, four, given
+from tilewright.graph.ir import Shape, Site
+from tilewright.graph.ops.base import Evaluation, Single, Window, four
 from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two, wrap_int32
+from tilewright.graph.tensor import Tensor
 
 #: Weights of a fully connected layer that are floats at a time; all of them would take gigabytes in VGG16.
 TOGETHER = 1 << 24
@@ -58,7 +57,7 @@ def merge_samples(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class SumOfProducts(Op):
+class SumOfProducts(Single):
     """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`, for x, w and residual less zero points.
 
     The inputs are x, w, an optional int32 bias (if x is int16, also int64) and an optional residual: a tensor of codes
@@ -85,9 +84,9 @@ class SumOfProducts(Op):
         residual, w = site.input(3), site.input(1)
         scales = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64) * site.input(0).scale
         lifts = set(power_of_two(residual.scale / scales, site.where).tolist())
-        if len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT:
-            reason = f"its residual would be shifted left by {sorted(lifts)} bits; one shift of 0..{MAX_LIFT} is needed"
-            raise ModelError(site.where, reason)
+        wrong = len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT
+        reason = f"its residual would be shifted left by {sorted(lifts)} bits; one shift of 0..{MAX_LIFT} is needed"
+        site.fail_if(wrong, reason)
         return int(min(lifts))
 
     @abstractmethod
@@ -120,10 +119,9 @@ class SumOfProducts(Op):
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.convolution
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        residual = values[3] if self.residual(site) else None
-        acc = self.accumulate(site, given(values[0]), given(values[1])[0])
-        return (self.finish(site, acc, rounding, residual),)
+    def compute(self, at: Evaluation) -> Array:
+        residual = at.value(3) if self.residual(at) else None
+        return self.finish(at, self.accumulate(at, at.value(), at.value(1)[0]), at.rounding, residual)
 
     def macs(self, site: Site) -> int:
         return site.output.size * (site.input(1).size // site.output.shape[-1])  # outputs * weights per output channel
@@ -132,20 +130,20 @@ class SumOfProducts(Op):
         """Check the tensors that are added to sums of `shape`: bias and residual, or multiplier and addend."""
         residual = self.residual(site)
         if residual is not None:
-            if residual.shape != shape:
-                reason = f"its residual has the shape {list(residual.shape)}; its result has {list(shape)}"
-                raise ModelError(site.where, reason)
+            reason = f"its residual has the shape {list(residual.shape)}; its result has {list(shape)}"
+            site.fail_if(residual.shape != shape, reason)
             self.lift(site)
         if self.shift is not None:
             self.shift.check(site.where, site.output.dtype)
             for index in (3, 4):
-                if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
-                    raise ModelError(site.where, f"has a multiplier or addend that is not int64 of shape [{channels}]")
+                wrong = site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64"
+                site.fail_if(wrong, f"has a multiplier or addend that is not int64 of shape [{channels}]")
         bias = site.optional(2)
         kinds = ("int32", "int64") if wide(site.input(0)) else ("int32",)
-        if bias is not None and (bias.shape != (channels,) or bias.dtype not in kinds):
+        if bias is not None:
             reason = f"has a {bias.dtype} bias of shape {list(bias.shape)}"
-            raise UnsupportedError(site.where, f"{reason}; {' or '.join(kinds)} of shape [{channels}] is supported")
+            wrong = bias.shape != (channels,) or bias.dtype not in kinds
+            site.refuse_if(wrong, f"{reason}; {' or '.join(kinds)} of shape [{channels}] is supported")
 
 
 @dataclass(frozen=True)
@@ -159,14 +157,14 @@ class Convolution(Linear):
 
     window: Window = Window()
 
-    def _shape(self, site: Site, fits: bool, out_channels: int) -> tuple[Shape, ...]:
+    def _shape(self, site: Site, fits: bool, out_channels: int) -> Shape:
         """Return the output shape. Raises ModelError if `fits` is false or the weights do not fit the window."""
         (batch, height, width, channels), weights = four(site, 0), four(site, 1)
-        if not fits or weights[1:3] != self.window.kernel:
-            raise ModelError(site.where, f"weights of shape {list(weights)} do not fit {channels} input channels")
+        wrong = not fits or weights[1:3] != self.window.kernel
+        site.fail_if(wrong, f"weights of shape {list(weights)} do not fit {channels} input channels")
         shape = (batch, *self.window.output_size(site.node.name, height, width), out_channels)
         self._check_added(site, out_channels, shape)
-        return (shape,)
+        return shape
 
 
 @dataclass(frozen=True)
@@ -175,13 +173,12 @@ class Conv2D(Convolution):
 
     kind = "conv2d"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
+    def shape_of(self, site: Site) -> Shape:
         channels, (outputs, _, _, depth) = four(site, 0)[3], four(site, 1)
         return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        centred = self.window.pad(merge_samples(centre(x, site.input(0))))
-        patches = self.window.view(centred)  # (B, OH, OW, KH, KW, C)
+        patches = self.window.windows(merge_samples(centre(x, site.input(0))))  # (B, OH, OW, KH, KW, C)
         batch, oh, ow, kh, kw, channels = patches.shape
         depth, groups = w.shape[3], channels // w.shape[3]
         out_group = w.shape[0] // groups
@@ -200,14 +197,13 @@ class DepthwiseConv2D(Convolution):
 
     kind = "depthwise_conv2d"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
+    def shape_of(self, site: Site) -> Shape:
         one, _, _, outputs = four(site, 1)
         return self._shape(site, one == 1 and outputs % four(site, 0)[3] == 0, outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        centred = self.window.pad(merge_samples(centre(x, site.input(0))))
         kind = np.int64 if wide(site.input(0)) else np.int32
-        patches = self.window.view(centred.astype(kind))
+        patches = self.window.windows(merge_samples(centre(x, site.input(0))).astype(kind))
         weights = centre(w, site.input(1))[0].astype(kind)
         multiplier = w.shape[3] // x.shape[-1]
         acc = np.zeros((patches.shape[0], *site.output.shape[1:]), kind)
@@ -229,23 +225,19 @@ class TransposeConv2D(SumOfProducts):
     window: Window = Window()
     size: tuple[int, int] = (1, 1)
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises ModelError if the weights do not fit, or strides or the size are below 1."""
+    def shape_of(self, site: Site) -> Shape:
         batch, _, _, channels = four(site, 0)
         outputs, height, width, depth = four(site, 1)
-        if depth != channels or (height, width) != self.window.kernel or min(*self.window.stride, *self.size) < 1:
-            reason = f"weights of shape {[outputs, height, width, depth]} do not fit {channels} input channels"
-            raise ModelError(site.where, reason)
+        wrong = depth != channels or (height, width) != self.window.kernel
+        reason = f"weights of shape {[outputs, height, width, depth]} do not fit {channels} input channels"
+        site.fail_if(wrong or min(*self.window.stride, *self.size) < 1, reason)
         shape = (batch, *self.size, outputs)
         self._check_added(site, outputs, shape)
-        return (shape,)
+        return shape
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        centred, (kh, kw), (down, right) = (
-            merge_samples(centre(x, site.input(0))),
-            self.window.kernel,
-            self.window.stride,
-        )
+        centred = merge_samples(centre(x, site.input(0)))
+        (kh, kw), (down, right) = self.window.kernel, self.window.stride
         batch, height, width, channels = centred.shape
         taps = centre(w, site.input(1)).transpose(3, 1, 2, 0).reshape(channels, -1)
         products = product(site.input(0), site.input(1), centred.reshape(-1, channels), taps)
@@ -269,25 +261,24 @@ class FullyConnected(Linear):
     kind = "fully_connected"
     keep_dims: bool = False
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises ModelError if weights and input do not fit."""
+    def shape_of(self, site: Site) -> Shape:
         x, w = site.input(0), site.input(1)
-        if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
-            raise ModelError(site.where, f"weights of shape {list(w.shape)} do not fit the input {list(x.shape)}")
+        wrong = len(w.shape) != 2 or not x.shape or x.size % w.shape[1]
+        wrong = wrong or (self.keep_dims and x.shape[-1] != w.shape[1])
+        site.fail_if(wrong, f"weights of shape {list(w.shape)} do not fit the input {list(x.shape)}")
         shape = (*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0])
         self._check_added(site, w.shape[0], shape)
-        return (shape,)
+        return shape
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
         step = max(1, TOGETHER // len(w))
-        acc = sum(
-            product(
-                site.input(0), site.input(1), rows[:, at : at + step], centre(w[:, at : at + step], site.input(1)).T
-            )
-            for at in range(0, w.shape[1], step)
-        )
-        return np.reshape(acc, (x.shape[0], *site.output.shape))
+        acc = np.zeros((), np.int32)
+        for start in range(0, w.shape[1], step):
+            some = slice(start, start + step)
+            columns = centre(w[:, some], site.input(1)).T
+            acc = acc + product(site.input(0), site.input(1), rows[:, some], columns)
+        return acc.reshape(x.shape[0], *site.output.shape)
 
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.fully_connected
@@ -297,24 +288,23 @@ class FullyConnected(Linear):
 
 
 @dataclass(frozen=True)
-class MatMul(Op):
+class MatMul(Single):
     """Requantised matrix products of a (..., M, K) and b (..., K, N), less their zero points; leading axes equal."""
 
     kind = "matmul"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises ModelError if the inputs are not matrices that can be multiplied."""
+    def shape_of(self, site: Site) -> Shape:
         a, b = site.input(0).shape, site.input(1).shape
-        if len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2] or a[-1] != b[-2]:
-            raise ModelError(site.where, f"inputs of shapes {list(a)} and {list(b)} cannot be multiplied as matrices")
-        return ((*a[:-1], b[-1]),)
+        wrong = len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2] or a[-1] != b[-2]
+        site.fail_if(wrong, f"inputs of shapes {list(a)} and {list(b)} cannot be multiplied as matrices")
+        return (*a[:-1], b[-1])
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        left, right = (centre(given(values[index]), site.input(index)) for index in (0, 1))
+    def compute(self, at: Evaluation) -> Array:
+        left, right = (centre(at.value(index), at.input(index)) for index in (0, 1))
         samples = max(len(left), len(right))
         left, right = (np.broadcast_to(x, (samples, *x.shape[1:])) for x in (left, right))
         acc = exact_matmul(left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:]), 255, 255)
-        return (self.finish(site, acc.reshape(samples, *site.output.shape), rounding),)
+        return self.finish(at, acc.reshape(samples, *at.output.shape), at.rounding)
 
     def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
         """Requantise accumulators (S, *out_shape) to codes."""

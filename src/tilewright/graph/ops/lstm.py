@@ -16,14 +16,14 @@ import numpy as np
 from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED16
-from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ir import Op, Shape, Site, Tensor
 from tilewright.graph.ops.activation import Logistic, Tanh, in_12288ths
-from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import (
     MAX_FACTOR,
     Rounding,
     multiply_by_quantized_multiplier,
+    multiply_by_real,
     quantize_multiplier,
     rounding_divide_by_pot,
 )
@@ -96,7 +96,8 @@ class Lstm(Op):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         arithmetic: type[_Arithmetic] = _Micro if rounding.name == "tflm" else _LiteRT
         unit = arithmetic(self, site)
-        x, hidden, cell = given(values[0]), given(values[13]), given(values[14])
+        x, hidden, cell = values[0], values[13], values[14]
+        assert x is not None and hidden is not None and cell is not None  # validation has checked it
         samples = max(len(x), len(hidden), len(cell))
         time = 1 if self.time_major else 2  # the axis, after that of samples
         steps = np.moveaxis(np.broadcast_to(x, (samples, *x.shape[1:])), time, 0)  # (T, S, B, K)
@@ -196,8 +197,7 @@ class _Micro(_Arithmetic):
         return Tanh().table(scaled)
 
     def times(self, a: Array, b: Array, shift: int) -> Array:
-        q, exponent = quantize_multiplier(2.0**-shift)
-        return FIXED16.saturated(multiply_by_quantized_multiplier(a * b, q, exponent))
+        return FIXED16.saturated(multiply_by_real(a * b, 2.0**-shift))
 
     def output(self, gate: Array, values: Array) -> Array:
         factor = quantize_multiplier(AFTER * AFTER / np.float64(self.hidden.scale))

@@ -11,9 +11,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ort
-from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape
+from tilewright.graph.ir import Op, Shape, Site
 from tilewright.graph.rounding import Rounding
+from tilewright.graph.tensor import Tensor
 
 
 @dataclass(frozen=True)

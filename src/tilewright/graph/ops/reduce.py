@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -10,18 +9,18 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED32
-from tilewright.graph.ir import Site
+from tilewright.graph.ir import Shape, Site
 from tilewright.graph.lookup import looked_up, table
-from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
+from tilewright.graph.ops.base import Evaluation, Single, Window, clamped, four
+from tilewright.graph.ops.elementwise import Unary
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
     MAX_FACTOR,
     Activation,
-    Rounding,
     mean_factor,
     multiply_by_quantized_multiplier,
+    multiply_by_real,
     multiply_by_reduced_multiplier,
     power_of_two,
     quantize_multiplier,
@@ -36,14 +35,14 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 
 
 @dataclass(frozen=True)
-class Windowed(Op):
+class Windowed(Single):
     """Base class of operators that reduce each channel over a sliding window."""
 
     window: Window = Window()
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
+    def shape_of(self, site: Site) -> Shape:
         batch, height, width, channels = four(site, 0)
-        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
+        return (batch, *self.window.output_size(site.node.name, height, width), channels)
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,10 @@ class Pool(Windowed):
 
     activation: Activation = "none"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises UnsupportedError if the output's scale or zero point is not the input's."""
-        if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
-            raise UnsupportedError(site.where, "has an output whose scale or zero point differs from the input's")
-        return super().shapes(site)
-
-    def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
-        codes = clamped(result, site.output, self.activation, half_even)
-        return (codes.reshape(samples, *site.output.shape),)
+    def shape_of(self, site: Site) -> Shape:
+        differs = not site.input(0).same_codes(site.output)
+        site.refuse_if(differs, "has an output whose scale or zero point differs from the input's")
+        return super().shape_of(site)
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
@@ -76,24 +70,22 @@ class AveragePool2D(Pool):
 
     kind = "average_pool_2d"
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x = given(values[0])
-        merged = merge_samples(x).astype(np.int32)
-        total = self.window.view(self.window.pad(merged)).sum(axis=(3, 4), dtype=np.int32)
-        return self.finish(site, total.reshape(x.shape[0], *site.output.shape))
+    def compute(self, at: Evaluation) -> Array:
+        codes = merge_samples(at.value()).astype(np.int32)
+        return self.finish(at, self.window.windows(codes).sum(axis=(3, 4), dtype=np.int32))[0]
 
     def counts(self, site: Site) -> Array:
         """Return how many positions of each window lie inside the image, int32 (OH, OW, 1)."""
         ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
-        counts: Array = self.window.view(self.window.pad(ones)).sum(axis=(3, 4), dtype=np.int32)[0]
+        counts: Array = self.window.windows(ones).sum(axis=(3, 4), dtype=np.int32)[0]
         return counts
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
-        """Return the mean code of each window from `total` (S, *out_shape), the sums of the windows' codes."""
+        """Return the mean code of each window from `total` (.., OH, OW, C), the sums of the windows' codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.trunc((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
-        return self._clamp(site, mean, total.shape[0])
+        return (clamped(mean, site.output, self.activation),)
 
 
 @dataclass(frozen=True)
@@ -102,10 +94,10 @@ class MaxPool2D(Pool):
 
     kind = "max_pool_2d"
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x = given(values[0])
-        padded = self.window.pad(merge_samples(x), np.iinfo(x.dtype).min)
-        return self._clamp(site, self.window.view(padded).max(axis=(3, 4)), x.shape[0], rounding.delegated)
+    def compute(self, at: Evaluation) -> Array:
+        lowest = np.iinfo(at.value().dtype).min
+        largest = self.window.windows(merge_samples(at.value()), lowest).max(axis=(3, 4))
+        return clamped(largest, at.output, self.activation, at.rounding.delegated)
 
 
 @dataclass(frozen=True)
@@ -119,39 +111,42 @@ class RealAveragePool2D(Windowed):
     kind = "real_average_pool_2d"
     count_padding: bool = False
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x, source, out = given(values[0]), site.input(0), site.output
-        if rounding.elementwise == "pow2":  # no padding, or padding that counts: all windows have equally many elements
-            total = self.window.view(self.window.pad(merge_samples(x).astype(np.int64))).sum(axis=(3, 4))
-            mean = shifted_mean(site, total, prod(self.window.kernel))
-            return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
-        real = (merge_samples(x).astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
-        views = self.window.view(self.window.pad(real))
-        inside = self.window.view(self.window.pad(np.ones((1, *real.shape[1:3], 1), np.float32)))
-        total, count = np.zeros(views.shape[:3] + views.shape[5:], np.float32), inside.sum(axis=(3, 4))
+    def compute(self, at: Evaluation) -> Array:
+        x, source, out = merge_samples(at.value()), at.input(0), at.output
+        if at.rounding.elementwise == "pow2":  # no padding, or padding that counts: windows are of one size
+            total = self.window.windows(x.astype(np.int64)).sum(axis=(3, 4))
+            return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
+        real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
+        views = self.window.windows(real)
+        count = self.window.windows(np.ones((1, *real.shape[1:3], 1), np.float32)).sum(axis=(3, 4))
+        total = np.zeros(views.shape[:3] + views.shape[5:], np.float32)
         for row, column in np.ndindex(*self.window.kernel):
             total += views[:, :, :, row, column]
         if self.count_padding:
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
         code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point is added first
-        return (clamped(code, out).reshape(x.shape[0], *out.shape),)
+        return clamped(code, out)
 
 
 @dataclass(frozen=True)
-class Reduction(Op):
+class Reduction(Single):
     """Base class of operators that reduce over `axes`, which are numbered without the sample axis."""
 
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shape. Raises ModelError if `axes` repeat or are not axes of the input."""
+    def shape_of(self, site: Site) -> Shape:
         shape = site.input(0).shape
-        if len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape))):
-            raise ModelError(site.where, f"cannot reduce axes {self.axes} of the shape {list(shape)}")
-        kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
-        return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
+        wrong = len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape)))
+        site.fail_if(wrong, f"cannot reduce axes {self.axes} of the shape {list(shape)}")
+        if self.keep_dims:
+            return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
+        return tuple(extent for axis, extent in enumerate(shape) if axis not in self.axes)
+
+    def count(self, site: Site) -> int:
+        """Return the number of elements that each result is made of."""
+        return prod(site.input(0).shape[axis] for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -160,19 +155,18 @@ class Product(Reduction):
 
     kind = "product"
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x, source, out = given(values[0]), site.input(0), site.output
-        if rounding.elementwise == "xnnpack" and source.size == out.size:
-            return (x.reshape(x.shape[0], *out.shape),)  # LiteRT's optimised kernel copies the codes
+    def compute(self, at: Evaluation) -> Array:
+        x, source, out = at.value(), at.input(0), at.output
+        if at.rounding.elementwise == "xnnpack" and source.size == out.size:
+            return x  # LiteRT's optimised kernel copies the codes
         inner = [axis + 1 for axis in self.axes]
         centred = np.moveaxis(x.astype(np.int64) - source.zero_point, inner, range(len(inner)))
-        factors = centred.reshape(prod(source.shape[axis] for axis in self.axes), *centred.shape[len(inner) :])
+        factors = centred.reshape(self.count(at), *centred.shape[len(inner) :])
         q, shift = quantize_multiplier(np.float64(source.scale) / np.power(np.float64(out.scale), 1 / len(factors)))
         total = factors[0]
         for factor in factors[1:]:
             total = multiply_by_reduced_multiplier(total * factor, q, shift)
-        total = multiply_by_reduced_multiplier(total, q, shift) + out.zero_point
-        return (clamped(total, out).reshape(x.shape[0], *out.shape),)
+        return at.coded(multiply_by_reduced_multiplier(total, q, shift))
 
 
 @dataclass(frozen=True)
@@ -181,25 +175,23 @@ class Mean(Reduction):
 
     kind = "mean"
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x, source, out = given(values[0]), site.input(0), site.output
-        count = prod(source.shape[axis] for axis in self.axes)
-        total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
-        if rounding.elementwise == "pow2":
-            mean = shifted_mean(site, total, count)
-        elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
-            centred = (total - count * source.zero_point).astype(np.float32)
-            mean = round_half_even(centred * self.factor32(site, count)) + out.zero_point
-        elif (
-            rounding.delegated and source.dtype != "int16"
-        ):  # XNNPACK adds both zero points, as one float32, before it rounds
+    def compute(self, at: Evaluation) -> Array:
+        source, out = at.input(0), at.output
+        count = self.count(at)
+        total = at.value().sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
+        centred = total - count * source.zero_point
+        if at.rounding.elementwise == "pow2":
+            mean = shifted_mean(at, total, count)
+        elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
+            return at.coded(round_half_even(centred.astype(np.float32) * self.factor32(at, count)))
+        elif at.rounding.delegated and source.dtype != "int16":
+            # XNNPACK adds both zero points, as one float32, before it rounds.
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)
         else:
-            centred = total - count * source.zero_point
-            mean = multiply_by_quantized_multiplier(centred, *self.folded(site, count)) + out.zero_point
-        return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
+            return at.coded(multiply_by_quantized_multiplier(centred, *self.folded(at, count)))
+        return clamped(mean, out)
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
@@ -216,7 +208,7 @@ class Mean(Reduction):
 
 
 @dataclass(frozen=True)
-class Softmax(Op):
+class Softmax(Unary):
     """Softmax of `beta * x` over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
 
     The output has scale 1/256 and zero point -128; for int16, scale 2**-15, zero point 0, and tables of TFLite.
@@ -225,26 +217,28 @@ class Softmax(Op):
     kind = "softmax"
     beta: float = 1.0
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if the output's scale or zero point are not the fixed."""
+    def shape_of(self, site: Site) -> Shape:
         x, out = site.input(0), site.output
-        if not 0 < self.beta < MAX_FACTOR:
-            raise UnsupportedError(site.where, f"multiplies by beta = {self.beta:g}; positive numbers are supported")
+        wrong = not 0 < self.beta < MAX_FACTOR
+        site.refuse_if(wrong, f"multiplies by beta = {self.beta:g}; positive numbers are supported")
         if x.dtype == "int16":
-            if abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point or x.zero_point or out.dtype != "int16":
-                raise UnsupportedError(site.where, "has an output scale or zero point other than 2**-15 and 0")
-        elif (out.scale, out.zero_point) != (1 / 256, -128):
-            raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
-        return (x.shape,)
+            wrong = (
+                abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point != 0 or x.zero_point != 0 or out.dtype != "int16"
+            )
+            site.refuse_if(wrong, "has an output scale or zero point other than 2**-15 and 0")
+        else:
+            wrong = (out.scale, out.zero_point) != (1 / 256, -128)
+            site.refuse_if(wrong, "has an output scale or zero point other than 1/256 and -128")
+        return super().shape_of(site)
 
-    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        x = given(values[0]).astype(np.int64)
-        if site.input(0).dtype == "int16":
-            return (self._wide(site, x, "float32" if rounding.name == "tflm" else "float64"),)
-        if rounding.delegated:
-            return (self._by_table(site, x),)
+    def compute(self, at: Evaluation) -> Array:
+        x = at.value().astype(np.int64)
+        if at.input(0).dtype == "int16":
+            return self._wide(at, x, "float32" if at.rounding.name == "tflm" else "float64")
+        if at.rounding.delegated:
+            return self._by_table(at, x)
         real = min(
-            float(np.float32(self.beta)) * np.float64(site.input(0).scale) * (1 << (31 - _DIFF_BITS)),
+            float(np.float32(self.beta)) * np.float64(at.input(0).scale) * (1 << (31 - _DIFF_BITS)),
             float((1 << 31) - 1),
         )
         q, shift = quantize_multiplier(real)
@@ -257,26 +251,24 @@ class Softmax(Op):
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
         inverse = FIXED32.reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(FIXED32.high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
-        return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
+        return at.coded(code)
 
-    def _by_table(self, site: Site, x: Array) -> Array:
+    def _by_table(self, at: Evaluation, x: Array) -> Array:
         """Return the output codes of LiteRT's optimised kernel, which uses a table of exp (XNNPACK has no softmax)."""
-        step = -np.float32(site.input(0).scale) * np.float32(self.beta)
+        step = -np.float32(at.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]
         total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
-        code = round_half_away(exponential * (np.float32(1) / (total * np.float32(site.output.scale))))
-        return np.clip(code + site.output.zero_point, -128, 127).astype(site.output.dtype)
+        code = round_half_away(exponential * (np.float32(1) / (total * np.float32(at.output.scale))))
+        return at.coded(code)
 
     def _wide(self, site: Site, x: Array, dtype: str) -> Array:
         """Return the output codes of int16 inputs: tables of exp on -10..0 and of 1 / (1 + x) on 0..1 (softmax.h).
 
         `dtype` is the float type in which the runtime computes its tables.
         """
-        q, shift = quantize_multiplier(
-            np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
-        )
-        scaled = multiply_by_quantized_multiplier(x - x.max(axis=-1, keepdims=True), q, shift)
+        real = np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
+        scaled = multiply_by_real(x - x.max(axis=-1, keepdims=True), real)
         codes = looked_up(np.clip(scaled + 32767, -32768, 32767), _exp_table(dtype))
         total = codes.sum(axis=-1, keepdims=True)  # Q16.15
         leading = 31 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64)  # leading zeros of 32 bits

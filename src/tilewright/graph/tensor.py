@@ -1,0 +1,156 @@
+"""Tensors of a graph, with their exact quantisation, and what has the name of an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError, plain
+
+#: Elements of the largest constant. Larger ones are refused before anything is allocated: model files are untrusted.
+MAX_ELEMENTS = 1 << 28
+#: Elements of the largest computed tensor: its evaluation takes up to 64 bytes per element.
+MAX_COMPUTED = 1 << 24
+#: Types of quantised codes.
+CODES = ("int8", "uint8", "int16")
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
+
+
+class Located:
+    """Base class of what errors point at: `where` says in their words which thing it is."""
+
+    @property
+    def where(self) -> str:
+        raise NotImplementedError
+
+    def fail_if(self, wrong: object, reason: str, remedy: str = "") -> None:
+        """Check something about a file. Raises ModelError, for damaged files, if it is wrong."""
+        if wrong:
+            raise ModelError(self.where, reason, remedy)
+
+    def refuse_if(self, wrong: object, reason: str, remedy: str = "") -> None:
+        """Check that something is supported. Raises UnsupportedError if `wrong` says that it is not."""
+        if wrong:
+            raise UnsupportedError(self.where, reason, remedy)
+
+
+class Named(Located):
+    """Base class of objects that have an operator's name, such as nodes."""
+
+    name: str
+
+    @property
+    def where(self) -> str:
+        """The operator's name as error messages print it: op 'NAME'."""
+        return f"op '{self.name}'"
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Affine quantisation of a tensor: `real = scale * (code - zero_point)`.
+
+    `scale` holds float32 values exactly. `scale` and `zero_point` have one entry, or one per index of axis `axis`.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int = 0
+
+    @property
+    def per_channel(self) -> bool:
+        return len(self.scale) > 1
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor(Located):
+    """A tensor of the graph. `data` holds the values of a constant (an array of this shape and dtype), else None."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    quant: Quant | None = None
+    data: Array | None = None
+
+    @property
+    def where(self) -> str:
+        return f"tensor '{self.name}'"
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def image(self) -> tuple[int, int, int, int]:
+        """The shape as batch, rows, columns and channels, for any number of axes: missing ones in front are 1."""
+        rows, columns, channels = (1, 1, 1, *self.shape)[-3:]
+        return prod(self.shape[:-3]), rows, columns, channels
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def scale(self) -> float:
+        """The per-tensor scale. Raises ModelError if the tensor has no scale, or one per channel."""
+        return self._single().scale[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The per-tensor zero point. Raises ModelError if the tensor has no zero point, or one per channel."""
+        return self._single().zero_point[0]
+
+    def __repr__(self) -> str:
+        scales = self.quant.scale if self.quant else ()
+        text = f"<Tensor {self.name}: {type_of(self)}"
+        text += f", scale {scales[0]:.6g}" if len(scales) == 1 else f", {len(scales)} scales" if scales else ""
+        return plain(f"{text}, constant>" if self.data is not None else f"{text}>")
+
+    def _single(self) -> Quant:
+        if self.quant is None:
+            raise ModelError(self.where, "has no quantisation parameters", "quantise the model to int8")
+        self.fail_if(self.quant.per_channel, "is quantised per channel where one scale is required")
+        return self.quant
+
+    def same_codes(self, other: Tensor) -> bool:
+        """Return whether codes stand for the same numbers in both tensors. Raises ModelError without one scale each."""
+        return (self.scale, self.zero_point) == (other.scale, other.zero_point)
+
+    def check(self) -> None:
+        """Check that type, size, data and quantisation fit each other. Raises ModelError if they do not."""
+        self.fail_if(self.dtype not in DTYPES, f"has the unknown element type {self.dtype}")
+        computed = self.data is None
+        limit = MAX_COMPUTED if computed else MAX_ELEMENTS
+        least = 1 if computed else 0  # an empty constant may stand for an absent operand
+        shape = list(self.shape)
+        self.fail_if(
+            any(extent < least for extent in shape) or self.size > limit,
+            f"has the shape {shape}; extents must be positive, with at most {limit} elements in total",
+        )
+        if self.data is not None:
+            actual = f"{self.data.dtype}{list(self.data.shape)}"
+            declared = f"{self.dtype}{shape}"
+            self.fail_if(actual != declared, f"is declared as {declared}, but its data is {actual}")
+        if self.quant is not None:
+            self._check_quant(self.quant)
+
+    def _check_quant(self, quant: Quant) -> None:
+        scales = len(quant.scale)
+        positive = all(0.0 < scale < float("inf") for scale in quant.scale)
+        self.fail_if(not scales or not positive, "has a quantisation scale that is not a positive number")
+        zeros = len(quant.zero_point)
+        self.fail_if(zeros != scales, f"has {scales} scales but {zeros} zero points")
+        if self.dtype in CODES:
+            info = np.iinfo(self.dtype)
+            inside = all(info.min <= zero <= info.max for zero in quant.zero_point)
+            self.fail_if(not inside, f"has a zero point outside the range of {self.dtype}")
+        fits = 0 <= quant.axis < len(self.shape) and self.shape[quant.axis] == scales
+        reason = f"has {scales} scales for axis {quant.axis} of shape {list(self.shape)}"
+        self.fail_if(quant.per_channel and not fits, reason)
+
+
+def type_of(tensor: Tensor) -> str:
+    """Return the type and shape of a tensor for display."""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
