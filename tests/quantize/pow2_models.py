@@ -15,13 +15,15 @@ from tests.quantize.models import save
 from tilewright.quantize import model as models
 from tilewright.quantize import pow2
 from tilewright.quantize import samples as samples_from
+from tilewright.quantize.samples import Options, Task
 
 
 def make(folder: Path, source: ModelProto, data: Any, rounds_residuals: bool = False) -> pow2.Made:
     path, calibration = save(folder, source, data)
     prepared = models.read(path)
     given = samples_from.read(calibration, models.signature(prepared))
-    return pow2.quantize(prepared, given, rounds_residuals=rounds_residuals)
+    options = Options("pow2", residuals="rounded" if rounds_residuals else "sums")
+    return pow2.quantize(Task(prepared, given, options))
 
 
 def pairs(made: ModelProto) -> dict[str, tuple[str, float]]:

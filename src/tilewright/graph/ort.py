@@ -278,9 +278,8 @@ def _checked(call: Call, given: Any, limit: int) -> ValueType:
 
 def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueType:
     """Return `value`. Raises ModelError if an extent is negative or the tensor has more than `limit` elements."""
-    if any(extent < 0 for extent in value.shape) or prod(value.shape) > limit:
-        reason = f"{call.op_type} has an output of shape {list(value.shape)}; the limit is {limit} elements"
-        raise ModelError(call.where, reason)
+    reason = f"{call.op_type} has an output of shape {list(value.shape)}; the limit is {limit} elements"
+    call.fail_if(any(extent < 0 for extent in value.shape) or prod(value.shape) > limit, reason)
     return value
 
 

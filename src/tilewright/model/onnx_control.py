@@ -47,8 +47,7 @@ def inlined(
     UnsupportedError for a computed condition before opset 9.
     """
     condition = node.input(0)
-    if condition not in types or {*node.graphs} != {THEN, ELSE}:
-        raise ModelError(node.where, "If has no condition or not two branches")
+    node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If has no condition or not two branches")
     if any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values()):
         raise ModelError(node.where, "If has a branch with another number of results")
     if types[condition].dtype != "bool" or prod(types[condition].shape) != 1:
@@ -56,8 +55,7 @@ def inlined(
     if condition in constants:
         taken = _inlined(node, THEN if constants[condition].reshape(-1)[0] else ELSE)
         return [*taken.nodes, *_each(node, lambda at: ("Identity", taken.outputs[at]))], dict(taken.constants)
-    if opset < WHERE_OPSET:
-        raise UnsupportedError(node.where, f"If has a computed condition in opset {opset}", "export with opset 13")
+    node.refuse_if(opset < WHERE_OPSET, f"If has a computed condition in opset {opset}", "export with opset 13")
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := fits(side.nodes, side.constants))}
     if len(errors) == len(sides):

@@ -72,8 +72,7 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
 
 def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
     """Return the rule of a RequantShift, its output type, and the (name, values) of its multiplier and addend."""
-    if len(node.inputs) < 3:
-        raise ModelError(node.where, f"has {len(node.inputs)} inputs; a RequantShift has 3")
+    node.fail_if(len(node.inputs) < 3, f"has {len(node.inputs)} inputs; a RequantShift has 3")
     levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
     signed = bool(_number(node, "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
@@ -112,16 +111,14 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         op = ops.FullyConnected(shift=shift)
     else:
         shape = builder.tensors[x].shape
-        if weights.ndim != 4 or len(shape) != 4:
-            reason = f"convolves {list(shape)} with {list(weights.shape)}; only images (four axes) are supported"
-            raise UnsupportedError(node.where, reason)
+        reason = f"convolves {list(shape)} with {list(weights.shape)}; only images (four axes) are supported"
+        node.refuse_if(weights.ndim != 4 or len(shape) != 4, reason)
         window = window_of(node.where, node.attributes, weights.shape[2:], shape[2:], out.shape[2:])
         op, weights = filtering(weights, shape[1], window, shift=shift)
     bias = ""
     if node.input(2):
         data = _integers(builder, node, node.inputs[2], *INT32).reshape(-1)
-        if data.size not in (1, outputs):
-            raise ModelError(node.where, f"has {data.size} biases for {outputs} output channels")
+        node.fail_if(data.size not in (1, outputs), f"has {data.size} biases for {outputs} output channels")
         bias = builder.constant(f"{node.inputs[2]}:bias", np.broadcast_to(data, (outputs,)))
     for _, data in factors:
         if data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size):

@@ -141,9 +141,8 @@ class _Resolved:
         while pending:
             given = pending.popleft()
             for name in given.inputs:
-                if name and name not in self.types:
-                    reason = f"reads '{name}' before anything has written it: a cycle or a wrong order"
-                    raise ModelError(given.where, reason)
+                reason = f"reads '{name}' before anything has written it: a cycle or a wrong order"
+                given.fail_if(name and name not in self.types, reason)
             if given.graphs:
                 inner, constants = inlined(given, self.opset, self.types, self.constants, self._fits)
                 self.used.update(names_read(inner))
@@ -154,8 +153,7 @@ class _Resolved:
 
     def _add(self, node: RawNode) -> None:
         for name in node.outputs:
-            if name in self.types:
-                raise ModelError(node.where, f"writes '{name}', a name that is already in use")
+            node.fail_if(name in self.types, f"writes '{name}', a name that is already in use")
         values = _constant(node, self.opset, self.types, self.constants)
         if values is None:
             self.nodes.append(node)
@@ -165,8 +163,7 @@ class _Resolved:
             self.types |= zip(filter(None, node.outputs), made, strict=True)
             return
         self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
-        if self.folded > MAX_FOLDED:
-            raise ModelError(node.where, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
+        node.fail_if(self.folded > MAX_FOLDED, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
         self.hold(dict(zip(filter(None, node.outputs), values, strict=True)))
 
     def _fits(self, nodes: Sequence[RawNode], constants: Mapping[str, Array]) -> ModelError | None:
@@ -199,16 +196,14 @@ def call_of(node: RawNode, opset: int, types: Mapping[str, ValueType]) -> ort.Ca
         key = next(iter(node.tensors))
         raise UnsupportedError(node.where, f"{node.op_type} has the unsupported tensor attribute {key}")
     inputs = tuple(types[name] if name else None for name in node.inputs)
-    if "" in node.outputs:
-        raise UnsupportedError(node.where, f"{node.op_type} has an output without a name", "name all its outputs")
+    node.refuse_if("" in node.outputs, f"{node.op_type} has an output without a name", "name all its outputs")
     return ort.Call(node.name, node.op_type, node.domain, opset, node.json, inputs, len(node.outputs))
 
 
 def _types(
     node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
 ) -> tuple[ValueType, ...]:
-    if node.op_type in _RANDOM:
-        raise UnsupportedError(node.where, f"{node.op_type} is random", _INFERENCE)
+    node.refuse_if(node.op_type in _RANDOM, f"{node.op_type} is random", _INFERENCE)
     if node.op_type == "Dropout" and len(node.inputs) > 2 and constants.get(node.inputs[2], True):
         raise UnsupportedError(node.where, "Dropout trains, or decides at run time whether to train", _INFERENCE)
     if node.op_type in CUSTOM:

@@ -119,8 +119,7 @@ def folded(call: Call) -> Array | None:
 
 def _kernel_of_weights(call: Call) -> tuple[int, int]:
     shape = call.tensor(1).shape
-    if len(shape) != 4:
-        raise ModelError(call.where, f"has weights of shape {list(shape)}, not four axes")
+    call.fail_if(len(shape) != 4, f"has weights of shape {list(shape)}, not four axes")
     return shape[1], shape[2]
 
 
@@ -130,8 +129,7 @@ def _convolution(kind: type[ops.Conv2D] | type[ops.DepthwiseConv2D]) -> Callable
 
 def _transpose_conv(call: Call) -> ops.Op:
     shape = call.output.shape
-    if len(shape) != 4:
-        raise ModelError(call.where, f"has an output of shape {list(shape)}, not four axes")
+    call.fail_if(len(shape) != 4, f"has an output of shape {list(shape)}, not four axes")
     size = (shape[1], shape[2])
     return ops.TransposeConv2D(call.activation, window=call.window(_kernel_of_weights(call), size), size=size)
 
@@ -192,10 +190,8 @@ def _strided_slice(call: Call) -> ops.Op:
 def _slice(call: Call, entries: list[slice | int]) -> ops.Op:
     """Return the slice with one Python slice or index for each axis of input 0."""
     shape = call.tensor(0).shape
-    if len(entries) != len(shape):
-        raise ModelError(call.where, f"slices {len(entries)} axes of an input of shape {list(shape)}")
-    if not all(0 < extent <= MAX_ELEMENTS for extent in shape):
-        raise ModelError(call.where, f"slices an input of shape {list(shape)}")
+    call.fail_if(len(entries) != len(shape), f"slices {len(entries)} axes of an input of shape {list(shape)}")
+    call.fail_if(not all(0 < extent <= MAX_ELEMENTS for extent in shape), f"slices an input of shape {list(shape)}")
     ranges = []
     for entry, extent in zip(entries, shape, strict=True):
         if isinstance(entry, slice):
@@ -255,8 +251,7 @@ def _lstm(call: Call) -> ops.Op:
     optional = [*range(9, 12), 16, 17, *range(20, 24)]
     if any(i < len(call.inputs) and call.inputs[i] is not None for i in optional):
         raise UnsupportedError(call.where, "is an LSTM with peepholes, a projection or layer normalisation")
-    if call.option("FusedActivationFunction", 4) != 4:
-        raise UnsupportedError(call.where, "is an LSTM whose activation is not tanh")
+    call.refuse_if(call.option("FusedActivationFunction", 4) != 4, "is an LSTM whose activation is not tanh")
     inside = call.intermediates[4] if len(call.intermediates) > 4 else None
     hidden = inside if inside is not None and inside.quant is not None else call.tensor(18)
     clip = float(call.option("CellClip", 0.0))
@@ -346,9 +341,8 @@ def _check_types(call: Call, data: int) -> None:
             lacks = f"is {tensor.dtype}, not {' or '.join(codes)}"
             lacks = "has no quantisation parameters" if tensor.dtype in codes else lacks
             raise UnsupportedError(call.where, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
-    if call.code not in CONVERSIONS and call.tensor(data).dtype != call.output.dtype:
-        reason = f"turns {call.tensor(data).dtype} into {call.output.dtype}; both must have the same type"
-        raise UnsupportedError(call.where, reason)
+    reason = f"turns {call.tensor(data).dtype} into {call.output.dtype}; both must have the same type"
+    call.refuse_if(call.code not in CONVERSIONS and call.tensor(data).dtype != call.output.dtype, reason)
     if call.code in PRODUCTS:
         _check_weights(call, call.tensor(data))
 

@@ -101,8 +101,7 @@ class Call(Named):
     def activation(self) -> Activation:
         """The fused activation. Raises UnsupportedError if it is not one of _ACTIVATIONS."""
         code = self.option("FusedActivationFunction")
-        if code not in _ACTIVATIONS:
-            raise UnsupportedError(self.where, f"has the unsupported fused activation number {code}")
+        self.refuse_if(code not in _ACTIVATIONS, f"has the unsupported fused activation number {code}")
         return _ACTIVATIONS[code]
 
     @property
@@ -137,8 +136,7 @@ class Call(Named):
     def axis(self, axis: int, extra: int = 0) -> int:
         """Return an axis of the first output or input, counted from 0. Raises ModelError if there is none such."""
         rank = len(self.tensor(0).shape) + extra
-        if not -rank <= axis < rank:
-            raise ModelError(self.where, f"{self.code} has the axis {axis}; there are {rank} axes")
+        self.fail_if(not -rank <= axis < rank, f"{self.code} has the axis {axis}; there are {rank} axes")
         return axis % rank
 
     def window(self, kernel: tuple[int, int], size: tuple[int, int] | None = None) -> ops.Window:
@@ -148,8 +146,7 @@ class Call(Named):
         """
         if size is None:
             shape = self.tensor(0).shape
-            if len(shape) != 4:
-                raise ModelError(self.where, f"{self.code} has an input of shape {list(shape)}, not four axes")
+            self.fail_if(len(shape) != 4, f"{self.code} has an input of shape {list(shape)}, not four axes")
             size = shape[1], shape[2]
         stride = (int(self.option("StrideH", 1)), int(self.option("StrideW", 1)))
         dilation = (int(self.option("DilationHFactor", 1)), int(self.option("DilationWFactor", 1)))
@@ -230,8 +227,7 @@ def _transposed(call: Call, operator: Any) -> Call:
     if not isinstance(content, np.ndarray) or content.size < 12 or len(call.inputs) != 3:
         raise ModelError(call.where, f"{call.code} has {len(call.inputs)} inputs, not 3, or lacks its options")
     padding, right, down = (int(word) for word in np.frombuffer(content[:12].tobytes(), "<i4"))
-    if padding not in (1, 2):
-        raise ModelError(call.where, f"{call.code} has the padding number {padding}, not 1 or 2")
+    call.fail_if(padding not in (1, 2), f"{call.code} has the padding number {padding}, not 1 or 2")
     x, w, bias = call.inputs
     options = {"Padding": padding - 1, "StrideH": down, "StrideW": right}
     name = call.name.replace(TRANSPOSE_BIAS, "Convolution2DTransposeBias")

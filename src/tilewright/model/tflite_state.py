@@ -93,8 +93,7 @@ class Variables:
 
     def _variable(self, call: Call) -> Key:
         name = call.tensor(0).name
-        if name not in self.handles:
-            raise ModelError(call.where, f"{call.code} takes '{name}', which no VAR_HANDLE gives")
+        call.fail_if(name not in self.handles, f"{call.code} takes '{name}', which no VAR_HANDLE gives")
         return self.handles[name]
 
     def _read(self, call: Call) -> None:
@@ -110,8 +109,7 @@ class Variables:
     def _initialise(self, call: Call) -> None:
         """Take the constants that the subgraph of a CALL_ONCE assigns to variables."""
         index = int(call.option("InitSubgraphIndex", 0))
-        if not 1 <= index < len(self.file):
-            raise ModelError(call.where, f"calls subgraph {index} of {len(self.file)}")
+        call.fail_if(not 1 <= index < len(self.file), f"calls subgraph {index} of {len(self.file)}")
         handles: dict[str, Key] = {}
         for step in self.file[index].calls:
             if step.code == "VAR_HANDLE":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError, one_of, option
+from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.graph.ir import Pixels
 from tilewright.install import hint
 from tilewright.quantize.samples import RESIDUALS, SCHEMES, Options, Progress
@@ -49,23 +49,7 @@ def quantize(
     """
     require()
     options = options or Options()
-    if options.scheme not in SCHEMES:
-        raise InputError(option("--scheme"), f"there is no scheme '{options.scheme}'", one_of(options.scheme, SCHEMES))
-    if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
-        raise InputError(
-            option("--method and --activations", "method and activations"),
-            "are not for the scheme pow2",
-            "leave them out",
-        )
-    if options.scheme in ("tflm", "symmetric") and options.activations != Options.activations:
-        reason = f"is for the scheme affine only: {options.scheme} has int8"
-        raise InputError(option("--activations"), reason, "leave it out")
-    if options.residuals not in (RESIDUALS if options.scheme == "pow2" else ("sums",)):
-        raise InputError(
-            option("--residuals"),
-            f"'{options.residuals}' is not for the scheme {options.scheme}",
-            "leave it out",
-        )
+    options.check()
     from tilewright.files import replacing
     from tilewright.model.onnx_file import PIXELS, pixels_text
     from tilewright.model.samples import count_of
@@ -79,20 +63,17 @@ def quantize(
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
     memory.check_held(original, str(model), count_of(calibrating), options.method)
     unbounded = models.unbounded(original, samples.feeds(calibrating))
+    task = samples.Task(original, calibrating, options, progress, unbounded)
+    shifts: dict[str, int] = {}
+    reasons = None
     if options.scheme == "pow2":
-        made = pow2.quantize(original, calibrating, progress, options.residuals == "rounded", unbounded)
+        made = pow2.quantize(task)
         quantised, evaluated = made.model, exact(made.model)
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
     else:
-        if options.scheme == "tflm":
-            quantised = micro.quantize(original, calibrating, options.method, progress, unbounded)
-        elif options.scheme == "symmetric":
-            quantised = symmetric.quantize(original, calibrating, options.method, progress, unbounded)
-        else:
-            settings = options.method, options.activations
-            quantised = affine.quantize(original, calibrating, *settings, progress, None, unbounded)
-        evaluated, shifts, reasons = quantised, {}, None
+        schemes = {"affine": affine.quantize, "symmetric": symmetric.quantize, "tflm": micro.quantize}
+        quantised = evaluated = schemes[options.scheme](task)
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)

@@ -15,10 +15,9 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.files import scratch
-from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Network, first_line
 from tilewright.quantize.names import Plain
-from tilewright.quantize.samples import Progress, feeds
+from tilewright.quantize.samples import Task, feeds
 
 METHODS = {
     "minmax": CalibrationMethod.MinMax,
@@ -28,24 +27,20 @@ METHODS = {
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
 
 
+#: The scale and zero point of tensors, by name.
+Fixed = dict[str, tuple[float, int]]
+
+
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     """Gives the calibration samples to onnxruntime's quantiser, one by one; `names` are those of its inputs."""
 
-    def __init__(self, samples: Samples, names: Mapping[str, str], progress: Progress | None) -> None:
+    def __init__(self, task: Task, names: Mapping[str, str]) -> None:
         self._names = names
-        self._feeds = feeds(samples, progress, "calibrating")
+        self._feeds = feeds(task.samples, task.progress, "calibrating")
 
     def get_next(self) -> dict[str, Array] | None:
         feed = next(self._feeds, None)
         return feed and {self._names[name]: value for name, value in feed.items()}
-
-
-def _overrides(fixed: Mapping[str, tuple[float, int]]) -> dict[str, Any]:
-    """Return scales and zero points in the form of onnxruntime's option TensorQuantOverrides."""
-    return {
-        name: [{"scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int8)}]
-        for name, (scale, zero) in fixed.items()
-    }
 
 
 @contextmanager
@@ -60,26 +55,20 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def quantize(
-    model: ModelProto,
-    samples: Samples,
-    method: str,
-    activations: str,
-    progress: Progress | None = None,
-    fixed: Mapping[str, tuple[float, int]] | None = None,
-    unbounded: frozenset[str] = frozenset(),
-    symmetric: bool = False,
-) -> ModelProto:
-    """Return the QDQ model of a prepared float model; `method` finds the ranges of activations over the samples.
+def quantize(task: Task, fixed: Fixed | None = None, symmetric: bool = False) -> ModelProto:
+    """Return the QDQ model of a task; its method finds the ranges of activations over the samples.
 
-    `fixed` gives the scale and zero point of some tensors. Nodes that read or write a tensor in `unbounded` stay in
-    float32. `symmetric`: all zero points are 0, and weights have one scale per tensor.
-
-    Raises UnsupportedError if onnxruntime's quantiser fails.
+    `fixed` gives the scale and zero point of some tensors. `symmetric`: all zero points are 0, and weights have one
+    scale per tensor. Raises UnsupportedError if onnxruntime's quantiser fails.
     """
+    model, options = task.model, task.options
     plain = Plain(model)
-    fixed = {plain.tensors[name]: pair for name, pair in (fixed or {}).items()}
-    extra: dict[str, Any] = {"TensorQuantOverrides": _overrides(fixed)} if fixed else {}
+    extra: dict[str, Any] = {}
+    if fixed:
+        extra["TensorQuantOverrides"] = {
+            plain.tensors[name]: [{"scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int8)}]
+            for name, (scale, zero) in fixed.items()
+        }
     if symmetric:
         extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
     with scratch() as folder, _quiet():
@@ -89,16 +78,16 @@ def quantize(
             quantize_static(
                 source,
                 target,
-                _Reader(samples, plain.tensors, progress),
+                _Reader(task, plain.tensors),
                 quant_format=QuantFormat.QDQ,
                 per_channel=not symmetric,
-                activation_type=TYPES[activations],
+                activation_type=TYPES[options.activations],
                 weight_type=QuantType.QInt8,
-                calibrate_method=METHODS[method],
+                calibrate_method=METHODS[options.method],
                 nodes_to_exclude=[
                     plain.nodes[node.name]
                     for node in model.graph.node
-                    if unbounded.intersection((*node.input, *node.output))
+                    if task.unbounded.intersection((*node.input, *node.output))
                 ],
                 extra_options=extra,
             )
@@ -108,27 +97,20 @@ def quantize(
         return plain.restored(target)
 
 
-def again(
-    model: ModelProto,
-    samples: Samples,
-    method: str,
-    progress: Progress | None,
-    unbounded: frozenset[str],
-    fixed: Callable[[ModelProto, ModelProto], dict[str, tuple[float, int]]],
-    symmetric: bool = False,
-) -> ModelProto:
-    """Return the int8 QDQ model of a float model, quantised a second time with scales and zero points that follow from
-    the first time: those of `fixed(model, first)`, by tensor. The rest is as in `quantize`."""
-    given = model, samples, method, "int8", progress
-    made = quantize(*given, None, unbounded, symmetric)
-    scales = fixed(model, made)
-    return quantize(*given, scales, unbounded, symmetric) if scales else made
+def again(task: Task, follows: Callable[[ModelProto, Fixed], Fixed], symmetric: bool = False) -> ModelProto:
+    """Return the QDQ model of a task, quantised a second time with scales and zero points that follow from the first.
+
+    `follows` returns them for the float model and the scales of the first time.
+    """
+    made = quantize(task, None, symmetric)
+    fixed = follows(task.model, _chosen(made))
+    return quantize(task, fixed, symmetric) if fixed else made
 
 
-def chosen(made: ModelProto) -> dict[str, tuple[float, int]]:
+def _chosen(made: ModelProto) -> Fixed:
     """Return the scale and zero point that each tensor of a QDQ model is quantised with."""
     net = Network(made)
-    found: dict[str, tuple[float, int]] = {}
+    found: Fixed = {}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
             scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from tilewright.model.inputs import Samples
 from tilewright.model.onnx_file import ROUNDING
 from tilewright.quantize import affine
-from tilewright.quantize.model import Network
-from tilewright.quantize.samples import Progress
+from tilewright.quantize.samples import Task
 
 AVERAGES = ("AveragePool", "GlobalAveragePool")
 #: Operators whose result has the scale of their input in every QDQ model.
@@ -22,32 +20,23 @@ MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "
 PROBABILITY = 1 / 256, -128
 
 
-def quantize(
-    model: ModelProto,
-    samples: Samples,
-    method: str,
-    progress: Progress | None = None,
-    unbounded: frozenset[str] = frozenset(),
-) -> ModelProto:
-    """Return the QDQ model of a prepared float model, with int8 activations, whose metadata name the rounding mode.
-
-    Nodes that read or write a tensor in `unbounded` stay in float32.
+def quantize(task: Task) -> ModelProto:
+    """Return the QDQ model of a task, with int8 activations, whose metadata name the rounding mode.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
-    made = affine.again(model, samples, method, progress, unbounded, _fixed)
+    made = affine.again(task, _fixed)
     made.metadata_props.add(key=ROUNDING, value="tflm")
     return made
 
 
-def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
+def _fixed(model: ModelProto, chosen: affine.Fixed) -> affine.Fixed:
     """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
 
-    `made` is the model as quantised without them.
+    `chosen` are those that the quantiser chooses.
     """
-    net, chosen = Network(model), affine.chosen(made)
-    fixed: dict[str, tuple[float, int]] = {}
-    for node in net.nodes:
+    fixed: affine.Fixed = {}
+    for node in model.graph.node:
         if node.op_type == "Softmax":
             fixed[node.output[0]] = PROBABILITY
         elif node.op_type in AVERAGES or (node.op_type in MOVES and node.input[0] in fixed):

@@ -1,32 +1,43 @@
-"""The options of quantisation, and its samples."""
+"""The options of quantisation, its samples, and a model with both: the task of a scheme."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.array import Array
-from tilewright.errors import InputError, option
+from tilewright.errors import InputError, one_of, option
 from tilewright.graph.ir import Graph, Pixels
 from tilewright.model import samples
 from tilewright.model.inputs import IMAGES, Samples
 from tilewright.model.samples import count_of
 from tilewright.model.shapes import Shapes
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
-SCHEMES = ("affine", "symmetric", "tflm", "pow2")
+#: The options that each scheme has, besides those of all schemes.
+ACCEPTS = {
+    "affine": ("method", "activations"),
+    "symmetric": ("method",),
+    "tflm": ("method",),
+    "pow2": ("residuals",),
+}
+SCHEMES = tuple(ACCEPTS)
 #: Where `pow2` adds residuals: to unrounded sums, or to rounded codes.
 RESIDUALS = ("sums", "rounded")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of quantisation.
+    """Options of quantisation. ACCEPTS says which schemes have `method`, `activations` and `residuals`.
 
-    `method` is not for `pow2`, `activations` for `affine` only, `residuals` for `pow2` only. `shapes` are
-    those of inputs whose extents the model leaves open, by name; `until` are values that replace the outputs.
+    `shapes` are those of inputs whose extents the model leaves open, by name; `until` are values that replace the
+    outputs.
     """
 
     scheme: str = "affine"
@@ -36,6 +47,33 @@ class Options:
     residuals: str = "sums"
     shapes: Shapes = field(default_factory=dict)
     until: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Check the scheme and its options. Raises InputError if the scheme is unknown, or if an option is not its."""
+        if self.scheme not in ACCEPTS:
+            reason = f"there is no scheme '{self.scheme}'"
+            raise InputError(option("--scheme"), reason, one_of(self.scheme, ACCEPTS))
+        others = [name for name in ("method", "activations", "residuals") if name not in ACCEPTS[self.scheme]]
+        if any(getattr(self, name) != getattr(Options, name) for name in others):
+            where = option(" and ".join(f"--{name}" for name in others), " and ".join(others))
+            raise InputError(where, f"are not for the scheme {self.scheme}", "leave them out")
+        if self.residuals not in RESIDUALS:
+            reason = f"'{self.residuals}' is not one of {', '.join(RESIDUALS)}"
+            raise InputError(option("--residuals"), reason, "leave it out")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A prepared float model, the samples that choose its scales, and how to quantise it.
+
+    Nodes that read or write a tensor in `unbounded` stay in float32: it holds NaN or infinity.
+    """
+
+    model: ModelProto
+    samples: Samples
+    options: Options = field(default_factory=Options)
+    progress: Progress | None = None
+    unbounded: frozenset[str] = frozenset()
 
 
 def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:

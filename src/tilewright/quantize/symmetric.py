@@ -12,11 +12,10 @@ from collections import Counter
 
 from onnx import ModelProto
 
-from tilewright.model.inputs import Samples
 from tilewright.quantize import affine
 from tilewright.quantize.micro import MOVES
 from tilewright.quantize.model import Network
-from tilewright.quantize.samples import Progress
+from tilewright.quantize.samples import Task
 
 #: Operators whose results take the scale of the ReLU that reads them.
 SCALED = ("Conv", "Gemm", "Add")
@@ -25,25 +24,17 @@ CUTS = ("Relu", "Clip")
 JOINS = ("Add", "Concat")
 
 
-def quantize(
-    model: ModelProto,
-    samples: Samples,
-    method: str,
-    progress: Progress | None = None,
-    unbounded: frozenset[str] = frozenset(),
-) -> ModelProto:
-    """Return the QDQ model of a prepared float model, with int8 activations.
+def quantize(task: Task) -> ModelProto:
+    """Return the QDQ model of a task, with int8 activations.
 
-    Nodes that read or write a tensor in `unbounded` stay in float32. Raises UnsupportedError if onnxruntime's quantiser
-    fails.
+    Raises UnsupportedError if onnxruntime's quantiser fails.
     """
-    return affine.again(model, samples, method, progress, unbounded, _fixed, symmetric=True)
+    return affine.again(task, _fixed, symmetric=True)
 
 
-def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
-    """Return the scale and zero point of each tensor that must share a scale; `made` is the model without them."""
-    net, chosen = Network(model), affine.chosen(made)
-    writers = {name: node for node in net.nodes for name in node.output}
+def _fixed(model: ModelProto, chosen: affine.Fixed) -> affine.Fixed:
+    """Return the scale and zero point of each tensor that must share a scale; `chosen` are those without sharing."""
+    net = Network(model)
     readers = Counter(name for node in net.nodes for name in node.input)
     group = {name: name for name in chosen}
 
@@ -60,7 +51,7 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
 
     shared, cut = set[str](), set[str]()
     for node in net.nodes:
-        before = writers.get(node.input[0]) if node.op_type in CUTS and node.input else None
+        before = net.producer.get(node.input[0]) if node.op_type in CUTS and node.input else None
         if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
             join(node.output[0], node.input[0])
             cut.add(node.input[0])
@@ -73,7 +64,7 @@ def _fixed(model: ModelProto, made: ModelProto) -> dict[str, tuple[float, int]]:
     for name in chosen:
         members.setdefault(root(name), []).append(name)
     joined = {root(name) for name in shared}
-    scales: dict[str, tuple[float, int]] = {}
+    scales: affine.Fixed = {}
     for first, names in members.items():
         # What a ReLU cuts off needs no codes.
         scale = max(chosen[name] for name in names if name not in cut) if first in joined else chosen[first]

@@ -287,8 +287,7 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
     x, sizes = call.tensor(0), call.numbers(1)
     mode = "align_corners" if call.option("AlignCorners", False) else "asymmetric"
     mode = "half_pixel" if call.option("HalfPixelCenters", False) else mode
-    if len(x.shape) != 4 or len(sizes) != 2:
-        raise ModelError(call.where, f"resizes {list(x.shape)} to {sizes}")
+    call.fail_if(len(x.shape) != 4 or len(sizes) != 2, f"resizes {list(x.shape)} to {sizes}")
     whole = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
     settings = {"mode": "linear", "coordinate_transformation_mode": mode}
     net.keep(call.output, net.one("Resize", [net.channels_first(x), "", "", whole], call.output.name, **settings), True)
@@ -302,8 +301,7 @@ def _lstm(net: Conversion, call: Call) -> None:
     major, name, size = bool(call.option("TimeMajor", False)), call.output.name, call.tensor(18).shape[1]
     first, second, depth = call.tensor(0).shape
     steps, batch = (first, second) if major else (second, first)
-    if steps > MAX_STEPS:
-        raise UnsupportedError(call.where, f"is an LSTM of {steps} steps; up to {MAX_STEPS} are supported")
+    call.refuse_if(steps > MAX_STEPS, f"is an LSTM of {steps} steps; up to {MAX_STEPS} are supported")
     w, r = (np.concatenate([net.real(call.tensor(base + i)) for i in range(4)]) for base in (1, 5))
     bias = net.constant(f"{name}:b", np.concatenate([net.real(call.tensor(12 + i)) for i in range(4)]))
     x = net.value(call.tensor(0))

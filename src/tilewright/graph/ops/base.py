@@ -78,9 +78,8 @@ def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_eve
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
     """Return the shape of input `index`, which must have four axes. Raises ModelError if it has another number."""
     shape = site.input(index).shape
-    if len(shape) != 4:
-        raise ModelError(site.where, f"input {index} has the shape {list(shape)}; four axes are required")
-    return shape
+    site.fail_if(len(shape) != 4, f"input {index} has the shape {list(shape)}; four axes are required")
+    return shape[0], shape[1], shape[2], shape[3]
 
 
 @dataclass(frozen=True)

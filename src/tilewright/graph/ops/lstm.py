@@ -77,8 +77,7 @@ class Lstm(Op):
             shapes = (site.constant(1 + index), site.constant(1 + GATES + index), site.constant(1 + 2 * GATES + index))
             if [array.shape for array in shapes] != [(size, x[2]), (size, size), (size,)]:
                 raise ModelError(site.where, f"has weights that do not fit {x[2]} inputs and {size} cells")
-        if not 0 <= self.cell_clip < MAX_FACTOR:
-            raise ModelError(site.where, f"limits its cell state to {self.cell_clip:g}")
+        site.fail_if(not 0 <= self.cell_clip < MAX_FACTOR, f"limits its cell state to {self.cell_clip:g}")
         if abs(np.log2(cell.scale) - np.rint(np.log2(cell.scale))) > 1e-3 or cell.zero_point:
             raise UnsupportedError(site.where, "has a cell state whose scale is not a power of two")
         if not -15 <= self._power(cell) <= -9:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from tilewright.errors import UnsupportedError
-from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.emit import Writer
 from tilewright.quantize.pow2.plan import Plan, plan
 from tilewright.quantize.pow2.scales import Scales, choose, settle
-from tilewright.quantize.samples import Progress
+from tilewright.quantize.samples import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,25 +23,18 @@ class Made:
     scales: Scales
 
 
-def quantize(
-    model: ModelProto,
-    samples: Samples,
-    progress: Progress | None = None,
-    rounds_residuals: bool = False,
-    unbounded: frozenset[str] = frozenset(),
-) -> Made:
-    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
+def quantize(task: Task) -> Made:
+    """Quantise a task to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
 
-    `rounds_residuals`: additions are steps of their own, with both operands rounded to int8. Nodes that read or write a
-    tensor in `unbounded` stay in float32.
+    If the option `residuals` is "rounded", additions are steps of their own, with both operands rounded to int8.
     """
-    net = Network(model, unbounded)
-    joins = (False,) if rounds_residuals else (True, False)
+    net = Network(task.model, task.unbounded)
+    joins = (False,) if task.options.residuals == "rounded" else (True, False)
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
     for number, (residuals, equal) in enumerate(tries, 1):
         decided = plan(net, residuals, equal)
         try:
-            scales = settle(decided, choose(decided, samples, progress))
+            scales = settle(decided, choose(decided, task))
         except UnsupportedError:  # such as a residual path whose gain is too large for one scale
             if number == len(tries):
                 raise

@@ -17,10 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError, option
 from tilewright.graph.rounding import mean_factor
-from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Tracer, attribute, operand
 from tilewright.quantize.pow2.plan import Plan, Step, divisor
-from tilewright.quantize.samples import Progress, feeds
+from tilewright.quantize.samples import Task, feeds
 
 #: Number of exponents tried for a group, from the one that saturates nothing to finer ones.
 CANDIDATES = 5
@@ -57,7 +56,7 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
     return np.array(found)
 
 
-def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> dict[str, int]:
+def choose(plan: Plan, task: Task) -> dict[str, int]:
     """Return an exponent for each group of tensors that share a scale.
 
     One pass over the samples finds the largest magnitudes, another the errors of several exponents. Raises
@@ -72,14 +71,14 @@ def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> di
     def values_of(values: dict[str, Array], name: str) -> Array:
         return plan.net.constant(name) if plan.net.is_constant(name) else values[name]
 
-    for index, feed in enumerate(feeds(samples, progress, "ranges of tensors", 0, 2)):
+    for index, feed in enumerate(feeds(task.samples, task.progress, "ranges of tensors", 0, 2)):
         values = tracer.run(feed)
         for name, root in plan.group.items():
             magnitude = float(np.abs(values_of(values, name)).max(initial=0))
             if not isfinite(magnitude):
                 raise UnsupportedError(f"tensor '{name}'", f"is not finite for sample {index}", "check the samples")
             largest[root] = max(largest[root], magnitude)
-    for feed in feeds(samples, progress, "errors of scales", 1, 2):
+    for feed in feeds(task.samples, task.progress, "errors of scales", 1, 2):
         values = tracer.run(feed)
         for name, root in plan.group.items():
             top = covering(largest[root])
