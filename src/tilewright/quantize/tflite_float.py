@@ -6,7 +6,7 @@ on it. The inputs and outputs of the model keep the file's order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import Tensor, fresh_name
+from tilewright.graph.rounding import Activation
 from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 
 OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # to channels first, and back
+BOUNDS: dict[Activation, tuple[float, float]] = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 
 
 class Conversion:
@@ -91,6 +93,37 @@ class Conversion:
 
     def one(self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
         return self.add(kind, inputs, hint, **attributes)[0]
+
+    def node(
+        self,
+        call: Call,
+        kind: str,
+        constants: Mapping[str, Array] | None = None,
+        first: bool = False,
+        x: Tensor | None = None,
+        activation: Activation = "none",
+        **attributes: Any,
+    ) -> None:
+        """Add the node of an operator with one result, on `x` [its input 0] and named constants, and keep the result.
+
+        `first`: the node computes channels first.
+        """
+        x = call.tensor(0) if x is None else x
+        inputs = [self.channels_first(x) if first else self.value(x)]
+        inputs += [self.constant(name, data) for name, data in (constants or {}).items()]
+        self.finish(call, self.one(kind, inputs, call.output.name, **attributes), first, activation)
+
+    def reshaped(self, value: str, shape: Sequence[int], hint: str) -> str:
+        return self.one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
+
+    def finish(self, call: Call, value: str, first: bool, activation: Activation = "none") -> None:
+        """Keep the result of an operator, after its fused activation."""
+        if activation == "relu":
+            value = self.one("Relu", [value], call.output.name)
+        elif activation != "none":
+            bounds = [self.constant("bound", np.array(bound, np.float32)) for bound in BOUNDS[activation]]
+            value = self.one("Clip", [value, *bounds], call.output.name)
+        self.keep(call.output, value, first)
 
     def value(self, tensor: Tensor) -> str:
         """Return the ONNX name of a value in the file's order of axes. Raises ModelError if nothing has written it."""

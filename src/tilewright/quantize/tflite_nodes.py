@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
 
+from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ops import Op
@@ -23,7 +25,6 @@ ALIKE = {
     "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "FLOOR": "Floor", "CEIL": "Ceil", "SIN": "Sin", "COS": "Cos",
     "ELU": "Elu", "LEAKY_RELU": "LeakyRelu", "PRELU": "PRelu",
 }  # fmt: skip
-BOUNDS: dict[Activation, tuple[float, float]] = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 CLAMPS: dict[str, Activation] = {"RELU6": "relu6", "RELU_N1_TO_1": "relu_n1_to_1"}
 BLOCKS = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}
 INT64_MIN = -(1 << 63)
@@ -52,27 +53,22 @@ def convert(net: Conversion, call: Call, index: int) -> None:
         raise UnsupportedError(f"op {index}", f"{call.code} has no inputs or no outputs")
     if net.fold(call):
         return
+    name = call.output.name
     if call.code in ALIKE or call.code in CLAMPS:
         _elementwise(net, call)
     elif call.code == "SQUARE":
-        net.keep(call.output, net.one("Mul", [net.value(call.tensor(0))] * 2, call.output.name), False)
+        net.keep(call.output, net.one("Mul", [net.value(call.tensor(0))] * 2, name), False)
     elif call.code == "RSQRT":
-        root = net.one("Sqrt", [net.value(call.tensor(0))], call.output.name)
-        net.keep(call.output, net.one("Reciprocal", [root], call.output.name), False)
+        root = net.one("Sqrt", [net.value(call.tensor(0))], name)
+        net.keep(call.output, net.one("Reciprocal", [root], name), False)
     elif call.code in BLOCKS:
-        block = int(call.option("BlockSize", 1))
-        value = net.one(BLOCKS[call.code], [net.channels_first(call.tensor(0))], call.output.name, blocksize=block)
-        net.keep(call.output, value, True)
+        net.node(call, BLOCKS[call.code], first=True, blocksize=int(call.option("BlockSize", 1)))
     elif call.code == "RESIZE_BILINEAR":
         _resize_bilinear(net, call)
     elif call.code == "UNIDIRECTIONAL_SEQUENCE_LSTM":
         _lstm(net, call)
     elif call.code in TRANSLATE and call.code not in ("QUANTIZE", "DEQUANTIZE"):
-        op = TRANSLATE[call.code].translate(call)
-        emit = next((rule for kind, rule in RULES.items() if isinstance(op, kind)), None)
-        if emit is None:
-            raise UnsupportedError(call.where, f"{call.code} is not supported in float models")
-        emit(net, call, op)
+        emit(TRANSLATE[call.code].translate(call), net, call)
     else:
         known = ", ".join(
             sorted({*ALIKE, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"})
@@ -81,152 +77,158 @@ def convert(net: Conversion, call: Call, index: int) -> None:
         raise UnsupportedError(f"op {index}", f"{call.code} is not supported in float models", how)
 
 
-def _finish(net: Conversion, call: Call, value: str, first: bool, activation: Activation = "none") -> None:
-    """Keep a result, after its fused activation."""
-    if activation == "relu":
-        value = net.one("Relu", [value], call.output.name)
-    elif activation != "none":
-        low, high = (net.constant("bound", np.array(bound, np.float32)) for bound in BOUNDS[activation])
-        value = net.one("Clip", [value, low, high], call.output.name)
-    net.keep(call.output, value, first)
-
-
 def _elementwise(net: Conversion, call: Call) -> None:
-    tensors = [tensor for tensor in call.inputs if tensor is not None]
-    first = net.prefers_first(tensors, len(call.output.shape))
-    values = [net.channels_first(tensor) if first else net.value(tensor) for tensor in tensors]
+    first, values = _operands(net, call)
     if call.code in CLAMPS:
-        _finish(net, call, values[0], first, CLAMPS[call.code])
+        net.finish(call, values[0], first, CLAMPS[call.code])
         return
     more = {"alpha": float(call.option("Alpha", 0.0))} if call.code == "LEAKY_RELU" else {}
-    _finish(net, call, net.one(ALIKE[call.code], values, call.output.name, **more), first, call.activation)
+    net.finish(call, net.one(ALIKE[call.code], values, call.output.name, **more), first, call.activation)
 
 
-def _weights(net: Conversion, call: Call, order: tuple[int, ...]) -> str:
-    return net.constant(f"{call.output.name}:w", net.real(call.tensor(1)).transpose(order))
+def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
+    """Return whether to compute an operator channels first, and the names of its operands in that order of axes."""
+    tensors = [tensor for tensor in call.inputs if tensor is not None]
+    first = net.prefers_first(tensors, len(call.output.shape))
+    return first, [net.channels_first(tensor) if first else net.value(tensor) for tensor in tensors]
 
 
-def _bias(net: Conversion, call: Call, index: int = 2) -> list[str]:
-    bias = call.inputs[index] if index < len(call.inputs) else None
-    return [] if bias is None else [net.constant(f"{call.output.name}:b", net.real(bias).reshape(-1))]
+def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2) -> dict[str, Array]:
+    """Return the constants of a weighted operator, with the axes of the weights in `order`; `bias` is its input."""
+    constants = {f"{call.output.name}:w": net.real(call.tensor(1)).transpose(order)}
+    added = call.inputs[bias] if bias < len(call.inputs) else None
+    if added is not None:
+        constants[f"{call.output.name}:b"] = net.real(added).reshape(-1)
+    return constants
 
 
-def _pads(window: ops.Window) -> list[int]:
+def _window(window: ops.Window) -> dict[str, Any]:
+    """Return ONNX's attributes of a window."""
     top, bottom, left, right = window.padding
-    return [top, left, bottom, right]
+    return {"kernel_shape": window.kernel, "strides": window.stride, "pads": [top, left, bottom, right]}
 
 
-def _conv(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
-    shape, channels = call.tensor(1).shape, call.tensor(0).shape[3]
+@singledispatch
+def emit(op: Op, net: Conversion, call: Call) -> None:
+    """Add the nodes of a TFLite operator that means `op`. Raises UnsupportedError if there are none."""
+    raise UnsupportedError(call.where, f"{call.code} is not supported in float models")
+
+
+@emit.register
+def _(op: ops.Conv2D | ops.DepthwiseConv2D, net: Conversion, call: Call) -> None:
+    channels = call.tensor(0).shape[3]
     deep = isinstance(op, ops.DepthwiseConv2D)
-    w = _weights(net, call, (3, 0, 1, 2) if deep else FIRST)
-    settings = {"kernel_shape": op.window.kernel, "strides": op.window.stride, "dilations": op.window.dilation}
-    group = channels if deep else channels // shape[3]
-    inputs = [net.channels_first(call.tensor(0)), w, *_bias(net, call)]
-    value = net.one("Conv", inputs, call.output.name, group=group, pads=_pads(op.window), **settings)
-    _finish(net, call, value, True, op.activation)
+    settings = {
+        **_window(op.window),
+        "dilations": op.window.dilation,
+        "group": channels if deep else channels // call.tensor(1).shape[3],
+    }
+    constants = _weights(net, call, (3, 0, 1, 2) if deep else FIRST)
+    net.node(call, "Conv", constants, first=True, activation=op.activation, **settings)
 
 
-def _transpose_conv(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.TransposeConv2D)
-    (_, height, width, _), (kh, kw), (down, right) = call.tensor(2).shape, op.window.kernel, op.window.stride
-    (top, _, left, _), (rows, columns) = op.window.padding, op.size
-    ends = [(height - 1) * down + kh - rows - top, (width - 1) * right + kw - columns - left]
-    w = _weights(net, call, (3, 0, 1, 2))
-    settings = {"kernel_shape": (kh, kw), "strides": (down, right), "output_padding": [max(0, -end) for end in ends]}
-    pads = [top, left, max(0, ends[0]), max(0, ends[1])]
-    inputs = [net.channels_first(call.tensor(2)), w, *_bias(net, call, 3)]
-    _finish(net, call, net.one("ConvTranspose", inputs, call.output.name, pads=pads, **settings), True, op.activation)
+@emit.register
+def _(op: ops.TransposeConv2D, net: Conversion, call: Call) -> None:
+    x = call.tensor(2)
+    top, _, left, _ = op.window.padding
+    # How far the products reach beyond the output: cut off, or filled with zeros.
+    reach = [
+        (extent - 1) * stride + kernel - size - before
+        for extent, stride, kernel, size, before in zip(
+            x.shape[1:3], op.window.stride, op.window.kernel, op.size, (top, left), strict=True
+        )
+    ]
+    settings = {
+        "kernel_shape": op.window.kernel,
+        "strides": op.window.stride,
+        "pads": [top, left, max(0, reach[0]), max(0, reach[1])],
+        "output_padding": [max(0, -reach[0]), max(0, -reach[1])],
+    }
+    constants = _weights(net, call, (3, 0, 1, 2), 3)
+    net.node(call, "ConvTranspose", constants, first=True, x=x, activation=op.activation, **settings)
 
 
-def _fully_connected(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.FullyConnected)
+@emit.register
+def _(op: ops.FullyConnected, net: Conversion, call: Call) -> None:
     x, depth, name = call.tensor(0), call.tensor(1).shape[-1], call.output.name
     value = net.value(x)
     if len(x.shape) != 2 or x.shape[1] != depth:
-        value = net.one("Reshape", [value, net.constant("shape", np.array([-1, depth]))], f"{name}:rows")
-    w = net.constant(f"{name}:w", net.real(call.tensor(1)))
-    value = net.one("Gemm", [value, w, *_bias(net, call)], name, transB=1)
+        value = net.reshaped(value, (-1, depth), f"{name}:rows")
+    constants = [net.constant(key, data) for key, data in _weights(net, call, (0, 1)).items()]
+    value = net.one("Gemm", [value, *constants], name, transB=1)
     if len(call.output.shape) != 2:
-        value = net.one("Reshape", [value, net.constant("shape", np.array(call.output.shape))], name)
-    _finish(net, call, value, False, op.activation)
+        value = net.reshaped(value, call.output.shape, name)
+    net.finish(call, value, False, op.activation)
 
 
-def _pool(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
+@emit.register
+def _(op: ops.AveragePool2D | ops.MaxPool2D, net: Conversion, call: Call) -> None:
     kind = "MaxPool" if isinstance(op, ops.MaxPool2D) else "AveragePool"
-    settings = {"kernel_shape": op.window.kernel, "strides": op.window.stride, "pads": _pads(op.window)}
-    value = net.one(kind, [net.channels_first(call.tensor(0))], call.output.name, **settings)
-    _finish(net, call, value, True, op.activation)
+    net.node(call, kind, first=True, activation=op.activation, **_window(op.window))
 
 
-def _mean(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Mean)
+@emit.register
+def _(op: ops.Mean, net: Conversion, call: Call) -> None:
     x, name = call.tensor(0), call.output.name
-    if len(x.shape) == 4 and op.axes == (1, 2):
-        value = net.one("GlobalAveragePool", [net.channels_first(x)], name)
-        if not op.keep_dims:
-            value = net.one("Flatten", [value], name)
-        net.keep(call.output, value, op.keep_dims)
+    if len(x.shape) != 4 or op.axes != (1, 2):
+        net.node(call, "ReduceMean", axes=op.axes, keepdims=int(op.keep_dims))
         return
-    keep = int(op.keep_dims)
-    net.keep(call.output, net.one("ReduceMean", [net.value(x)], name, axes=op.axes, keepdims=keep), False)
+    value = net.one("GlobalAveragePool", [net.channels_first(x)], name)
+    net.keep(call.output, value if op.keep_dims else net.one("Flatten", [value], name), op.keep_dims)
 
 
-def _product(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Product)
-    settings = {"axes": op.axes, "keepdims": int(op.keep_dims)}
-    net.keep(call.output, net.one("ReduceProd", [net.value(call.tensor(0))], call.output.name, **settings), False)
+@emit.register
+def _(op: ops.Product, net: Conversion, call: Call) -> None:
+    net.node(call, "ReduceProd", axes=op.axes, keepdims=int(op.keep_dims))
 
 
-def _tile(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Tile)
-    counts = net.constant("repeats", np.array(op.repeats, np.int64))
-    net.keep(call.output, net.one("Tile", [net.value(call.tensor(0)), counts], call.output.name), False)
+@emit.register
+def _(op: ops.Tile, net: Conversion, call: Call) -> None:
+    net.node(call, "Tile", {"repeats": np.array(op.repeats, np.int64)})
 
 
-def _softmax(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Softmax)
-    value = net.value(call.tensor(0))
+@emit.register
+def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
+    value, name = net.value(call.tensor(0)), call.output.name
     if op.beta != 1.0:
-        value = net.one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], call.output.name)
-    net.keep(call.output, net.one("Softmax", [value], call.output.name, axis=-1), False)
+        value = net.one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], name)
+    net.keep(call.output, net.one("Softmax", [value], name, axis=-1), False)
 
 
-def _reshape(net: Conversion, call: Call, op: Op) -> None:
+@emit.register
+def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
     flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes makes no difference
     value = net.channels_first(x) if flat and x.name in net.first else net.value(x)
-    shape = net.constant("shape", np.array(call.output.shape, np.int64))
-    net.keep(call.output, net.one("Reshape", [value, shape], call.output.name), False)
+    net.keep(call.output, net.reshaped(value, call.output.shape, call.output.name), False)
 
 
-def _transpose(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Transpose)
+@emit.register
+def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
     if op.permutation == LAST:  # from channels first
         net.keep(call.output, net.value(call.tensor(0)), True)
     elif op.permutation == FIRST:
         net.keep(call.output, net.channels_first(call.tensor(0)), False)
     else:
-        value = net.one("Transpose", [net.value(call.tensor(0))], call.output.name, perm=op.permutation)
-        net.keep(call.output, value, False)
+        net.node(call, "Transpose", perm=op.permutation)
 
 
-def _slice(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Slice)
+@emit.register
+def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = [first + count * step for first, count, step in zip(op.begin, op.counts, op.steps, strict=True)]
     ends = [INT64_MIN if end < 0 else end for end in ends]
-    lists = (op.begin, ends, range(len(ends)), op.steps)
-    places = [net.constant("places", np.array(list(values), np.int64)) for values in lists]
+    places = [
+        net.constant("places", np.array(numbers, np.int64))
+        for numbers in (op.begin, ends, list(range(len(ends))), op.steps)
+    ]
     value = net.one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
     if op.shape != op.counts:
-        value = net.one("Reshape", [value, net.constant("shape", np.array(op.shape, np.int64))], call.output.name)
+        value = net.reshaped(value, op.shape, call.output.name)
     net.keep(call.output, value, False)
 
 
-def _split(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Split)
+@emit.register
+def _(op: ops.Split, net: Conversion, call: Call) -> None:
     sizes = net.constant("sizes", np.array(op.sizes, np.int64))
     source = net.value(call.tensor(1 if call.code == "SPLIT" else 0))
     parts = net.add("Split", [source, sizes], call.output.name, len(op.sizes), axis=op.axis)
@@ -236,47 +238,43 @@ def _split(net: Conversion, call: Call, op: Op) -> None:
         net.keep(tensor, part if op.keep_dims else net.one("Squeeze", [part, axis], tensor.name), False)
 
 
-def _pack(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Pack)
+@emit.register
+def _(op: ops.Pack, net: Conversion, call: Call) -> None:
     axis = net.constant("axis", np.array([op.axis], np.int64))
     parts = [net.one("Unsqueeze", [net.value(tensor), axis], tensor.name) for tensor in call.inputs if tensor]
     net.keep(call.output, net.one("Concat", parts, call.output.name, axis=op.axis), False)
 
 
-def _concat(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Concat)
-    tensors = [tensor for tensor in call.inputs if tensor is not None]
+@emit.register
+def _(op: ops.Concat, net: Conversion, call: Call) -> None:
     axis = op.axis % len(call.output.shape)
-    first = net.prefers_first(tensors, len(call.output.shape))
-    values = [net.channels_first(tensor) if first else net.value(tensor) for tensor in tensors]
+    first, values = _operands(net, call)
     value = net.one("Concat", values, call.output.name, axis=FIRST.index(axis) if first else axis)
-    _finish(net, call, value, first, op.activation)
+    net.finish(call, value, first, op.activation)
 
 
-def _pad(net: Conversion, call: Call, op: Op) -> None:
+@emit.register
+def _(op: ops.Pad, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
     first = net.prefers_first([x], len(x.shape))
     pairs = call.constant(1).reshape(-1, 2)
     pairs = pairs[list(FIRST)] if first else pairs
-    given = [
-        net.channels_first(x) if first else net.value(x),
-        net.constant("pads", pairs.T.reshape(-1).astype(np.int64)),
-    ]
+    constants: dict[str, Array] = {"pads": pairs.T.reshape(-1).astype(np.int64)}
     if call.code == "PADV2":
-        given.append(net.constant("fill", net.real(call.tensor(2)).reshape(())))
-    net.keep(call.output, net.one("Pad", given, call.output.name), first)
+        constants["fill"] = net.real(call.tensor(2)).reshape(())
+    net.node(call, "Pad", constants, first)
 
 
-def _upsample(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.Upsample)
+@emit.register
+def _(op: ops.Upsample, net: Conversion, call: Call) -> None:
     scales = net.constant("scales", np.array((1, 1, *op.factors), np.float32))
     settings = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     value = net.one("Resize", [net.channels_first(call.tensor(0)), "", scales], call.output.name, **settings)
     net.keep(call.output, value, True)
 
 
-def _resize(net: Conversion, call: Call, op: Op) -> None:
-    assert isinstance(op, ops.ResizeNearest)
+@emit.register
+def _(op: ops.ResizeNearest, net: Conversion, call: Call) -> None:
     value = net.channels_first(call.tensor(0))
     for axis, places in ((2, op.rows), (3, op.columns)):
         value = net.one("Gather", [value, net.constant("places", np.array(places))], call.output.name, axis=axis)
@@ -327,26 +325,3 @@ def _lstm(net: Conversion, call: Call) -> None:
         hidden = net.one("Mul", [o, net.one("Tanh", [cell], name)], name)
         states.append(net.one("Unsqueeze", [hidden, axis], name))
     net.keep(call.output, net.one("Concat", states, name, axis=0 if major else 1), False)
-
-
-RULES: dict[type[Op], Callable[[Conversion, Call, Op], None]] = {
-    ops.Conv2D: _conv,
-    ops.DepthwiseConv2D: _conv,
-    ops.TransposeConv2D: _transpose_conv,
-    ops.FullyConnected: _fully_connected,
-    ops.AveragePool2D: _pool,
-    ops.MaxPool2D: _pool,
-    ops.Mean: _mean,
-    ops.Product: _product,
-    ops.Tile: _tile,
-    ops.Softmax: _softmax,
-    ops.Reshape: _reshape,
-    ops.Transpose: _transpose,
-    ops.Slice: _slice,
-    ops.Split: _split,
-    ops.Pack: _pack,
-    ops.Concat: _concat,
-    ops.Pad: _pad,
-    ops.Upsample: _upsample,
-    ops.ResizeNearest: _resize,
-}
