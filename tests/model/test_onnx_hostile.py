@@ -14,7 +14,7 @@ from tests.model.onnx_nets import Net, answer, needs_vnni, onnx
 from tilewright.cli import main
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
-from tilewright.graph.ir import MAX_COMPUTED
+from tilewright.graph.tensor import MAX_COMPUTED
 from tilewright.model import load
 from tilewright.model.inputs import random
 

@@ -15,26 +15,10 @@ from typing import ClassVar
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, plain
 from tilewright.graph.rounding import Rounding
-from tilewright.graph.tensor import CODES, DTYPES, MAX_COMPUTED, MAX_ELEMENTS, Located, Named, Quant, Tensor, type_of
+from tilewright.graph.takes import Takes
+from tilewright.graph.tensor import CODES, Located, Named, Quant, Tensor, type_of
 
-__all__ = [
-    "CODES",
-    "DTYPES",
-    "KINDS",
-    "MAX_COMPUTED",
-    "MAX_ELEMENTS",
-    "Graph",
-    "Named",
-    "Node",
-    "Op",
-    "Pixels",
-    "Quant",
-    "Shape",
-    "Site",
-    "State",
-    "Tensor",
-    "fresh_name",
-]
+__all__ = ["KINDS", "Graph", "Node", "Op", "Pixels", "Quant", "Shape", "Site", "State", "Tensor", "fresh_name"]
 
 Shape = tuple[int, ...]
 
@@ -71,6 +55,22 @@ class Op(ABC):
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         """Return the exact outputs for the input `values`. All arrays have a sample axis in front."""
+
+    #: Whether the operator works on images, and so most machines run it for one image at a time.
+    images: ClassVar[bool] = False
+
+    def refusal(self, site: Site, takes: Takes) -> str:
+        """Return why no machine that takes `takes` can run a node, in the words of all machines; empty if it may."""
+        x = site.input(0)
+        for tensor in (x, site.output) if takes.stores else (x,):
+            if tensor.dtype not in takes.dtypes:
+                reason = f"{self.label} of {tensor.dtype} ('{tensor.name}') is not supported"
+                return f"{reason}; {' and '.join(takes.dtypes)} codes are"
+        if x.data is not None:
+            return f"the constant input '{x.name}' is not supported"
+        if self.images and not takes.batch and x.shape[0] != 1:
+            return f"a batch of {x.shape[0]} in the model is not supported; a batch of 1 is"
+        return ""
 
     @property
     def label(self) -> str:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Node, Site, Tensor, fresh_name
+from tilewright.graph.ir import Graph, Node, Site, fresh_name
+from tilewright.graph.tensor import Tensor
 
 #: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable
-from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
+from tilewright.graph.tensor import DTYPES, MAX_COMPUTED, Named
 from tilewright.install import hint
 
 #: The domain of onnxruntime's own operators.

@@ -8,8 +8,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.tensor import Tensor
 
 #: Bytes of the widest patch matrix: the number of samples evaluated together is chosen to stay near it.
 BLOCK_BYTES = 1 << 27

@@ -12,9 +12,10 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, option
 from tilewright.files import MAX_BYTES, regular
-from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs
+from tilewright.graph.tensor import Tensor
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 SAMPLES, LABELS = "inputs", "labels"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tilewright.errors import InputError, ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.ir import Graph
 from tilewright.graph.layout import channels_last
+from tilewright.graph.tensor import Tensor
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
 from tilewright.model.onnx_file import RawNode

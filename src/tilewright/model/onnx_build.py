@@ -10,8 +10,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Named, Node, Quant, Site, Tensor, fresh_name
+from tilewright.graph.ir import Graph, Node, Site, fresh_name
 from tilewright.graph.rounding import Activation
+from tilewright.graph.tensor import Named, Quant, Tensor
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
 #: Operators that return the same elements in the same order.

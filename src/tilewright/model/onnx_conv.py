@@ -15,9 +15,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops
-from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import Window
 from tilewright.graph.rounding import Activation, Shift
+from tilewright.graph.tensor import Quant, Tensor
 from tilewright.model.onnx_build import Builder, Fused
 
 #: Limit of kernel extents, strides, dilations and paddings.

@@ -17,9 +17,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable, shown
 from tilewright.fields import decode, naming, parsed
-from tilewright.graph.ir import MAX_ELEMENTS, Named, Pixels
+from tilewright.graph.ir import Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.tensor import MAX_ELEMENTS, Named
 from tilewright.model.onnx_cut import cut, way_out
 from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
 

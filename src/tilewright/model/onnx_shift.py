@@ -15,8 +15,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import Shift
+from tilewright.graph.tensor import Quant, Tensor
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_conv import filtering, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode

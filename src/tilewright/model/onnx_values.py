@@ -13,8 +13,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
-from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant, fresh_name
+from tilewright.graph.ir import fresh_name
 from tilewright.graph.ort import ValueType
+from tilewright.graph.tensor import MAX_COMPUTED, MAX_ELEMENTS, Quant
 from tilewright.model.onnx_control import check_alike, inlined, names_read
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 

@@ -17,7 +17,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
-from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.tensor import Tensor
 from tilewright.model import onnx as importer
 from tilewright.model import onnx_cut
 from tilewright.model.onnx_file import CUSTOM

@@ -10,7 +10,8 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, option
 from tilewright.files import regular
-from tilewright.graph.ir import Graph, Pixels, Quant, Tensor
+from tilewright.graph.ir import Graph, Pixels
+from tilewright.graph.tensor import Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import InputError, UnsupportedError, one_of, option, printable
-from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.tensor import MAX_ELEMENTS
 
 #: The shape of each input, by name.
 Shapes = Mapping[str, tuple[int, ...]]

@@ -16,9 +16,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import MAX_ELEMENTS, Graph, Node, Site, Tensor
+from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops.shape import Moved
 from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.tensor import MAX_ELEMENTS, Tensor
 from tilewright.model.tflite_file import HOW_TO_QUANTISE, Call, read
 from tilewright.model.tflite_state import STATEFUL, Variables
 

@@ -19,8 +19,8 @@ import tflite
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph import ops
-from tilewright.graph.ir import Named, Quant, Tensor
 from tilewright.graph.rounding import Activation
+from tilewright.graph.tensor import Named, Quant, Tensor
 from tilewright.model.tflite_sparse import dense
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit

@@ -14,7 +14,7 @@ import tflite
 
 from tilewright.array import Array
 from tilewright.errors import ModelError
-from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.tensor import MAX_ELEMENTS
 
 #: The tables of index vectors, by the number that says which one a file has.
 _VECTORS = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}

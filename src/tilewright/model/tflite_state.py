@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import DTYPES, MAX_COMPUTED, State, Tensor, fresh_name
+from tilewright.graph.ir import State, fresh_name
+from tilewright.graph.tensor import DTYPES, MAX_COMPUTED, Tensor
 from tilewright.model.tflite_file import Call, Subgraph
 
 STATEFUL = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper
 
 from tilewright.errors import UnsupportedError, option
-from tilewright.graph.ir import MAX_COMPUTED
+from tilewright.graph.tensor import MAX_COMPUTED
 
 #: Bytes of activations that a quantisation may hold at once: three times what the largest of docs/models.md needs.
 MAX_HELD = 6 << 30

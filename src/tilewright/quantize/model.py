@@ -20,8 +20,9 @@ from onnxruntime.quantization import quant_pre_process
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, UnsupportedError, option, printable
 from tilewright.files import regular, scratch
-from tilewright.graph.ir import DTYPES, Graph, Tensor
+from tilewright.graph.ir import Graph
 from tilewright.graph.ort import session
+from tilewright.graph.tensor import DTYPES, Tensor
 from tilewright.model.onnx_cut import cut, way_out
 from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_write import without_branches

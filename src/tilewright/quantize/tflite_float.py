@@ -16,8 +16,9 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import Tensor, fresh_name
+from tilewright.graph.ir import fresh_name
 from tilewright.graph.rounding import Activation
+from tilewright.graph.tensor import Tensor
 from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 

@@ -16,6 +16,7 @@ from tilewright.array import Array, exact_matmul, wide_matmul
 from tilewright.graph.ir import Shape, Site
 from tilewright.graph.ops.base import Evaluation, Single, Window, four
 from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift, power_of_two, wrap_int32
+from tilewright.graph.takes import Takes
 from tilewright.graph.tensor import Tensor
 
 #: Weights of a fully connected layer that are floats at a time; all of them would take gigabytes in VGG16.
@@ -71,6 +72,18 @@ class SumOfProducts(Single):
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         residual = self.residual(site)
         return (site.input(0), site.input(1), site.output, *([residual] if residual else []))
+
+    def refusal(self, site: Site, takes: Takes) -> str:
+        w, bias = site.input(1), site.optional(2)
+        if self.residual(site) and not takes.residual:
+            return NO_RESIDUAL
+        if w.data is None or w.dtype not in takes.weights:
+            origin = "computed" if w.data is None else "constant"
+            kinds = " and ".join(takes.weights)
+            return f"the {origin} weights '{w.name}' of {w.dtype} are not supported; constant weights of {kinds} are"
+        if bias is not None and bias.data is None:
+            return f"the bias '{bias.name}' is computed; it must be constant"
+        return takes.zero_points(w) or super().refusal(site, takes)
 
     def residual(self, site: Site) -> Tensor | None:
         """Return the tensor of codes that is added to the sums; None if there is none."""
@@ -155,6 +168,7 @@ class Linear(SumOfProducts):
 class Convolution(Linear):
     """Base class of linear operators with a sliding window over x (N, H, W, C)."""
 
+    images = True
     window: Window = Window()
 
     def _shape(self, site: Site, fits: bool, out_channels: int) -> Shape:
@@ -172,6 +186,12 @@ class Conv2D(Convolution):
     """2-D convolution: x (N, H, W, C), weights (O, KH, KW, C / groups), out (N, OH, OW, O)."""
 
     kind = "conv2d"
+
+    def refusal(self, site: Site, takes: Takes) -> str:
+        groups = site.input(0).shape[3] // site.input(1).shape[3]
+        if groups > 1 and not takes.groups:
+            return f"group={groups} is not supported; group=1 is"
+        return super().refusal(site, takes)
 
     def shape_of(self, site: Site) -> Shape:
         channels, (outputs, _, _, depth) = four(site, 0)[3], four(site, 1)

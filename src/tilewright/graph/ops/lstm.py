@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.fixed_point import FIXED16
-from tilewright.graph.ir import Op, Shape, Site, Tensor
+from tilewright.graph.ir import Op, Shape, Site
 from tilewright.graph.ops.activation import Logistic, Tanh, in_12288ths
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import (
@@ -27,6 +27,7 @@ from tilewright.graph.rounding import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
+from tilewright.graph.tensor import Tensor
 
 GATES = 4  # input, forget, cell, output
 #: Scales of a gate before and after its activation function.

@@ -38,6 +38,7 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 class Windowed(Single):
     """Base class of operators that reduce each channel over a sliding window."""
 
+    images = True
     window: Window = Window()
 
     def shape_of(self, site: Site) -> Shape:

@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp
-from tilewright.graph.ops.linear import NO_RESIDUAL
+from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp, Window
 from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.takes import Takes
 from tilewright.program.instruction import Raw
 from tilewright.program.launch_image import DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
@@ -25,6 +25,8 @@ from .config import Config
 from .isa import LAYOUT, UNIT, Opcode, Unit
 
 NAME = "onemac"
+#: The host requantises the sums, and a batch is more rows.
+TAKES = Takes(stores=False, batch=True)
 
 
 @dataclass(frozen=True)
@@ -49,23 +51,14 @@ def plan(site: Site, config: Config) -> Plan | str:
     op = site.node.op
     if not isinstance(op, FullyConnected | Conv2D):
         return OnnxOp.real(site) or f"{op.label} is not supported: onemac computes only matrix products"
-    x, w, bias = site.input(0), site.input(1), site.optional(2)
-    if op.residual(site):
-        return NO_RESIDUAL
     if isinstance(op, Conv2D):
-        window, groups = op.window, x.shape[3] // w.shape[3]
-        for name, value, only in (
-            ("kernel", window.kernel, (1, 1)),
-            ("stride", window.stride, (1, 1)),
-            ("padding", window.padding, (0, 0, 0, 0)),
-            ("group", groups, 1),
-        ):
+        for name in ("kernel", "stride", "padding"):
+            value, only = getattr(op.window, name), getattr(Window(), name)
             if value != only:
                 return f"{name}={value} is not supported: only a convolution with {name}={only} is a matrix product"
-    if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, and the input must be computed"
-    if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
-        return "inputs and weights must be int8, and the zero point of the weights must be 0"
+    if reason := op.refusal(site, TAKES):
+        return reason
+    x, w = site.input(0), site.input(1)
     outputs, depth = w.shape[0], w.shape[-1]
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)

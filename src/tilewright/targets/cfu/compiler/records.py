@@ -13,9 +13,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
+from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.reduce import Pool
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
+from tilewright.graph.takes import Takes
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS, LAYER_BITS, Reg
 
@@ -32,6 +33,7 @@ SIZES = [
 #: Those that limit the size of a convolution only: a mean is one window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
+TAKES = Takes(groups=True)
 _REMEDY = " (run it with rounding=tflm, or make it with `tilewright quantize --scheme tflm`)"
 #: The window of a fully connected layer that runs as a convolution.
 POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
@@ -54,33 +56,22 @@ def operator(site: Site, rounding: Rounding) -> Operator | str:
     make = _MAKERS.get(type(op))
     if make is None:
         return ops.OnnxOp.real(site) or f"the firmware has no kernel for {op.label}"
-    for tensor in (*site.inputs[:1], site.output):
-        if tensor is not None and tensor.dtype != "int8":
-            return f"{op.label} of {tensor.dtype} ('{tensor.name}') is not supported; its kernel takes int8"
-    if site.input(0).data is not None:
-        return f"the constant input '{site.input(0).name}' is not supported"
-    return make(site, rounding)
+    return op.refusal(site, TAKES) or make(site, rounding)
 
 
 def _linear(site: Site, rounding: Rounding) -> Operator | str:
     op, x, w, out = site.node.op, site.input(0), site.input(1), site.output
     assert isinstance(op, Linear)
     rule, bias = op.rule(rounding), site.optional(2)
-    if op.residual(site):
-        return NO_RESIDUAL
     if rule != "double":
         of, remedy = (f"rounding={rounding.name}", _REMEDY) if op.shift is None else ("this network", "")
         return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers{remedy}"
-    if w.data is None or w.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
-        return f"the weights '{w.name}' must be constant int8 with zero point 0"
-    if bias is not None and bias.data is None:
-        return f"the bias '{bias.name}' is computed; it must be constant"
     channels = out.shape[-1]
     requant = Requant.of_product(x, w, out, op.activation, rounding.delegated)
     multiplier, shift = quantize_multiplier(requant.real)
     constants = {
-        "weights": w.data,
-        "bias": np.zeros(channels, np.int32) if bias is None or bias.data is None else bias.data,
+        "weights": site.constant(1),
+        "bias": np.zeros(channels, np.int32) if bias is None else site.constant(2),
         "multiplier": np.broadcast_to(multiplier, channels).astype(np.int32),
         "shift": np.broadcast_to(shift, channels).astype(np.int32),
     }
@@ -91,8 +82,6 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
         shape = _rows(x.size // w.shape[1], w.shape[1], channels) | {"filter_c": w.shape[1]}
     else:
         assert isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
-        if x.shape[0] != 1:
-            return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
         kind = Kind.CONV if isinstance(op, ops.Conv2D) else Kind.DEPTHWISE
         shape = _image(x, out) | _window(op.window) | {"filter_c": w.shape[3]}
     return Operator(kind, {"input": x.name, "output": out.name}, constants, words | shape)
@@ -130,8 +119,6 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
 def _pool(site: Site, rounding: Rounding) -> Operator | str:
     op, x, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Pool)
-    if x.shape[0] != 1:
-        return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
     average = isinstance(op, ops.AveragePool2D)
     half_even = rounding.delegated and not average
     words = _image(x, out) | _window(op.window) | _clamp(site, op.activation, half_even)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, OnnxOp
 from tilewright.graph.ops.base import Window
-from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Rounding
+from tilewright.graph.takes import Takes
 from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution, Frame
 from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, SUMS, Leaving, leaving
 from tilewright.targets.gemmini.compiler.products import Product
@@ -25,6 +25,7 @@ MOST_FRAME = 255
 #: The largest window and stride of a pooled store.
 MOST_POOL = 3
 LINEAR = FullyConnected | Conv2D | DepthwiseConv2D
+TAKES = Takes(stores=False, groups=True, batch=True)
 
 
 def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Form, ...] | str:
@@ -87,19 +88,9 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
         yield Stream(convolution, config), frame
 
 
-def _unfit(site: Site, config: Config) -> str | None:
-    """Return why the array cannot compute the sums of a node; None if it can."""
-    op, x, w, bias = site.node.op, site.input(0), site.input(1), site.optional(2)
-    assert isinstance(op, LINEAR)
-    if config.dataflow == "os":
-        return NO_LOOPS
-    if op.residual(site):
-        return NO_RESIDUAL
-    if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, and the input must be computed"
-    if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
-        return "inputs and weights must be int8, and the zero point of the weights must be 0"
-    return None
+def _unfit(site: Site, config: Config) -> str:
+    """Return why the array cannot compute the sums of a node; empty if it can."""
+    return NO_LOOPS if config.dataflow == "os" else site.node.op.refusal(site, TAKES)
 
 
 def _convolution(

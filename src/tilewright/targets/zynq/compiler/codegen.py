@@ -15,8 +15,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, OnnxOp, Window
-from tilewright.graph.ops.linear import NO_RESIDUAL
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
+from tilewright.graph.takes import Takes
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import GROUP, Config
@@ -28,7 +28,7 @@ from tilewright.targets.zynq.timing.service import PAGED, schedule
 NAME = "zynq"
 _CONV = Window((3, 3), (1, 1), (1, 1, 1, 1))
 _POOL = Window((2, 2), (2, 2))
-_CODES = ("int8", "uint8")
+_TAKES = Takes(("int8", "uint8"), ("int8", "uint8"), weight_zero_point=True)
 
 
 def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
@@ -54,32 +54,21 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
     x, out = site.input(0), site.output
     if op.window != _POOL:
         return f"a pool of {_differs(op.window, _POOL)} is not supported; pools must be 2x2, stride 2, without padding"
-    if x.shape[0] != 1 or x.dtype not in _CODES:
-        return f"a pool of {x.dtype}{list(x.shape)} is not supported; its input must be one image of 8-bit codes"
+    if reason := op.refusal(site, _TAKES):
+        return reason
     low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated)
     return {**_image(Kind.POOL, x), **_words(x, out), "low": low, "high": high}
 
 
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
-    x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
-    if op.residual(site):
-        return NO_RESIDUAL
-    if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constants, and the input must not be a constant"
-    for tensor in (x, w, out):
-        if tensor.dtype not in _CODES:
-            return f"'{tensor.name}' of {tensor.dtype} is not supported; tensors must hold 8-bit codes with a scale"
-        if tensor.quant is None or op.shift is not None:
-            return "requantisation by a shift alone is not supported; input, weights and output need scales"
-    if len({*(w.quant.zero_point if w.quant else ())}) > 1:
-        return "weights with a zero point per channel are not supported; use one zero point"
+    x, w, out = site.input(0), site.input(1), site.output
+    if reason := op.refusal(site, _TAKES):
+        return reason
+    if op.shift is not None or any(tensor.quant is None for tensor in (x, w, out)):
+        return "requantisation by a shift alone is not supported; input, weights and output need scales"
     if isinstance(op, Conv2D):
         if op.window != _CONV:
             return f"a convolution of {_differs(op.window, _CONV)} is not supported; use 3x3, stride 1, padding 1"
-        if x.shape[0] != 1:
-            return f"a batch of {x.shape[0]} in the model is not supported; use a batch of 1"
-        if w.shape[3] != x.shape[3]:
-            return f"group={x.shape[3] // w.shape[3]} is not supported; use group=1"
         kind = Kind.CONV_1_1 if x.shape[3] < GROUP else Kind.CONV_OTHER
         fields = {**_image(kind, x), "oc": w.shape[0]}
     else:

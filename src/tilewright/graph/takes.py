@@ -1,0 +1,33 @@
+"""What a machine takes of a node, for the reasons that the compilers of all machines give in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.graph.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Takes:
+    """The tensors that a machine's compiler takes.
+
+    `dtypes` are the types of codes, `weights` those of weights. `stores`: the machine writes codes of the output, so
+    their type counts too. `weight_zero_point`: weights may have a zero point other than 0, the same for all channels.
+    `residual`: a residual can join the sums. `groups`: convolutions may have groups of channels. `batch`: an operator
+    on images may have several.
+    """
+
+    dtypes: tuple[str, ...] = ("int8",)
+    weights: tuple[str, ...] = ("int8",)
+    stores: bool = True
+    weight_zero_point: bool = False
+    residual: bool = False
+    groups: bool = False
+    batch: bool = False
+
+    def zero_points(self, weights: Tensor) -> str:
+        """Return why the zero points of weights are not supported; empty if they are."""
+        zeros = set(weights.quant.zero_point) if weights.quant else {0}
+        if self.weight_zero_point:
+            return f"the weights '{weights.name}' must have one zero point" if len(zeros) > 1 else ""
+        return f"the weights '{weights.name}' must have the zero point 0" if zeros != {0} else ""
