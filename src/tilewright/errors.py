@@ -97,6 +97,15 @@ class TilewrightError(Exception):
         return type(self)(where, self.reason, self.remedy)
 
 
+@contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Put a file's path in front of the errors of a `with` block."""
+    try:
+        yield
+    except TilewrightError as error:
+        raise error.within(path) from None
+
+
 class ModelError(TilewrightError):
     """A model file that cannot be read: truncated, malformed, out of bounds."""
 

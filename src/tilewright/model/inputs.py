@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright import files
 from tilewright.array import Array
-from tilewright.errors import InputError, option
+from tilewright.errors import InputError, in_file, option
 from tilewright.files import MAX_BYTES, regular
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Quantize
@@ -77,10 +77,8 @@ def read(path: str | Path, graph: Graph) -> Samples:
         values = _image(path, only_input(path, graph), graph)
     else:
         raise InputError(path, f"has the unknown suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
-    try:
+    with in_file(path):
         checked = check_inputs(graph, values)
-    except InputError as error:
-        raise error.within(path) from None
     count = next(iter(checked.values())).shape[0]
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"

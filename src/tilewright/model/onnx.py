@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.errors import InputError, ModelError, UnsupportedError
+from tilewright.errors import ModelError, in_file
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph
 from tilewright.graph.layout import channels_last
@@ -51,9 +51,8 @@ def _imported(path: Path, shapes: Shapes | None, until: Collection[str]) -> Grap
 def _errors_of(path: Path) -> Iterator[None]:
     """A context for importing a file: add `path` to errors, and turn exceptions of damaged files into ModelError."""
     try:
-        yield
-    except (ModelError, UnsupportedError, InputError) as error:
-        raise error.within(path) from None
+        with in_file(path):
+            yield
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
         reason = f"has an attribute or tensor of a wrong type or size ({type(error).__name__}: {text})"

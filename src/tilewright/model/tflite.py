@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError, in_file
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops.shape import Moved
@@ -32,10 +32,8 @@ def load(path: Path) -> Graph:
 
     Raises ModelError if the file is damaged, and UnsupportedError if an operator, type or feature is not supported.
     """
-    try:
+    with in_file(path):
         return _Import(path).graph().pruned().validate()
-    except (ModelError, UnsupportedError) as error:
-        raise error.within(path) from None
 
 
 class _Import:

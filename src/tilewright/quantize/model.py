@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError, option, printable
+from tilewright.errors import InputError, ModelError, UnsupportedError, in_file, option, printable
 from tilewright.files import regular, scratch
 from tilewright.graph.ir import Graph
 from tilewright.graph.ort import session
@@ -54,7 +54,8 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         if any(node.op_type == "If" for node in model.graph.node):
-            model, shapes = _without_branches(path, shapes, until), None
+            with in_file(path):
+                model, shapes = without_branches(path, shapes, until), None
         refuse(model, str(path))  # before the checker, whose error does not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
@@ -64,7 +65,7 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
         ValueError,
         TypeError,
         FileNotFoundError,
-    ) as error:  # names not in UTF-8: bytes
+    ) as error:  # TypeError: names of bytes
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, path, shapes)
     return prepare(model, str(path))
@@ -75,27 +76,16 @@ def _loaded(path: Path, until: Collection[str]) -> ModelProto:
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            try:
+            with in_file(path):
                 external_file(tensor, path, f"constant '{printable(tensor.name)}'")
-            except ModelError as error:
-                raise error.within(path) from None
     onnx.load_external_data_for_model(model, str(path.parent))
     if until:
-        try:
+        with in_file(path):
             cut(model.graph, until)
-        except InputError as error:
-            raise error.within(path) from None
         inferred = {info.name: info for info in shape_inference.infer_shapes(model).graph.output}
         for info in model.graph.output:
             info.CopyFrom(inferred[info.name])
     return model
-
-
-def _without_branches(path: Path, shapes: Shapes | None, until: Collection[str]) -> ModelProto:
-    try:
-        return without_branches(path, shapes, until)
-    except (ModelError, UnsupportedError, InputError) as error:
-        raise error.within(path) from None
 
 
 def refuse(model: ModelProto, where: str) -> None:
@@ -125,10 +115,8 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         kind = onnx.TensorProto.DataType.Name(info.type.tensor_type.elem_type)
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
             raise UnsupportedError(path, f"input '{info.name}' is {kind}", "convert the model to float32")
-    try:
+    with in_file(path):
         known = fixed(map(declared, real_inputs(model)), shapes)
-    except (UnsupportedError, InputError) as error:
-        raise error.within(path) from None
     for info in real_inputs(model):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, known[info.name]))
     del graph.value_info[:]

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import UnsupportedError, in_file
 from tilewright.graph import ops
 from tilewright.graph.ops import Op
 from tilewright.graph.rounding import Activation
@@ -38,13 +38,11 @@ def converted(path: Path) -> ModelProto:
     Raises ModelError if the file is damaged, and UnsupportedError if it is quantised already, or if an operator or
     type is not supported.
     """
-    try:
+    with in_file(path):
         net = Conversion(path)
         for index, call in enumerate(net.calls):
             convert(net, net.current(call), index)
         return net.model()
-    except (ModelError, UnsupportedError) as error:
-        raise error.within(path) from None
 
 
 def convert(net: Conversion, call: Call, index: int) -> None:
