@@ -24,7 +24,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.timing import repeat
-from tilewright.targets.gemmini.timing.memo import Memo
+from tilewright.targets.gemmini.timing.memo import MEMO, Memo
 
 RTL = Path(os.environ.get("TILEWRIGHT_GEMMINI_RTL", "/nowhere"))
 pytestmark = [
@@ -109,7 +109,7 @@ def test_repetitions_take_as_long_on_the_rtl(harness: Path, monkeypatch: pytest.
         commands = np.concatenate([encoded(program(rng, CONFIG, SIZE, int(rng.integers(3, 20))))] * 15)
         try:
             ours = Passes(commands, CONFIG).times.cycles
-            copied += int(memos[-1].registers[repeat.SKIPPED]) > 0
+            copied += int(memos[-1].registers[MEMO.skipped]) > 0
         except HazardError:
             ours = -1
         assert on_rtl(harness, commands, memory)[0] == ours, f"seed {seed}"

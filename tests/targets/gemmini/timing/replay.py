@@ -9,7 +9,7 @@ from tilewright.sim.jit import compiled
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, front, offered, plan, step
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import HOST, Front, Plan
 
 UNREACHED = -1
 
@@ -79,7 +79,7 @@ def _replay(
             prim = order[by_done[each]]
             if prim >= 0:
                 free[kind[prim]] += 1
-        host = state.misc[0]
+        host = state.misc[HOST.next]
         quiet = host < len(accept) and cycle >= accept[host]
         before = moved
         moved = step(state, plan, accepted, cycle, take, quiet)

@@ -21,11 +21,10 @@ from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc, spad
 from tilewright.targets.gemmini.loops import expand
 from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing import repeat
-from tilewright.targets.gemmini.timing.memo import Memo
-from tilewright.targets.gemmini.timing.repeat import SKIPPED
+from tilewright.targets.gemmini.timing import repeat, state
+from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.snapshot import visit
-from tilewright.targets.gemmini.timing.tape import SETS
+from tilewright.targets.gemmini.timing.tape import TAPE
 
 MACHINES = (
     Config(),
@@ -47,7 +46,7 @@ def skipping(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> Iterator[list[Me
         return memos[-1]
 
     with monkeypatch.context() as patch, np.errstate(over="ignore"):
-        patch.setattr(repeat, "SHORT", 8 if allowed else repeat.NEVER)
+        patch.setattr(repeat, "SHORT", 8 if allowed else NEVER)
         patch.setattr(repeat, "LEAST", 1)
         patch.setattr(repeat, "SPAN", 4)
         patch.setattr(timing, "memo", kept)
@@ -64,7 +63,7 @@ def skipped(monkeypatch: pytest.MonkeyPatch, commands: Array, config: Config) ->
     for name in ("accept", "taken", "issued", "done", "order"):
         np.testing.assert_array_equal(getattr(times, name), getattr(plain, name), err_msg=name)
     assert times.cycles == plain.cycles
-    return plain.cycles, int(memos[0].registers[SKIPPED])
+    return plain.cycles, int(memos[0].registers[MEMO.skipped])
 
 
 def repeated(rng: np.random.Generator, commands: Array, often: int) -> Array:
@@ -154,11 +153,13 @@ def test_a_snapshot_holds_all_that_the_machine_uses(monkeypatch: pytest.MonkeyPa
 
     def ruining(m: Array, p: c.Program, front: object, plan: object, tape: Array) -> None:
         nonlocal ruined
-        if tape[SETS]:
+        if tape[TAPE.sets]:
             ruined += 1
-            lengths = m[c.QUEUES : c.TABLES].reshape(-1, c.PER_QUEUE)[:, c.LENGTH].copy()
-            m[c.NUMBER :] = np.random.default_rng(ruined).integers(-5, 100, len(m) - c.NUMBER)
-            m[c.QUEUES : c.TABLES].reshape(-1, c.PER_QUEUE)[:, c.LENGTH] = lengths
+            fixed = m[c.CHIP.dim : c.CHIP.active].copy()
+            lengths = m[state.QUEUES : state.TABLES].reshape(-1, state.PER_QUEUE)[:, c.QUEUE.length].copy()
+            m[:] = np.random.default_rng(ruined).integers(-5, 100, len(m))
+            m[c.CHIP.dim : c.CHIP.active] = fixed
+            m[state.QUEUES : state.TABLES].reshape(-1, state.PER_QUEUE)[:, c.QUEUE.length] = lengths
         visit(m, p, front, plan, tape)  # type: ignore[arg-type]
 
     monkeypatch.setattr(repeat, "visit", ruining)

@@ -7,8 +7,7 @@ import pytest
 
 from tests.targets.gemmini.timing.replay import replayed
 from tests.targets.gemmini.vectors import LOOPS, names, parted, program, runs
-from tilewright.targets.gemmini.loops import expand, stream
-from tilewright.targets.gemmini.timing import unroll_conv, unroll_matmul, unroll_state
+from tilewright.targets.gemmini.loops import expand
 
 #: Programs without loops: fences, flushes, random mixes.
 OTHERS = ("raw", "rand", "mmos")
@@ -26,11 +25,3 @@ def test_a_recorded_run_is_replayed_exactly(name: str) -> None:
             np.testing.assert_array_equal(expansion.prims[order], run.prims, err_msg=where)
         np.testing.assert_array_equal(taken, run.times[:, 0], err_msg=where)
         np.testing.assert_array_equal(accepted, run.accept, err_msg=where)
-
-
-@pytest.mark.parametrize("module", [unroll_state, unroll_matmul, unroll_conv])
-def test_all_files_number_the_streams_alike(module: object) -> None:
-    for name in ("STORE", "EXECUTE", "LOAD_D", "LOAD_B", "LOAD_A"):
-        assert getattr(module, name) == getattr(stream, name)
-    for name in ("ACTIVE", "NEXT", "END", "SLOT"):
-        assert getattr(module, name) == getattr(unroll_state, name)

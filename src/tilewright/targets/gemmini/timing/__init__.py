@@ -11,7 +11,8 @@ from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.expansion import ST
-from tilewright.targets.gemmini.timing.chip import MAX_WRITES, WRITER_STATE, build, record
+from tilewright.targets.gemmini.timing.bus import WRITER
+from tilewright.targets.gemmini.timing.chip import CHIP, build, record
 from tilewright.targets.gemmini.timing.machine import UNFINISHED, run_machine
 from tilewright.targets.gemmini.timing.repeat import memo
 from tilewright.targets.gemmini.timing.unroll import front, plan
@@ -67,7 +68,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
 
 def _why(machine: Array) -> str:
     """Return why a machine that is in this state stalls."""
-    if machine[WRITER_STATE] == IN_REQUEST and machine[MAX_WRITES] == 1:
+    if machine[WRITER.state] == IN_REQUEST and machine[CHIP.max_writes] == 1:
         return (
             "the DMA sends no beat while all its writes are in flight, so the second beat of a single write never "
             "leaves: set writes_in_flight to 2 or more"

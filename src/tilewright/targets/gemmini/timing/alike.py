@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.chip import Program, is_acc, is_garbage
-from tilewright.targets.gemmini.timing.memo import IDENTITY, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.tape import ACC_ROWS, READER, SCALES, SPAD_ROWS, WRITER
+from tilewright.targets.gemmini.loops import EX, LD, ST
+from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
+from tilewright.targets.gemmini.timing.chip import (
+    CHIP,
+    CONFIG,
+    LG_PAGE,
+    MVIN2,
+    MVIN3,
+    ONE,
+    PRELOAD,
+    Program,
+    is_acc,
+    is_garbage,
+)
+from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
+from tilewright.targets.gemmini.timing.state import columns
 from tilewright.targets.gemmini.timing.unroll_state import Plan
 
-LD, EX, ST = 0, 1, 2
-CONFIG, MVIN2, PRELOAD, MVIN3 = 0, 1, 6, 14
-#: Columns of Memo.shapes. Of moves: rows in DRAM, the bytes of one and their distance, rows in the memories from the
-#: first to the last, and whether other rows count too (repeated pixels, windows of a pooling, no columns): such a move
-#: repeats only in the same rows. Of other commands: the stride of A, or of C of a preload.
-LINES, BYTES, APART, SPAN, ABSOLUTE = range(5)
-STRIDE = 0
-#: A register of a memo: bytes of the largest request; requests do not cross lines of this size.
-LINE = 15
-LG_PAGE, PAGE = 12, 1 << 12
+PAGE_BYTES = 1 << LG_PAGE
 #: Lines of a move that are looked at.
 MOST_LINES = 4096
-#: The float32 scale 1.0, which passes the scale unit at once.
-ONE = 0x3F800000
+
+
+class Shape:
+    """Columns of Memo.shapes: all of a command that matters besides its address and rows."""
+
+    lines: int  # of a move: rows in DRAM, the bytes of one and their distance
+    bytes: int
+    apart: int
+    span: int  # rows in the memories from the first to the last
+    absolute: (
+        int  # whether other rows count too (repeated pixels, pooling, no columns): it repeats in the same rows only
+    )
+    stride: int  # of a preload: of C; of other execute commands: of A
+
+
+SHAPE = columns(Shape)
 
 
 @called
@@ -35,11 +52,11 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
     for x in range(memo.shapes.shape[0]):
         funct, rs1, rs2, own = p.prims[x, 0] & 127, p.prims[x, 1], p.prims[x, 2], memo.shapes[x]
         rows, columns = rs2 >> 48 & 0xFFFF, rs2 >> 32 & 0xFFFF
-        blocks = (columns + m[c.DIM] - 1) >> m[c.LG_DIM]
+        blocks = (columns + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
         if p.queue[x] == EX:
             if funct == CONFIG:
                 a_stride, c_stride = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
-            own[STRIDE] = c_stride if funct == PRELOAD else a_stride
+            own[SHAPE.stride] = c_stride if funct == PRELOAD else a_stride
         elif p.queue[x] == LD and funct == CONFIG:
             scales = scales or rs1 >> 32 & 0xFFFFFFFF != ONE
             state, wide, block, pixels = rs1 >> 3 & 3, 1 if rs1 >> 2 & 1 else 4, rs1 >> 16 & 0xFFFF, rs1 >> 8 & 0xFF
@@ -55,31 +72,31 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
                 apart, wide, block, pixels = s1, wide1, block1, pixels1
             elif funct == MVIN3:
                 apart, wide, block, pixels = s2, wide2, block2, pixels2
-            own[LINES], own[APART] = 0 if rs1 == 0 else rows if apart else min(rows, 1), apart
-            own[BYTES] = columns * (wide if is_acc(rs2) else 1)
-            own[SPAN] = (blocks - 1) * block + rows
-            own[ABSOLUTE] = pixels > 1 or blocks == 0
+            own[SHAPE.lines], own[SHAPE.apart] = 0 if rs1 == 0 else rows if apart else min(rows, 1), apart
+            own[SHAPE.bytes] = columns * (wide if is_acc(rs2) else 1)
+            own[SHAPE.span] = (blocks - 1) * block + rows
+            own[SHAPE.absolute] = pixels > 1 or blocks == 0
         elif funct == CONFIG:
             if rs1 & 3 == 2:
                 stride, pooled = rs2 & 0xFFFFFFFF, rs1 >> 4 & 3
                 if pooled:
                     pool_apart, pool_rows, pool_columns = rs1 >> 24 & 0xFF, rs1 >> 32 & 0xFF, rs1 >> 40 & 0xFF
         else:
-            own[LINES], own[APART] = rows, stride
-            own[BYTES] = (columns + m[c.DIM]) * (4 if rs2 >> 29 & 1 else 1)
-            own[SPAN] = (blocks - 1) * m[c.DIM] + rows
-            own[ABSOLUTE] = pooled > 0 or blocks == 0
+            own[SHAPE.lines], own[SHAPE.apart] = rows, stride
+            own[SHAPE.bytes] = (columns + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
+            own[SHAPE.span] = (blocks - 1) * m[CHIP.dim] + rows
+            own[SHAPE.absolute] = pooled > 0 or blocks == 0
             if pooled:  # all its bytes as one row
                 last = max((pool_rows - 1) * pool_apart + pool_columns - 1, 0)
-                own[LINES], own[BYTES] = 1, last * stride + own[BYTES]
-    memo.tape[SCALES] = scales
+                own[SHAPE.lines], own[SHAPE.bytes] = 1, last * stride + own[SHAPE.bytes]
+    m[CHIP.scales] = scales
 
 
 @part
 def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> bool:
     """Return whether two primitive commands are alike."""
     rs1, rs2, other1, other2 = p.prims[old, 1], p.prims[old, 2], p.prims[new, 1], p.prims[new, 2]
-    funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[IDENTITY] != 0
+    funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[MEMO.identity] != 0
     if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
         return False
     if p.unroller[old] != p.unroller[new] or (p.unroller[old] and not alike_steps(plan, old, new)):
@@ -90,14 +107,16 @@ def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> b
         return bool(rs1 == other1)
     if q == EX:
         return alike_operands(m, memo, funct == PRELOAD, old, new, rs1, rs2, other1, other2)
-    for x in range(ABSOLUTE + 1):
+    for x in range(SHAPE.stride):
         if memo.shapes[old, x] != memo.shapes[new, x]:
             return False
     if not identity:
-        span = memo.shapes[old, SPAN]
-        if memo.shapes[old, ABSOLUTE] or not alike_rows(m, memo.registers, memo.rows, rs2, other2, span, 0):
+        span = memo.shapes[old, SHAPE.span]
+        if memo.shapes[old, SHAPE.absolute] or not alike_rows(m, memo.registers, memo.rows, rs2, other2, span, 0):
             return False
-    return alike_lines(memo.registers, memo.pages, WRITER if q == ST else READER, rs1, other1, memo.shapes[old])
+    return alike_lines(
+        memo.registers, memo.pages, WRITTEN_PAGES if q == ST else READ_PAGES, rs1, other1, memo.shapes[old]
+    )
 
 
 @part
@@ -105,15 +124,15 @@ def alike_operands(
     m: Array, memo: Memo, preload: bool, old: int, new: int, rs1: int, rs2: int, other1: int, other2: int
 ) -> bool:
     """Return whether two preloads, or two computes, are alike."""
-    stride, size1, size2 = memo.shapes[old, STRIDE], side(m, rs1), side(m, rs2)
-    if stride != memo.shapes[new, STRIDE]:
+    stride, size1, size2 = memo.shapes[old, SHAPE.stride], side(m, rs1), side(m, rs2)
+    if stride != memo.shapes[new, SHAPE.stride]:
         return False
     if preload:
-        if stride != 1 and not m[c.ONLY_WS]:  # output-stationary results may leave the rows of their operand
+        if stride != 1 and not m[CHIP.only_ws]:  # output-stationary results may leave the rows of their operand
             return False
-        size2, reach1, reach2 = size2 * stride, m[c.DIM], 0
+        size2, reach1, reach2 = size2 * stride, m[CHIP.dim], 0
     else:
-        size1, reach1, reach2 = size1 * stride, m[c.DIM] * stride, m[c.DIM]
+        size1, reach1, reach2 = size1 * stride, m[CHIP.dim] * stride, m[CHIP.dim]
     first = alike_rows(m, memo.registers, memo.rows, rs1, other1, size1, reach1)
     return first and alike_rows(m, memo.registers, memo.rows, rs2, other2, size2, reach2)
 
@@ -128,7 +147,7 @@ def alike_steps(plan: Plan, old: int, new: int) -> bool:
 @part
 def side(m: Array, word: int) -> int:
     """Return the rows of an operand that may be transposed."""
-    fit = 2 * m[c.DIM] - 1
+    fit = 2 * m[CHIP.dim] - 1
     return max(word >> 48 & fit, word >> 32 & fit)
 
 
@@ -141,14 +160,14 @@ def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int
     if is_garbage(m, old) or is_garbage(m, new):
         return old == new
     in_acc = is_acc(old) != 0
-    mask = m[c.ACC] if in_acc else m[c.SPAD]
+    mask = m[CHIP.acc] if in_acc else m[CHIP.spad]
     if (old ^ new) & ~mask:
         return False
     first, other = old & mask, new & mask
     if first != other:
         if first + rows > mask or other + rows > mask:
             return False
-        bank, last = m[c.LG_SPAD_BANK], max(reach - 1, 0)
+        bank, last = m[CHIP.lg_spad_bank], max(reach - 1, 0)
         if first >> bank != (first + last) >> bank or other >> bank != (other + last) >> bank:
             return False
     kind = ACC_ROWS if in_acc else SPAD_ROWS
@@ -162,15 +181,15 @@ def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int
 @called
 def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, shape: Array) -> bool:
     """Return whether two moves of the same shape cut their rows in DRAM into like requests, of related pages."""
-    line = r[LINE]
+    line = r[MEMO.line]
     if (first ^ other) & (line - 1) or (first == 0) != (other == 0):
         return False
-    if (first ^ other) & (PAGE - 1) == 0:
-        line = PAGE
+    if (first ^ other) & (PAGE_BYTES - 1) == 0:
+        line = PAGE_BYTES
     lines = 0
-    for row in range(shape[LINES]):
-        x = row * shape[APART]
-        end = x + shape[BYTES]
+    for row in range(shape[SHAPE.lines]):
+        x = row * shape[SHAPE.apart]
+        end = x + shape[SHAPE.bytes]
         while x < end and lines < MOST_LINES:
             page, partner = (first + x) >> LG_PAGE, (other + x) >> LG_PAGE
             if not was_last(r, client, page, partner) and not relate_pages(r, pages, client, page, partner):

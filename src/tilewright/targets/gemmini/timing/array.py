@@ -2,58 +2,112 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.chip import at, count, is_acc, peek, pop, push, ready, take
+from tilewright.targets.gemmini.loops import EX
+from tilewright.targets.gemmini.timing.chip import CHIP, QUEUE, TO_ARRAY, Q, count, is_acc, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.moves import write_acc
+from tilewright.targets.gemmini.timing.state import (
+    ENTRY,
+    LOCAL_RESULT,
+    OUT_RING,
+    PRODUCT,
+    RING,
+    SINCE,
+    Plain,
+    Pointer,
+    Saved,
+    at,
+    registers,
+    row_offset,
+    table,
+)
 
-#: Registers: the operation in hand, its rows, whether it is a flush, rows that went in; the identity of the newest;
-#: which of A, B and D hold a row (bits); rows of the result that came out.
-VALID, TOTAL, FLUSH, FIRED, NEWEST, HAS, OUT_ROW = range(c.ARRAY, c.ARRAY + 7)
 ALL = 7  # A, B and D
-#: Columns of TAGGED, OPS and OUT.
-ID, ENTRY, ADDR, TAG_ROWS = range(4)
-OP_TOTAL, OP_ENTRY, OP_ADDR, OP_ROWS, OP_OS = range(5)
-CYCLE, OUT_ID, LAST = range(3)
 #: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
 #: second one after it; in output-stationary products with the third.
 PRODUCTS = 5
-ARRIVED = c.TO_ARRAY + c.LAST_STAGE
-FLUSHES = 2  # a state of the execute controller
+#: The state of the execute controller. STALLED: for ever, because the hardware waits for rows of the accumulator that
+#: do not come.
+IDLE, COMPUTES, FLUSHES, FLUSHING, STALLED = range(5)
+
+
+class ArrayUnit:
+    """The operation in hand."""
+
+    valid: Plain
+    total: Plain  # its rows
+    flush: Plain  # whether it is a flush
+    fired: Plain  # rows that went in
+    newest: Pointer  # the identity of the newest operation
+    has: Plain  # which of A, B and D hold a row, as bits
+    out_row: Plain  # rows of the result that came out
+
+
+class Operation:
+    """What the controller asks of the array."""
+
+    total: Plain
+    entry: Annotated[int, Saved(ENTRY, among=EX)]  # of the result, -1: there is none
+    local: Annotated[int, Saved(LOCAL_RESULT, of="entry")]
+    rows: Plain
+    os: Plain
+
+
+class Tag:
+    """The result of an operation in the array."""
+
+    identity: Annotated[int, Saved(PRODUCT)]
+    entry: Annotated[int, Saved(ENTRY, among=EX)]
+    local: Annotated[int, Saved(LOCAL_RESULT, of="entry")]
+    rows: Plain
+
+
+class ResultRow:
+    """A row in the array, and when it leaves."""
+
+    cycle: Annotated[int, Saved(SINCE)]
+    identity: Annotated[int, Saved(PRODUCT)]
+    last: Plain
+
+
+ARRAY, OPERATIONS = registers(ArrayUnit, 11), table(Operation, "operations")
+TAGS, RESULTS = table(Tag, "tags"), table(ResultRow, "results")
 
 
 @part
 def has_result(m: Array, t: int) -> bool:
     """Return whether a row leaves the array in cycle `t`."""
-    return m[c.ROWS_OUT] != 0 and m[at(c.OUT, m[c.FIRST_OUT]) + CYCLE] == t
+    return m[CHIP.rows_out] != 0 and m[at(RESULTS.cycle, m[CHIP.first_out])] == t
 
 
 @part
 def step_results(m: Array, t: int) -> None:
     """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
-    out = at(c.OUT, m[c.FIRST_OUT])
-    m[c.FIRST_OUT] = (m[c.FIRST_OUT] + 1) & (c.OUT_RING - 1)
-    m[c.ROWS_OUT] -= 1
-    m[c.ACTIVE] = 1
-    tag = at(c.TAGGED, m[c.QUEUES + c.TAGS * c.PER_QUEUE + c.HEAD])
-    tagged = count(m, c.TAGS) > 0 and m[tag + ID] == m[out + OUT_ID]
-    total = peek(m, c.TOTALS, 0)
-    counted = count(m, c.TOTALS) > 0 and total & 7 == m[out + OUT_ID]
-    total = total >> 3 if counted else m[c.DIM]
-    if tagged and m[tag + ENTRY] >= 0:
-        row, offset = m[OUT_ROW], m[OUT_ROW] * m[c.C_STRIDE]
-        if m[c.OS]:
+    out = row_offset(m[CHIP.first_out])
+    m[CHIP.first_out] = (m[CHIP.first_out] + 1) & (OUT_RING - 1)
+    m[CHIP.rows_out] -= 1
+    m[CHIP.active] = 1
+    tag = row_offset(m[Q.tags + QUEUE.head])
+    tagged = count(m, Q.tags) > 0 and m[tag + TAGS.identity] == m[out + RESULTS.identity]
+    total = peek(m, Q.totals, 0)
+    counted = count(m, Q.totals) > 0 and total & 7 == m[out + RESULTS.identity]
+    total = total >> 3 if counted else m[CHIP.dim]
+    if tagged and m[tag + TAGS.entry] >= 0:
+        row, offset = m[ARRAY.out_row], m[ARRAY.out_row] * m[CHIP.c_stride]
+        if m[CHIP.os]:
             row, offset = total - 1 - row, total - 1 - offset
-        if row < m[tag + TAG_ROWS]:
-            write_result(m, m[tag + ADDR], offset, t)
-        m[OUT_ROW] = m[OUT_ROW] + 1 if m[OUT_ROW] + 1 < total else 0
-        if m[out + LAST]:
-            m[c.EX_DONE] = m[tag + ENTRY]
-    if m[out + LAST] and tagged:
-        pop(m, c.TAGS, t)
-    if m[out + LAST] and counted:
-        pop(m, c.TOTALS, t)
+        if row < m[tag + TAGS.rows]:
+            write_result(m, m[tag + TAGS.local], offset, t)
+        m[ARRAY.out_row] = m[ARRAY.out_row] + 1 if m[ARRAY.out_row] + 1 < total else 0
+        if m[out + RESULTS.last]:
+            m[CHIP.ex_done] = m[tag + TAGS.entry]
+    if m[out + RESULTS.last] and tagged:
+        pop(m, Q.tags, t)
+    if m[out + RESULTS.last] and counted:
+        pop(m, Q.totals, t)
 
 
 @part
@@ -61,17 +115,16 @@ def write_result(m: Array, word: int, offset: int, t: int) -> None:
     """Write a row of results."""
     row = word + offset
     if is_acc(word):
-        write_acc(m, row & m[c.ACC], word >> 30 & 1, t)
+        write_acc(m, row & m[CHIP.acc], word >> 30 & 1, t)
     else:
-        m[c.SPAD_WRITES] |= 1 << ((row & m[c.SPAD]) >> m[c.LG_SPAD_BANK])
+        m[CHIP.spad_writes] |= 1 << ((row & m[CHIP.spad]) >> m[CHIP.lg_spad_bank])
 
 
 @part
 def tags(m: Array, t: int) -> tuple[int, int]:
     """Return the position of the first tag, and how many there are; one that leaves in this cycle counts."""
-    q = c.QUEUES + c.TAGS * c.PER_QUEUE
-    left = m[q + c.LEFT] >> 2 == t
-    return (m[q + c.HEAD] - left) & (c.RING - 1), m[q + c.COUNT] + left
+    left = m[Q.tags + QUEUE.left] >> 2 == t
+    return (m[Q.tags + QUEUE.head] - left) & (RING - 1), count(m, Q.tags) + left
 
 
 @called
@@ -80,7 +133,7 @@ def in_progress(m: Array, t: int) -> bool:
     first, n = tags(m, t)
     found = False
     for i in range(n):
-        found = found or m[at(c.TAGGED, (first + i) & (c.RING - 1)) + ENTRY] >= 0
+        found = found or m[at(TAGS.entry, (first + i) & (RING - 1))] >= 0
     return found
 
 
@@ -89,8 +142,8 @@ def being_written(m: Array, word: int, t: int) -> bool:
     """Return whether the result of a tag begins at the row of an operand: the only hazard that the controller sees."""
     first, n = tags(m, t)
     for i in range(n):
-        tag = at(c.TAGGED, (first + i) & (c.RING - 1))
-        if m[tag + ENTRY] >= 0 and (m[tag + ADDR] ^ word) & (1 << 31 | m[c.ROWS]) == 0:
+        tag = row_offset((first + i) & (RING - 1))
+        if m[tag + TAGS.entry] >= 0 and (m[tag + TAGS.local] ^ word) & (1 << 31 | m[CHIP.rows]) == 0:
             return True
     return False
 
@@ -98,33 +151,37 @@ def being_written(m: Array, word: int, t: int) -> bool:
 @part
 def array_works(m: Array) -> bool:
     """Return whether `step_array` is needed in this cycle."""
-    return m[VALID] != 0 or count(m, c.CONTROL) > 0 or m[c.EX_STATE] >= FLUSHES
+    return m[ARRAY.valid] != 0 or count(m, Q.control) > 0 or m[CHIP.ex_state] >= FLUSHES
 
 
 @part
 def step_array(m: Array, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
-    full = m[VALID] != 0 and (m[FLUSH] != 0 or m[HAS] == ALL)
-    last = full and m[FIRED] == m[TOTAL] - 1
-    may_ask = (m[VALID] == 0 or last) and ready(m, c.TAGS, t) and ready(m, c.TOTALS, t)
+    full = m[ARRAY.valid] != 0 and (m[ARRAY.flush] != 0 or m[ARRAY.has] == ALL)
+    last = full and m[ARRAY.fired] == m[ARRAY.total] - 1
+    may_ask = (m[ARRAY.valid] == 0 or last) and ready(m, Q.tags, t) and ready(m, Q.totals, t)
     if full:
-        out = at(c.OUT, (m[c.FIRST_OUT] + m[c.ROWS_OUT]) & (c.OUT_RING - 1))
-        m[out + CYCLE], m[out + OUT_ID], m[out + LAST] = t + 2 * m[c.DIM], m[NEWEST], last
-        m[c.ROWS_OUT] += 1
-        m[FIRED] = 0 if last else m[FIRED] + 1
-        m[HAS] = 0
-        m[c.ACTIVE] = 1
+        out = row_offset((m[CHIP.first_out] + m[CHIP.rows_out]) & (OUT_RING - 1))
+        m[out + RESULTS.cycle], m[out + RESULTS.identity], m[out + RESULTS.last] = (
+            t + 2 * m[CHIP.dim],
+            m[ARRAY.newest],
+            last,
+        )
+        m[CHIP.rows_out] += 1
+        m[ARRAY.fired] = 0 if last else m[ARRAY.fired] + 1
+        m[ARRAY.has] = 0
+        m[CHIP.active] = 1
     asked = False
-    if count(m, c.CONTROL):
+    if count(m, Q.control):
         asked = feed(m, full or may_ask, may_ask)
-    elif m[c.EX_STATE] == FLUSHES and may_ask:
-        m[VALID], m[TOTAL], m[FLUSH] = 1, m[c.DIM], 1
-        m[NEWEST] = later(m[NEWEST], 1)
-        m[c.ACTIVE] = 1
+    elif m[CHIP.ex_state] == FLUSHES and may_ask:
+        m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[CHIP.dim], 1
+        m[ARRAY.newest] = later(m[ARRAY.newest], 1)
+        m[CHIP.active] = 1
         asked = True
     if last and not asked:
-        m[VALID] = 0
-    m[c.MAY_ASK], m[c.ASKED] = may_ask, asked
+        m[ARRAY.valid] = 0
+    m[CHIP.may_ask], m[CHIP.asked] = may_ask, asked
 
 
 @part
@@ -133,32 +190,35 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
 
     `open_`: the registers take new rows in any case.
     """
-    control = peek(m, c.CONTROL, 0)
-    wanted = control & (ALL if open_ else ALL & ~m[HAS])
+    control = peek(m, Q.control, 0)
+    wanted = control & (ALL if open_ else ALL & ~m[ARRAY.has])
     stuck, banks = control >> 3 & 1 != 0 and not may_ask, 0
     for k in range(3):
         bank = control >> (8 + 8 * k) & 0xFF
         if wanted >> k & 1 and bank:
             banks |= 1 << (bank - 1)
-            if not m[ARRIVED] >> (bank - 1) & 1:
+            if not m[TO_ARRAY.last] >> (bank - 1) & 1:
                 wanted &= ~(1 << k)
                 stuck = True
-    m[HAS] |= wanted
+    m[ARRAY.has] |= wanted
     if stuck:
         return False
-    m[ARRIVED] &= ~banks
-    take(m, c.CONTROL)
+    m[TO_ARRAY.last] &= ~banks
+    take(m, Q.control)
     if not (control & 7 and may_ask):
         return False
-    op = at(c.OPS, control >> 32)
-    m[VALID], m[TOTAL], m[FLUSH] = 1, m[op + OP_TOTAL], 0
-    q = c.QUEUES + c.TAGS * c.PER_QUEUE
-    tag = at(c.TAGGED, (m[q + c.HEAD] + m[q + c.COUNT]) & (c.RING - 1))
-    m[tag + ID] = later(m[NEWEST], 3 if m[op + OP_OS] else 2)
-    m[tag + ENTRY], m[tag + ADDR], m[tag + TAG_ROWS] = m[op + OP_ENTRY], m[op + OP_ADDR], m[op + OP_ROWS]
-    push(m, c.TAGS, 0)
-    m[NEWEST] = later(m[NEWEST], 1)
-    push(m, c.TOTALS, m[op + OP_TOTAL] << 3 | m[NEWEST])
+    op = row_offset(control >> 32)
+    m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[op + OPERATIONS.total], 0
+    tag = row_offset((m[Q.tags + QUEUE.head] + count(m, Q.tags)) & (RING - 1))
+    m[tag + TAGS.identity] = later(m[ARRAY.newest], 3 if m[op + OPERATIONS.os] else 2)
+    m[tag + TAGS.entry], m[tag + TAGS.local], m[tag + TAGS.rows] = (
+        m[op + OPERATIONS.entry],
+        m[op + OPERATIONS.local],
+        m[op + OPERATIONS.rows],
+    )
+    push(m, Q.tags, 0)
+    m[ARRAY.newest] = later(m[ARRAY.newest], 1)
+    push(m, Q.totals, m[op + OPERATIONS.total] << 3 | m[ARRAY.newest])
     return True
 
 

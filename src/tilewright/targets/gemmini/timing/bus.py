@@ -5,21 +5,122 @@ TLBuffers hold two elements each way (rocket-chip's defaults). The memory answer
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.chip import at, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import CHIP, Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.state import (
+    COMMAND,
+    DUE,
+    OF_LOAD,
+    OF_STORE,
+    PAGE,
+    PLAIN,
+    ROW_OF_LOAD,
+    TRANSACTION,
+    WIRE,
+    Plain,
+    Pointer,
+    Saved,
+    Wire,
+    at,
+    registers,
+    row_offset,
+    table,
+)
 
-#: The first registers of reader and writer: the cycle in which a transaction ended last, the page translated last,
-#: transactions; a request before translation and whether its page is that one; behind it, with whether the shared TLB
-#: was asked, and whether it may pass.
-FREED_AT, PAGE, XACTS, T_VALID, T_ITEM, T_PAGE, T_HIT, X_VALID, X_ITEM, X_PAGE, X_HIT, X_ASKED, X_OK = range(13)
-#: Registers: the client (1: writer) that the TLB served last, and the crossbar; whether a Put holds it; beats of the
-#: first answer that have left.
-TLB_LAST, LAST, HELD, BEAT = range(c.BUS, c.BUS + 4)
 #: What a request is.
 GET, PUT, LAST_PUT = range(3)
-SIZE = 3  # a column of transactions
+#: Kinds of pages and rows, of which a snapshot sees only whether they are the same: pages of the DMA's reader, pages of
+#: its writer, rows of the scratchpad, rows of the accumulator.
+READ_PAGES, WRITTEN_PAGES, SPAD_ROWS, ACC_ROWS = range(4)
+#: The cycle in which a transaction ended last.
+Freed = Annotated[int, Saved(WIRE, reset=-1)]
+
+
+class Reader:
+    """The DMA's reader. T: a request before its translation, X: behind it."""
+
+    freed_at: Freed
+    page: Annotated[int, Saved(PAGE, among=READ_PAGES, reset=-1)]  # translated last
+    requests: Plain  # transactions in flight
+    t_valid: Plain
+    t_item: Annotated[int, Saved(TRANSACTION, ("t_valid",))]
+    t_page: Annotated[int, Saved(PAGE, ("t_valid",), among=READ_PAGES)]
+    t_hit: Wire  # whether its page is the one translated last
+    x_valid: Plain
+    x_item: Annotated[int, Saved(TRANSACTION, ("x_valid",))]
+    x_page: Annotated[int, Saved(PAGE, ("x_valid",), among=READ_PAGES)]
+    x_hit: Annotated[int, Saved(PLAIN, ("x_valid",))]
+    x_ok: Wire  # whether it may pass
+    busy: Plain  # whether a row is in hand
+    slot: Annotated[int, Saved(PLAIN, ("busy",))]  # the load of this row
+    address: Annotated[int, Saved(OF_LOAD, ("busy",), "slot")]
+    row: Annotated[int, Saved(ROW_OF_LOAD, ("busy",), "slot")]
+    asked: Annotated[int, Saved(PLAIN, ("busy",))]  # bytes of the row that are requested
+    next: Pointer  # the next transaction
+
+
+class Writer:
+    """The DMA's writer. T: a request before its translation, X: behind it, S: one that a retry displaced."""
+
+    freed_at: Freed
+    page: Annotated[int, Saved(PAGE, among=WRITTEN_PAGES, reset=-1)]
+    requests: Plain
+    t_valid: Plain
+    t_item: Plain
+    t_page: Annotated[int, Saved(PAGE, among=WRITTEN_PAGES)]  # a request that waits asks with it, though T is empty
+    t_hit: Wire
+    x_valid: Plain
+    x_item: Plain
+    x_page: Annotated[int, Saved(PAGE, ("x_valid", "x_asked"), among=WRITTEN_PAGES)]
+    x_hit: Plain
+    x_asked: Plain  # whether the shared TLB was asked
+    x_ok: Wire
+    beats: Plain  # of the request in hand, that are left
+    page_of: Annotated[int, Saved(PAGE, ("beats",), among=WRITTEN_PAGES)]
+    command: Annotated[int, Saved(COMMAND, ("state",))]  # of the row in hand
+    address: Annotated[int, Saved(OF_STORE, ("state",), "command")]
+    bytes: Annotated[int, Saved(PLAIN, ("state",))]
+    sent: Annotated[int, Saved(PLAIN, ("state",))]
+    state: Plain
+    s_valid: Plain
+    s_item: Plain
+    s_page: Annotated[int, Saved(PAGE, ("s_valid",), among=WRITTEN_PAGES)]
+
+
+class Crossbar:
+    """Who was served last (1: the writer)."""
+
+    tlb_last: Plain
+    last: Plain
+    held: Plain  # whether a Put holds the bus
+    beat: Plain  # beats of the first answer that have left
+
+
+class Transaction:
+    """A read request: the load, its useful bytes, its size, the useless bytes before them, and where they belong."""
+
+    taken: Plain
+    slot: Annotated[int, Saved(PLAIN, ("taken",))]
+    bytes: Annotated[int, Saved(PLAIN, ("taken",))]
+    size: Annotated[int, Saved(PLAIN, ("taken",))]
+    shift: Annotated[int, Saved(PLAIN, ("taken",))]
+    offset: Annotated[int, Saved(PLAIN, ("taken",))]  # in the row
+    row: Annotated[int, Saved(ROW_OF_LOAD, ("taken",), "slot")]
+
+
+class Answer:
+    """An answer of the memory to come. The item is twice its transaction, or 1: an acknowledgement of a write."""
+
+    due: Annotated[int, Saved(DUE)]
+    beats: Plain
+    item: Wire  # see snapshot.visit_bus
+
+
+READER, WRITER, CROSSBAR = registers(Reader, 3), registers(Writer, 4), registers(Crossbar, 5)
+TRANSACTIONS, ANSWERS = table(Transaction, "transactions"), table(Answer, "answers")
 
 
 @called
@@ -29,98 +130,97 @@ def translate(m: Array) -> None:
     Each client keeps the page of its last request. Others ask the shared TLB, which takes one client a cycle; the
     other one must try again.
     """
-    r, w = c.READER, c.WRITER
-    read, write = m[r + X_VALID] and not m[r + X_HIT], m[w + X_ASKED] and not m[w + X_HIT]
+    read, write = m[READER.x_valid] and not m[READER.x_hit], m[WRITER.x_asked] and not m[WRITER.x_hit]
     if read and write:
-        read, write = m[TLB_LAST] == 0, m[TLB_LAST] != 0
-    m[r + T_HIT], m[w + T_HIT] = m[r + T_PAGE] == m[r + PAGE], m[w + T_PAGE] == m[w + PAGE]
-    m[r + X_OK], m[w + X_OK] = m[r + X_HIT] or read, m[w + X_HIT] or write
+        read, write = m[CROSSBAR.tlb_last] == 0, m[CROSSBAR.tlb_last] != 0
+    m[READER.t_hit], m[WRITER.t_hit] = m[READER.t_page] == m[READER.page], m[WRITER.t_page] == m[WRITER.page]
+    m[READER.x_ok], m[WRITER.x_ok] = m[READER.x_hit] or read, m[WRITER.x_hit] or write
     if read:
-        m[r + PAGE], m[TLB_LAST] = m[r + X_PAGE], 1
+        m[READER.page], m[CROSSBAR.tlb_last] = m[READER.x_page], 1
     if write:
-        m[w + PAGE], m[TLB_LAST] = m[w + X_PAGE], 0
+        m[WRITER.page], m[CROSSBAR.tlb_last] = m[WRITER.x_page], 0
 
 
 @part
 def bus_works(m: Array, t: int) -> bool:
     """Return whether `step_bus` is needed in this cycle."""
-    if m[c.ANSWERS] and m[at(c.MEMORY, m[c.FIRST_ANSWER])] <= t:
+    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] <= t:
         return True
-    requests = count(m, c.A_READ) + count(m, c.A_WRITE) + count(m, c.A_OUT)
-    return requests + count(m, c.D_IN) + count(m, c.D_WRITE) > 0
+    requests = count(m, Q.a_read) + count(m, Q.a_write) + count(m, Q.a_out)
+    return requests + count(m, Q.d_in) + count(m, Q.d_write) > 0
 
 
 @part
 def translates(m: Array) -> bool:
     """Return whether a request waits for its translation."""
-    reader, writer = c.READER, c.WRITER
-    return m[reader + T_VALID] + m[reader + X_VALID] + m[writer + T_VALID] + m[writer + X_VALID] > 0
+    return m[READER.t_valid] + m[READER.x_valid] + m[WRITER.t_valid] + m[WRITER.x_valid] > 0
 
 
 @called
 def step_bus(m: Array, t: int) -> None:
     """Move requests to the memory and beats back, one step each."""
-    if count(m, c.D_WRITE):
-        pop(m, c.D_WRITE, t)
-        m[c.WRITER + XACTS] -= 1
-        m[c.WRITER + FREED_AT] = t
-    if count(m, c.A_OUT):
-        item = pop(m, c.A_OUT, t)
+    if count(m, Q.d_write):
+        pop(m, Q.d_write, t)
+        m[WRITER.requests] -= 1
+        m[WRITER.freed_at] = t
+    if count(m, Q.a_out):
+        item = pop(m, Q.a_out, t)
         if item & 3 != PUT:
-            answer = at(c.MEMORY, around(m, m[c.FIRST_ANSWER] + m[c.ANSWERS]))
-            m[answer + 0], m[answer + 1] = t + m[c.LATENCY], item >> 2 & 0xFF if item & 3 == GET else 1
-            m[answer + 2] = item >> 10 << 1 | (item & 3 != GET)
-            m[c.ANSWERS] += 1
-    if count(m, c.A_READ) + count(m, c.A_WRITE) and ready(m, c.A_OUT, t):
+            answer = row_offset(around(m, m[CHIP.first_answer] + m[CHIP.answers]))
+            m[answer + ANSWERS.due] = t + m[CHIP.latency]
+            m[answer + ANSWERS.beats] = item >> 2 & 0xFF if item & 3 == GET else 1
+            m[answer + ANSWERS.item] = item >> 10 << 1 | (item & 3 != GET)
+            m[CHIP.answers] += 1
+    if count(m, Q.a_read) + count(m, Q.a_write) and ready(m, Q.a_out, t):
         arbitrate(m, t)
-    if count(m, c.D_IN):
-        beat = peek(m, c.D_IN, 0)
-        queue = c.D_WRITE if beat & 1 else c.D_READ
+    if count(m, Q.d_in):
+        beat = peek(m, Q.d_in, 0)
+        queue = Q.d_write if beat & 1 else Q.d_read
         if ready(m, queue, t):
-            pop(m, c.D_IN, t)
+            pop(m, Q.d_in, t)
             push(m, queue, beat >> 1)
-    if m[c.ANSWERS] and m[at(c.MEMORY, m[c.FIRST_ANSWER]) + 0] <= t and ready(m, c.D_IN, t):
-        answer = at(c.MEMORY, m[c.FIRST_ANSWER])
-        m[BEAT] += 1
-        m[c.PROGRESS] += 1
-        last = m[BEAT] == m[answer + 1]
-        push(m, c.D_IN, m[answer + 2] >> 1 << 2 | last << 1 | m[answer + 2] & 1)
+    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] <= t and ready(m, Q.d_in, t):
+        answer = row_offset(m[CHIP.first_answer])
+        m[CROSSBAR.beat] += 1
+        m[CHIP.progress] += 1
+        last = m[CROSSBAR.beat] == m[answer + ANSWERS.beats]
+        push(m, Q.d_in, m[answer + ANSWERS.item] >> 1 << 2 | last << 1 | m[answer + ANSWERS.item] & 1)
         if last:
-            m[BEAT] = 0
-            m[c.ANSWERS] -= 1
-            m[c.FIRST_ANSWER] = around(m, m[c.FIRST_ANSWER] + 1)
+            m[CROSSBAR.beat] = 0
+            m[CHIP.answers] -= 1
+            m[CHIP.first_answer] = around(m, m[CHIP.first_answer] + 1)
 
 
 @part
 def around(m: Array, place: int) -> int:
     """Return a place in the ring of answers."""
-    size = m[c.MAX_READS] + m[c.MAX_WRITES]
+    size = m[CHIP.max_reads] + m[CHIP.max_writes]
     return place - size if place >= size else place
 
 
 @called
 def arbitrate(m: Array, t: int) -> None:
     """Let one client's request into the memory's buffer: of the one that did not win last; a Put keeps the bus."""
-    write = count(m, c.A_WRITE) > 0 and (count(m, c.A_READ) == 0 or m[HELD] != 0 or m[LAST] == 0)
+    write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
     if write:
-        item = pop(m, c.A_WRITE, t)
-        m[LAST], m[HELD] = 1, item == PUT
-    elif not m[HELD]:
-        item = pop(m, c.A_READ, t)
-        m[LAST] = 0
-        item = item << 10 | m[at(c.TRANSACTIONS, item) + SIZE] >> m[c.LG_BUS] << 2
+        item = pop(m, Q.a_write, t)
+        m[CROSSBAR.last], m[CROSSBAR.held] = 1, item == PUT
+    elif not m[CROSSBAR.held]:
+        item = pop(m, Q.a_read, t)
+        m[CROSSBAR.last] = 0
+        item = item << 10 | m[at(TRANSACTIONS.size, item)] >> m[CHIP.lg_bus] << 2
     else:
         return
-    push(m, c.A_OUT, item)
-    m[c.PROGRESS] += 1
+    push(m, Q.a_out, item)
+    m[CHIP.progress] += 1
 
 
 @called
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
     """Return the size of the next request, and its useful bytes: the smallest size with the most (DMA.scala)."""
-    size = 1 << m[c.LG_BUS]
+    size = 1 << m[CHIP.lg_bus]
     best, most = size, min(size - (vaddr & (size - 1)), left)
-    while size < m[c.DMA_BYTES]:
+    while size < m[CHIP.dma_bytes]:
         size *= 2
         useful = min(size - (vaddr & (size - 1)), left)
         if useful > most:

@@ -1,77 +1,178 @@
-"""The state of the machine, in one array of numbers: parameters, registers of the units, queues and tables.
+"""What all units of the machine share: parameters, wires, registers, queues and the program.
 
 The units run from the last consumer to the first producer. So an element that enters a queue is not seen before the
 next cycle. An ordinary queue that is full takes no element in the cycle in which it loses one; a piped queue does.
-
-All names below are places in the array. Each unit names its own registers, and the columns of the tables, in its file.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops import Expansion
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.loops import EX, Expansion
+from tilewright.targets.gemmini.timing.state import (
+    END,
+    ENTRY,
+    LENGTHS,
+    LOCAL,
+    PER_QUEUE,
+    QUEUES,
+    RING,
+    TABLES,
+    WIDTH,
+    WIRE,
+    Fixed,
+    Plain,
+    Plain3,
+    Pointer,
+    Saved,
+    Wire,
+    columns,
+    queues,
+    registers,
+    reset,
+    table,
+)
 
-#: Parameters. LG: a logarithm. SPAD, ACC and ROWS are masks: of rows, and of the row index in a local address. GARBAGE
-#: are the bits that the hardware tests for "no operand". SLOTS: commands that a tracker of the DMA holds.
-DIM, LG_DIM, SPAD, LG_SPAD_BANK, ACC, LG_ACC_BANK, ROWS, GARBAGE, DMA_BYTES, LG_BUS, MAX_READS, MAX_WRITES = range(12)
-SLOTS, LATENCY, ONLY_WS = range(12, 15)
-#: Wires: a register changed in this cycle; the command that a controller completes (-1: none), an entry of the
-#: station or a slot of a tracker; the banks, as bits, that are written, offered a write, offered an addition, read by
-#: the array.
-ACTIVE, EX_DONE, LD_DONE, ST_DONE, SPAD_WRITES, ACC_WRITES, ACC_ADDS, EX_READS = range(20, 28)
-#: Registers that several units use. Of the station: entries in use in each queue, whether a preload waits for its
-#: compute; whether loads and stores may be under way. Of the controllers: slots of the trackers in use, the row of
-#: zeros to write, entries that are complete but not reported; the dataflow, stride and state of the execute controller,
-#: and the next place in COMMANDS. Of the array: rows in it, whether an operation can begin in this cycle, and whether
-#: one did. Of the writer: its state, the stages of the scale pipeline (bits), whether the first one is stalled. Of the
-#: memory: the answers to come. Of the accumulator: banks (bits) that are being read for the writer, and those whose row
-#: waits for it.
-NUMBER, LONE, LOADS_USED, STORES_USED, LOADING, STORING = 28, 31, 32, 33, 55, 56
-ZEROS_VALID, ZEROS_SLOT, ZEROS_ADDR, ZEROS_COLUMN = range(34, 38)
-PENDING, OS, C_STRIDE, EX_STATE, NEXT_COMMAND, FIRST_OUT, ROWS_OUT, MAY_ASK, ASKED = 38, *range(40, 48)
-WRITER_STATE, PIPE, FULL, FIRST_ANSWER, ANSWERS, ACC_FETCHED, ACC_HELD = range(48, 55)
-#: Commands, operations of the array, requests, beats and rows that went on: a machine that only goes around in circles
-#: (requests that the bus refuses, flushes of the array) adds nothing.
-PROGRESS = 57
-#: The units' own registers.
-STATION, LOAD, READER, MOVE, STORE, WRITER, BUS, EXECUTE, ARRAY = 64, 88, 96, 128, 160, 180, 204, 208, 240
-#: Rows on their way from the scratchpad to the array and to the writer, as bits of their banks: fetched, held in the
-#: bank, in the four stages of the bank's pipe; whether there are any.
-TO_ARRAY, TO_WRITER = 256, 264
-FETCHED, HELD, STAGES, LAST_STAGE, UNDER_WAY = 0, 1, 2, 5, 6
 
-#: Queues, and their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip); 0: of the configuration.
-#: D: beats and acknowledgements from the memory, A: requests to it. The last three are piped.
-LOADS, TRANSPOSES, EXECUTES, STORES, DISPATCH, NORM, PASSED, SCALE, SCALING, TAGS, TOTALS = range(11)
-A_READ, A_WRITE, A_OUT, D_IN, D_READ, D_WRITE, READS, CONTROL, ISSUE = range(11, 20)
-LENGTHS = (0, 2, 0, 0, 2, 6, 2, 6, 3, 6, 6, 2, 2, 2, 2, 2, 2, 5, 5, 5)
-#: Where the queues lie, and what is in each: elements, the place of the first, the length, the cycle in which an
-#: element left last with the number that did (two bits); then the elements in a ring.
-QUEUES = 272
-COUNT, HEAD, LENGTH, LEFT, ITEMS = range(5)
-RING = 128
-PER_QUEUE = ITEMS + RING
+class Chip:
+    """Parameters, wires, and the registers that several units use."""
 
-#: Tables, with rows of 16 columns: banks of the accumulator; load states; the station's entries (64 of each queue), and
-#: those not issued, in order; rows between reader and memories, between store controller and writer; commands for the
-#: execute controller; what it asks of the array; tags of its results; rows in it; loads and stores in the trackers;
-#: read transactions; answers to come.
-WIDTH = 16
-TABLES = QUEUES + len(LENGTHS) * PER_QUEUE
-_LENGTHS = 64, 4, 192, RING, RING, RING, RING, RING, RING, 512, 516, 516, 1024, 2048
-_PLACES = tuple(TABLES + WIDTH * sum(_LENGTHS[:table]) for table in range(len(_LENGTHS) + 1))
-ACC_BANK, STATES, ENTRIES, WAITING, MOVED, STORED, COMMANDS, OPS, TAGGED = _PLACES[:9]
-OUT, LOADED, STORE_SLOTS, TRANSACTIONS, MEMORY, END = _PLACES[9:]
-OUT_RING = 512
+    dim: Fixed
+    lg_dim: Fixed  # lg: the logarithm of a number
+    spad: Fixed  # a mask of rows of the scratchpad
+    lg_spad_bank: Fixed
+    acc: Fixed  # a mask of rows of the accumulator
+    lg_acc_bank: Fixed
+    rows: Fixed  # a mask of the row in a local address
+    garbage: Fixed  # the bits that the hardware tests for "no operand"
+    dma_bytes: Fixed
+    lg_bus: Fixed
+    max_reads: Fixed
+    max_writes: Fixed
+    slots: Fixed  # commands that a tracker of the DMA holds
+    latency: Fixed
+    only_ws: Fixed
+    scales: Fixed  # whether the program scales any load, so that the turn of the lanes matters
+    active: Wire  # whether a register changed in this cycle
+    ex_done: Wire  # the entry of the station whose command a controller completes (-1: none)
+    ld_done: Wire  # the slot of the tracker
+    st_done: Wire
+    spad_writes: Wire  # banks, as bits, that are written
+    acc_writes: Wire  # those that are offered a write
+    acc_adds: Wire
+    ex_reads: Wire  # those that the array reads
+    progress: Wire  # see `went_on`
+    number: Plain3  # of the station: entries in use in each queue
+    lone: Plain  # whether a preload waits for its compute
+    loading: Plain  # whether loads may be under way
+    storing: Plain
+    loads_used: Plain  # slots of the trackers in use
+    stores_used: Plain
+    zeros_valid: Plain  # a row of zeros to write
+    zeros_slot: Plain
+    zeros_address: Annotated[int, Saved(LOCAL, ("zeros_valid",))]
+    zeros_column: Plain
+    pending: Annotated[int, Saved(ENTRY, among=EX, size=2, reset=-1)]  # entries that are complete but not reported
+    os: Plain  # whether the dataflow is output-stationary
+    c_stride: Plain
+    ex_state: Plain  # of the execute controller
+    next_command: Pointer  # in the table of commands
+    first_out: Pointer
+    rows_out: Plain  # rows in the array
+    may_ask: Plain  # whether an operation of the array can begin in this cycle
+    asked: Plain  # whether one did
+    pipe: Plain  # the stages of the scale pipeline, as bits
+    full: Plain  # whether the first one is stalled
+    first_answer: Pointer
+    answers: Plain  # answers of the memory to come
+    acc_fetched: Plain  # banks of the accumulator, as bits, that are being read for the writer
+    acc_held: Plain  # those whose row waits for the writer
+
+
+class Bank:
+    """The rows of a bank of the accumulator that are being written: see moves.written."""
+
+    rows: Annotated[int, Saved(WIRE, size=4)]
+
+
+class Pipe:
+    """Rows on their way from the scratchpad, as bits of their banks."""
+
+    fetched: Plain
+    held: Plain  # in the bank
+    first: Plain  # the four stages of the bank's pipe
+    second: Plain
+    third: Plain
+    last: Plain
+    under_way: Plain  # whether there are any
+
+
+CHIP = registers(Chip, 0)
+TO_ARRAY, TO_WRITER = registers(Pipe, 1), registers(Pipe, 2)
+ACC_BANKS = table(Bank, "acc_banks")
+
+
+class Queue:
+    """The numbers of a queue, from its place on; then the elements in a ring."""
+
+    count: int
+    head: int  # the place of the first element
+    length: int
+    left: int  # the cycle in which an element left last, with the number that did (two bits)
+    items: int
+
+
+Two = Annotated[int, 2]
+Five = Annotated[int, 5]
+Six = Annotated[int, 6]
+Configured = Annotated[int, 0]
+
+
+class Queues:
+    """The queues, with their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
+
+    D: beats and acknowledgements from the memory, A: requests to it. The last three are piped.
+    """
+
+    loads: Configured
+    transposes: Two
+    executes: Configured
+    stores: Configured
+    dispatch: Two
+    norm: Six
+    passed: Two
+    scale: Six
+    scaling: Annotated[int, 3]
+    tags: Six
+    totals: Six
+    a_read: Two
+    a_write: Two
+    a_out: Two
+    d_in: Two
+    d_read: Two
+    d_write: Two
+    reads: Five
+    control: Five
+    issue: Five
+
+
+QUEUE, Q = columns(Queue), queues(Queues)
+
 
 #: What a word of an operand names.
 ABSENT, IN_SPAD, IN_ACC = range(3)
+#: The commands, as plain numbers.
+CONFIG, MVIN2, PRELOAD, MVIN3 = (int(each) for each in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
+COMPUTE_FLIP, COMPUTE_STAY = int(Funct.COMPUTE_PRELOADED), int(Funct.COMPUTE_ACCUMULATED)
+#: The float32 scale 1.0, which passes the scale unit at once.
+ONE = 0x3F800000
+LG_PAGE = 12
 
 
 class Program(NamedTuple):
@@ -95,65 +196,78 @@ def record(expansion: Expansion) -> Program:
 def build(config: Config, latency: int) -> Array:
     """Return a machine after reset, int64 [END]."""
     m = np.zeros(END, np.int64)
-    lg = int.bit_length
-    m[[DIM, LG_DIM]] = config.dim, lg(config.dim) - 1
-    m[[SPAD, LG_SPAD_BANK]] = config.all_spad_rows - 1, lg(config.spad_rows) - 1
-    m[[ACC, LG_ACC_BANK]] = config.acc_rows - 1, lg(config.acc_rows // config.acc_banks) - 1
-    m[ROWS] = (1 << config.row_bits) - 1
-    m[GARBAGE] = 0b111 << 29 | 1 << config.row_bits | (1 << config.row_bits) - 1
-    m[[DMA_BYTES, LG_BUS]] = config.dma_bytes, lg(config.bus_bytes) - 1
-    m[[MAX_READS, MAX_WRITES]] = config.reads_in_flight, config.writes_in_flight
-    m[[SLOTS, LATENCY, ONLY_WS]] = config.reads_in_flight // config.dim + 1, latency, config.dataflow == "ws"
-    queues = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
-    queues[:, LENGTH], queues[:, LEFT] = LENGTHS, -1
-    queues[[LOADS, EXECUTES, STORES], LENGTH] = config.queue_load, config.queue_execute, config.queue_store
-    m[ACC_BANK:STATES] = -1  # rows being written: see moves.py
-    m[OS] = config.dataflow != "ws"
-    none = [READER, READER + 1, WRITER, WRITER + 1, PENDING, PENDING + 1]  # see bus.py
-    m[none] = -1
+    reset(m)
+    for name, value in _parameters(config, latency).items():
+        m[getattr(CHIP, name)] = value
+    rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
+    rings[:, QUEUE.length] = LENGTHS
+    rings[:, QUEUE.left] = -1
+    for name in ("load", "execute", "store"):
+        m[getattr(Q, f"{name}s") + QUEUE.length] = getattr(config, f"queue_{name}")
+    m[ACC_BANKS.rows : ACC_BANKS.rows + WIDTH * config.acc_banks] = -1
+    m[CHIP.os] = config.dataflow != "ws"
     return m
 
 
-@part
-def at(table: int, row: int) -> int:
-    """Return the place of a row of a table."""
-    return table + WIDTH * row
+def _parameters(config: Config, latency: int) -> dict[str, int]:
+    """Return the fixed numbers of a machine by their names in `Chip`."""
+    lg = int.bit_length
+    return {
+        "dim": config.dim,
+        "lg_dim": lg(config.dim) - 1,
+        "spad": config.all_spad_rows - 1,
+        "lg_spad_bank": lg(config.spad_rows) - 1,
+        "acc": config.acc_rows - 1,
+        "lg_acc_bank": lg(config.acc_rows // config.acc_banks) - 1,
+        "rows": (1 << config.row_bits) - 1,
+        "garbage": 0b111 << 29 | 1 << config.row_bits | (1 << config.row_bits) - 1,
+        "dma_bytes": config.dma_bytes,
+        "lg_bus": lg(config.bus_bytes) - 1,
+        "max_reads": config.reads_in_flight,
+        "max_writes": config.writes_in_flight,
+        "slots": config.reads_in_flight // config.dim + 1,
+        "latency": latency,
+        "only_ws": config.dataflow == "ws",
+    }
 
 
 @part
 def count(m: Array, queue: int) -> int:
     """Return the elements of a queue."""
-    return m[QUEUES + queue * PER_QUEUE + COUNT]
+    return m[queue + QUEUE.count]
 
 
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
     """Return whether a queue takes an element in cycle `t`."""
-    q = QUEUES + queue * PER_QUEUE
-    left = m[q + LEFT]
-    return m[q + COUNT] + (left & 3 if left >> 2 == t else 0) < m[q + LENGTH]
+    left = m[queue + QUEUE.left]
+    return m[queue] + (left & 3 if left >> 2 == t else 0) < m[queue + QUEUE.length]
 
 
 @part
 def push(m: Array, queue: int, value: int) -> None:
     """Put an element into a queue that is ready."""
-    q = QUEUES + queue * PER_QUEUE
-    m[q + ITEMS + ((m[q + HEAD] + m[q + COUNT]) & (RING - 1))] = value
-    m[q + COUNT] += 1
-    m[ACTIVE] = 1
+    m[item(m, queue, count(m, queue))] = value
+    m[queue + QUEUE.count] += 1
+    m[CHIP.active] = 1
 
 
 @part
 def peek(m: Array, queue: int, place: int) -> int:
     """Return the element at a place behind the first."""
-    q = QUEUES + queue * PER_QUEUE
-    return m[q + ITEMS + ((m[q + HEAD] + place) & (RING - 1))]
+    return m[item(m, queue, place)]
+
+
+@part
+def item(m: Array, queue: int, place: int) -> int:
+    """Return where the element at a place behind the first is."""
+    return queue + QUEUE.items + ((m[queue + QUEUE.head] + place) & (RING - 1))
 
 
 @part
 def pop(m: Array, queue: int, t: int) -> int:
     """Take the first element of an ordinary queue, at most three times in a cycle."""
-    left = QUEUES + queue * PER_QUEUE + LEFT
+    left = queue + QUEUE.left
     m[left] = m[left] + 1 if m[left] >> 2 == t else t << 2 | 1
     return take(m, queue)
 
@@ -161,12 +275,11 @@ def pop(m: Array, queue: int, t: int) -> int:
 @part
 def take(m: Array, queue: int) -> int:
     """Take the first element of a piped queue."""
-    q = QUEUES + queue * PER_QUEUE
-    head = m[q + HEAD]
-    m[q + HEAD] = (head + 1) & (RING - 1)
-    m[q + COUNT] -= 1
-    m[ACTIVE] = 1
-    return m[q + ITEMS + head]
+    head = m[queue + QUEUE.head]
+    m[queue + QUEUE.head] = (head + 1) & (RING - 1)
+    m[queue + QUEUE.count] -= 1
+    m[CHIP.active] = 1
+    return m[queue + QUEUE.items + head]
 
 
 @part
@@ -178,7 +291,7 @@ def is_acc(word: int) -> int:
 @part
 def is_garbage(m: Array, word: int) -> bool:
     """Return whether an operand's word has the address that stands for none (LocalAddr.scala)."""
-    return (word & m[GARBAGE]) == m[GARBAGE]
+    return (word & m[CHIP.garbage]) == m[CHIP.garbage]
 
 
 @part
@@ -187,8 +300,8 @@ def local(m: Array, word: int) -> tuple[int, int]:
     if is_garbage(m, word):
         return ABSENT, 0
     if is_acc(word):
-        return IN_ACC, word & m[ACC]
-    return IN_SPAD, word & m[SPAD]
+        return IN_ACC, word & m[CHIP.acc]
+    return IN_SPAD, word & m[CHIP.spad]
 
 
 @part

@@ -4,48 +4,51 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.array import array_works, has_result, step_array, step_results
-from tilewright.targets.gemmini.timing.bus import bus_works, step_bus, translate, translates
-from tilewright.targets.gemmini.timing.chip import Program, at, count, peek
+from tilewright.targets.gemmini.timing.array import RESULTS, array_works, has_result, step_array, step_results
+from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, bus_works, step_bus, translate, translates
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program, Q, count, peek
 from tilewright.targets.gemmini.timing.execute import controller_works, step_banks, step_execute, step_transposes
-from tilewright.targets.gemmini.timing.load import reader_works, step_loads, step_reader
-from tilewright.targets.gemmini.timing.memo import Memo
-from tilewright.targets.gemmini.timing.moves import has_rows, merges, scales, step_merger, step_scaling, step_writes
-from tilewright.targets.gemmini.timing.repeat import GOES_ON, LAST_BUSY, NEXT_CHECK, check
+from tilewright.targets.gemmini.timing.load import LOADS, reader_works, step_loads, step_reader
+from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
+from tilewright.targets.gemmini.timing.moves import (
+    MOVED,
+    has_rows,
+    merges,
+    scales,
+    step_merger,
+    step_scaling,
+    step_writes,
+)
+from tilewright.targets.gemmini.timing.repeat import check
+from tilewright.targets.gemmini.timing.state import at
 from tilewright.targets.gemmini.timing.station import step_station
-from tilewright.targets.gemmini.timing.store import dispatches, step_dispatch, step_stores
+from tilewright.targets.gemmini.timing.store import STORES, dispatches, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import HOST, Front, Plan
 from tilewright.targets.gemmini.timing.writer import step_writer, writer_works
 
-#: Columns of trackers and rows, and registers of the reader and the writer.
-VALID, LEFT, DUE, XACTS = 0, 2, 7, 2
-HOST = 0
 #: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
 PATIENCE = 1 << 20
 #: The machine has reached the limit of cycles.
 UNFINISHED = -2
-#: No event is to come.
-NEVER = 1 << 62
 
 
 @part
 def begin_cycle(m: Array) -> None:
     """Reset the wires, and note which commands of the trackers are complete."""
-    m[c.ACTIVE] = m[c.SPAD_WRITES] = m[c.ACC_WRITES] = m[c.ACC_ADDS] = m[c.EX_READS] = 0
-    m[c.EX_DONE] = m[c.LD_DONE] = m[c.ST_DONE] = -1
-    if m[c.LOADS_USED]:
-        m[c.LD_DONE] = complete_slot(m, c.LOADED)
-    if m[c.STORES_USED]:
-        m[c.ST_DONE] = complete_slot(m, c.STORE_SLOTS)
+    m[CHIP.active] = m[CHIP.spad_writes] = m[CHIP.acc_writes] = m[CHIP.acc_adds] = m[CHIP.ex_reads] = 0
+    m[CHIP.ex_done] = m[CHIP.ld_done] = m[CHIP.st_done] = -1
+    if m[CHIP.loads_used]:
+        m[CHIP.ld_done] = complete_slot(m, LOADS.valid, LOADS.left)
+    if m[CHIP.stores_used]:
+        m[CHIP.st_done] = complete_slot(m, STORES.valid, STORES.left)
 
 
 @part
-def complete_slot(m: Array, tracker: int) -> int:
+def complete_slot(m: Array, valid: int, left: int) -> int:
     """Return the first slot of a tracker whose command is complete, -1 if there is none (DMACommandTracker.scala)."""
-    for slot in range(m[c.SLOTS]):
-        if m[at(tracker, slot) + VALID] and m[at(tracker, slot) + LEFT] == 0:
+    for slot in range(m[CHIP.slots]):
+        if m[at(valid, slot)] and m[at(left, slot)] == 0:
             return slot
     return -1
 
@@ -53,24 +56,24 @@ def complete_slot(m: Array, tracker: int) -> int:
 @part
 def is_busy(m: Array) -> bool:
     """Return the busy wire (Controller.scala), without the front end; a preload that waits for its compute is none."""
-    entries = m[c.NUMBER] + m[c.NUMBER + 1] + m[c.NUMBER + 2]
-    if entries and not (entries == 1 and m[c.NUMBER + 1] == 1 and m[c.LONE]):
+    entries = m[CHIP.number] + m[CHIP.number + 1] + m[CHIP.number + 2]
+    if entries and not (entries == 1 and m[CHIP.number + 1] == 1 and m[CHIP.lone]):
         return True
-    if m[c.READER + XACTS] or m[c.WRITER + XACTS] or m[c.WRITER_STATE]:
+    if m[READER.requests] or m[WRITER.requests] or m[WRITER.state]:
         return True
-    return count(m, c.DISPATCH) + count(m, c.NORM) + count(m, c.SCALE) + count(m, c.ISSUE) > 0
+    return count(m, Q.dispatch) + count(m, Q.norm) + count(m, Q.scale) + count(m, Q.issue) > 0
 
 
 @called
 def next_event(m: Array, t: int) -> int:
     """Return the next cycle in which something is due, if no register changed in cycle `t`."""
     event = NEVER
-    if m[c.ROWS_OUT]:
-        event = m[at(c.OUT, m[c.FIRST_OUT])]
-    if m[c.ANSWERS] and m[at(c.MEMORY, m[c.FIRST_ANSWER])] > t:
-        event = min(event, m[at(c.MEMORY, m[c.FIRST_ANSWER])])
-    for i in range(count(m, c.SCALING)):
-        due = m[at(c.MOVED, peek(m, c.SCALING, i)) + DUE]
+    if m[CHIP.rows_out]:
+        event = m[at(RESULTS.cycle, m[CHIP.first_out])]
+    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] > t:
+        event = min(event, m[at(ANSWERS.due, m[CHIP.first_answer])])
+    for i in range(count(m, Q.scaling)):
+        due = m[at(MOVED.due, peek(m, Q.scaling, i))]
         if due > t:
             event = min(event, due)
     return event
@@ -81,9 +84,9 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
     t, last_busy, seen, waited = 0, 0, 0, 0
     while t < limit:
-        while front.misc[HOST] == memo.registers[NEXT_CHECK]:
-            check(m, p, front, plan, accept, memo, front.misc[HOST], t, last_busy)
-            t, last_busy, waited = memo.registers[GOES_ON], memo.registers[LAST_BUSY], 0
+        while front.misc[HOST.next] == memo.registers[MEMO.next_check]:
+            check(m, p, front, plan, accept, memo, front.misc[HOST.next], t, last_busy)
+            t, last_busy, waited = memo.registers[MEMO.goes_on], memo.registers[MEMO.last_busy], 0
         idle = not is_busy(m)
         busy = not idle or front_is_busy(front)
         begin_cycle(m)
@@ -91,7 +94,7 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
             step_results(m, t)
         if translates(m):
             translate(m)
-        loading, storing = m[c.LOADING] != 0, m[c.STORING] != 0
+        loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
         if loading and has_rows(m):
             step_writes(m, t)
         if loading and scales(m):
@@ -106,37 +109,37 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
             step_reader(m, t)
         if array_works(m):
             step_array(m, t)
-        if m[c.TO_ARRAY + c.UNDER_WAY]:
-            step_banks(m, c.TO_ARRAY)
-        if m[c.TO_WRITER + c.UNDER_WAY]:
-            step_banks(m, c.TO_WRITER)
+        if m[TO_ARRAY.under_way]:
+            step_banks(m, TO_ARRAY.fetched)
+        if m[TO_WRITER.under_way]:
+            step_banks(m, TO_WRITER.fetched)
         if controller_works(m):
             step_execute(m, t)
         if storing and dispatches(m):
             step_dispatch(m, t)
-        if count(m, c.TRANSPOSES):
+        if count(m, Q.transposes):
             step_transposes(m, t)
         if loading:
-            if count(m, c.LOADS):
+            if count(m, Q.loads):
                 step_loads(m, p, t)
-            elif m[c.LOADS_USED] + m[c.READER + XACTS] == 0:
-                m[c.LOADING] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
+            elif m[CHIP.loads_used] + m[READER.requests] == 0:
+                m[CHIP.loading] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
         if storing:
-            if count(m, c.STORES):
+            if count(m, Q.stores):
                 step_stores(m, p, t)
-            elif m[c.STORES_USED] + m[c.WRITER + XACTS] == 0:
-                m[c.STORING] = writer_works(m) or dispatches(m)
+            elif m[CHIP.stores_used] + m[WRITER.requests] == 0:
+                m[CHIP.storing] = writer_works(m) or dispatches(m)
         taken = step_station(m, p, front, plan, t)
         moved = step(front, plan, accept, t, taken, idle)
         after = t + 1
-        waited = waited + 1 if m[c.PROGRESS] == seen else 0
-        seen = m[c.PROGRESS]
+        waited = waited + 1 if m[CHIP.progress] == seen else 0
+        seen = m[CHIP.progress]
         if waited == PATIENCE:
             return -1
-        if not moved and m[c.ACTIVE] == 0:
+        if not moved and m[CHIP.active] == 0:
             after = next_event(m, t)
             if after == NEVER:
-                return -1 if busy or front.misc[HOST] < accept.shape[0] else last_busy + 1
+                return -1 if busy or front.misc[HOST.next] < accept.shape[0] else last_busy + 1
         if busy:
             last_busy = after - 1
         t = after

@@ -7,22 +7,59 @@ bank.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing.tape import ACC_ROWS, SPAD_ROWS
+from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
+from tilewright.targets.gemmini.timing.state import FIXED, Saved, columns
 
-#: The number of the relation, the pairs of pages in it, whether all rows are their own partners, and the last pair of
-#: each client; of each memory the first row in `rows`, the logarithm of a bank's rows, and the banks.
-STAMP, PAIRS, IDENTITY, LAST_PAIR, FIRST_ROW, LG_BANK, BANKS = 0, 1, 2, 3, 5, 7, 9
-#: Columns of Memo.pages: the number of the relation, a page with its client and direction, and its partner.
-OF_RELATION, KEY, VALUE = range(3)
-#: Columns of Memo.rows: the number of the relation in which a row has a partner, that in which it is one; the partner,
-#: and the rows from here on of which it is known that their partners follow each other.
-FORTH, BACK, PARTNER, KNOWN = range(4)
-#: No page.
-NOWHERE = -1
+#: No page; no command of the host.
+NOWHERE, NEVER = -1, 1 << 62
+Four = Annotated[int, Saved(FIXED, size=4)]
+
+
+class MemoRegisters:
+    """Numbers of a memo."""
+
+    stamp: int  # the number of the relation
+    pairs: int  # the pairs of pages in it
+    identity: int  # whether all rows are their own partners
+    last_pair: Four  # the last pair of each of two clients
+    first_row: Four  # of each memory, by its kind: its first row in Memo.rows
+    lg_bank: Four  # the logarithm of a bank's rows
+    banks: Four
+    line: int  # bytes of the largest request; requests do not cross lines of this size
+    next_check: int  # the command of the host before which the state is looked at next
+    check: int  # its place in Memo.checks
+    gap: int  # the least primitive commands between two
+    window: int  # the commands on each side with marks not below it
+    snapshots: int
+    free: int  # the next free places on the tape, for words and for pages and rows
+    free_related: int
+    goes_on: int  # the cycle in which the run goes on
+    last_busy: int  # the last one in which the machine was busy
+    skipped: int  # cycles that were copied
+
+
+class Pair:
+    """A page with its client and direction, and its partner."""
+
+    stamp: int  # the number of the relation
+    key: int
+    value: int
+
+
+class Related:
+    """The partner of a row."""
+
+    forth: int  # the number of the relation in which the row has a partner
+    back: int  # that in which it is one
+    partner: int
+    known: int  # rows from here on of which it is known that their partners follow each other
+
+
+MEMO, PAIR, RELATED = columns(MemoRegisters), columns(Pair), columns(Related)
 
 
 class Memo(NamedTuple):
@@ -46,7 +83,7 @@ def slot(r: Array, pages: Array, key: int) -> int:
     """Return the place of a page in the hash table, or where it belongs."""
     last = pages.shape[0] - 1
     place = (key * 0x9E3779B97F4A7C1 >> 20) & last
-    while pages[place, OF_RELATION] == r[STAMP] and pages[place, KEY] != key:
+    while pages[place, PAIR.stamp] == r[MEMO.stamp] and pages[place, PAIR.key] != key:
         place = (place + 1) & last
     return place
 
@@ -58,46 +95,51 @@ def clear(memo: Memo, identity: bool) -> None:
     The last row of the accumulator is its own partner, as the controller may take the garbage address for it.
     """
     r = memo.registers
-    r[STAMP] += 1
-    r[IDENTITY], r[PAIRS] = identity, 0
+    r[MEMO.stamp] += 1
+    r[MEMO.identity], r[MEMO.pairs] = identity, 0
     for client in range(SPAD_ROWS):
         relate_pages(r, memo.pages, client, NOWHERE, NOWHERE)
-    last = (r[BANKS + ACC_ROWS] << r[LG_BANK + ACC_ROWS]) - 1
+    last = (r[MEMO.banks + ACC_ROWS] << r[MEMO.lg_bank + ACC_ROWS]) - 1
     relate_rows(r, memo.rows, ACC_ROWS, last, last)
 
 
 @called
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
     """Let `new` be the partner of page `old`; return False if one of them has another, or if there are too many."""
-    r[LAST_PAIR + 2 * client], r[LAST_PAIR + 2 * client + 1] = old, new
+    r[MEMO.last_pair + 2 * client], r[MEMO.last_pair + 2 * client + 1] = old, new
     key, back = old << 2 | client << 1, new << 2 | client << 1 | 1
     one = slot(r, pages, key)
-    if pages[one, OF_RELATION] == r[STAMP]:
-        return bool(pages[one, VALUE] == new)
-    if pages[slot(r, pages, back), OF_RELATION] == r[STAMP] or 4 * r[PAIRS] > pages.shape[0]:
+    if pages[one, PAIR.stamp] == r[MEMO.stamp]:
+        return bool(pages[one, PAIR.value] == new)
+    if pages[slot(r, pages, back), PAIR.stamp] == r[MEMO.stamp] or 4 * r[MEMO.pairs] > pages.shape[0]:
         return False
-    pages[one, OF_RELATION], pages[one, KEY], pages[one, VALUE] = r[STAMP], key, new
+    pages[one, PAIR.stamp], pages[one, PAIR.key], pages[one, PAIR.value] = r[MEMO.stamp], key, new
     other = slot(r, pages, back)
-    pages[other, OF_RELATION], pages[other, KEY] = r[STAMP], back
-    r[PAIRS] += 1
+    pages[other, PAIR.stamp], pages[other, PAIR.key] = r[MEMO.stamp], back
+    r[MEMO.pairs] += 1
     return True
 
 
 @part
 def was_last(r: Array, client: int, old: int, new: int) -> bool:
     """Return whether this pair was related last, among the pages of a client."""
-    return bool(r[LAST_PAIR + 2 * client] == old and r[LAST_PAIR + 2 * client + 1] == new)
+    return bool(r[MEMO.last_pair + 2 * client] == old and r[MEMO.last_pair + 2 * client + 1] == new)
 
 
 @part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
     """Let `new` be the partner of row `old`; return False if one of them has another, or if their banks differ."""
-    one, other, stamp = r[FIRST_ROW + kind] + old, r[FIRST_ROW + kind] + new, r[STAMP]
-    if rows[one, FORTH] == stamp or rows[other, BACK] == stamp:
-        return bool(rows[one, FORTH] == stamp and rows[one, PARTNER] == new)
-    if old >> r[LG_BANK + kind] != new >> r[LG_BANK + kind]:
+    one, other, stamp = r[MEMO.first_row + kind] + old, r[MEMO.first_row + kind] + new, r[MEMO.stamp]
+    if rows[one, RELATED.forth] == stamp or rows[other, RELATED.back] == stamp:
+        return bool(rows[one, RELATED.forth] == stamp and rows[one, RELATED.partner] == new)
+    if old >> r[MEMO.lg_bank + kind] != new >> r[MEMO.lg_bank + kind]:
         return False
-    rows[one, FORTH], rows[one, PARTNER], rows[one, KNOWN], rows[other, BACK] = stamp, new, 1, stamp
+    rows[one, RELATED.forth], rows[one, RELATED.partner], rows[one, RELATED.known], rows[other, RELATED.back] = (
+        stamp,
+        new,
+        1,
+        stamp,
+    )
     return True
 
 
@@ -106,18 +148,18 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
     """Relate ranges of rows, within a memory, row by row; see relate_rows."""
     if not relate_rows(r, rows, kind, old, new):
         return False
-    place = r[FIRST_ROW + kind] + old
-    for x in range(rows[place, KNOWN], size):
+    place = r[MEMO.first_row + kind] + old
+    for x in range(rows[place, RELATED.known], size):
         if not relate_rows(r, rows, kind, old + x, new + x):
             return False
-    rows[place, KNOWN] = max(rows[place, KNOWN], size)
+    rows[place, RELATED.known] = max(rows[place, RELATED.known], size)
     return True
 
 
 @part
 def is_row(r: Array, kind: int, row: int) -> bool:
     """Return whether a memory has this row. Controllers wrap addresses late, so some lie behind the last row."""
-    return row >= 0 and row >> r[LG_BANK + kind] < r[BANKS + kind]
+    return row >= 0 and row >> r[MEMO.lg_bank + kind] < r[MEMO.banks + kind]
 
 
 @part
@@ -126,7 +168,7 @@ def relate(memo: Memo, kind: int, old: int, new: int) -> bool:
     r = memo.registers
     if kind < SPAD_ROWS:
         return relate_pages(r, memo.pages, kind, old, new)
-    if r[IDENTITY]:
+    if r[MEMO.identity]:
         return old == new
     return is_row(r, kind, old) and is_row(r, kind, new) and relate_rows(r, memo.rows, kind, old, new)
 
@@ -136,10 +178,10 @@ def has_partner(memo: Memo, kind: int, old: int) -> bool:
     """Return whether a page or row has a partner."""
     r = memo.registers
     if kind < SPAD_ROWS:
-        return bool(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), OF_RELATION] == r[STAMP])
-    if r[IDENTITY] or not is_row(r, kind, old):
-        return r[IDENTITY] != 0
-    return bool(memo.rows[r[FIRST_ROW + kind] + old, FORTH] == r[STAMP])
+        return bool(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.stamp] == r[MEMO.stamp])
+    if r[MEMO.identity] or not is_row(r, kind, old):
+        return r[MEMO.identity] != 0
+    return bool(memo.rows[r[MEMO.first_row + kind] + old, RELATED.forth] == r[MEMO.stamp])
 
 
 @part
@@ -147,11 +189,11 @@ def partner(memo: Memo, kind: int, old: int) -> int:
     """Return the partner of a page or row that has one."""
     r = memo.registers
     if kind < SPAD_ROWS:
-        return int(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), VALUE])
-    return old if r[IDENTITY] else int(memo.rows[r[FIRST_ROW + kind] + old, PARTNER])
+        return int(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.value])
+    return old if r[MEMO.identity] else int(memo.rows[r[MEMO.first_row + kind] + old, RELATED.partner])
 
 
 @part
 def lay_rows(r: Array, kind: int, first: int, lg_bank: int, banks: int) -> None:
     """Set the size of a memory, the rows of which begin at `first` in Memo.rows."""
-    r[FIRST_ROW + kind], r[LG_BANK + kind], r[BANKS + kind] = first, lg_bank, banks
+    r[MEMO.first_row + kind], r[MEMO.lg_bank + kind], r[MEMO.banks + kind] = first, lg_bank, banks

@@ -2,80 +2,154 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing.chip import Program, at, count, is_acc, is_garbage, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.moves import in_flight
-
-CONFIG, CONFIG_ST = 0, 2
-#: Registers: state, slot of the store in hand, the next place in STORED; the row and block in hand, or the window's
-#: element; what a configuration set.
-STATE, SLOT, NEXT, ROW, BLOCK, P_ROW, P_COLUMN, W_ROW, W_COLUMN = range(c.STORE, c.STORE + 9)
-STRIDE, POOL_STRIDE, POOL_SIZE, OUT_DIM, P_ROWS, P_COLUMNS, O_ROWS, O_COLUMNS, U_PAD, L_PAD = range(
-    c.STORE + 9, c.STORE + 19
+from tilewright.targets.gemmini.loops import ST
+from tilewright.targets.gemmini.timing.chip import (
+    ABSENT,
+    CHIP,
+    CONFIG,
+    IN_ACC,
+    IN_SPAD,
+    TO_ARRAY,
+    TO_WRITER,
+    Program,
+    Q,
+    count,
+    is_acc,
+    is_garbage,
+    peek,
+    pop,
+    push,
+    ready,
 )
+from tilewright.targets.gemmini.timing.moves import in_flight
+from tilewright.targets.gemmini.timing.state import (
+    ENTRY,
+    OF_STORE,
+    PLAIN,
+    RING,
+    STORED_ROW,
+    Command,
+    Plain,
+    Pointer,
+    Saved,
+    at,
+    registers,
+    row_offset,
+    table,
+)
+
+CONFIG_ST = 2
 WAITING, WAITING_DMA, SENDING = range(3)
-#: Columns of STORE_SLOTS, and of STORED: where a row lies, its bytes, its block, whether it ends a
-#: request of the writer, the address of this, its slot and its command.
-VALID, ENTRY, LEFT = range(3)
-KIND, ADDR, BYTES, OF_BLOCK, ENDS, VADDR, OF_SLOT, OF_PRIM = range(8)
-SPAD, ACC, NOTHING = range(3)
+
+
+class Storer:
+    """The controller of stores. P: the pixel of a pooling in hand, W: its window, O: the image."""
+
+    state: Plain
+    slot: Plain
+    next: Pointer  # in the table of rows
+    row: Plain
+    block: Plain
+    p_row: Plain
+    p_column: Plain
+    w_row: Plain
+    w_column: Plain
+    stride: Plain  # this and what follows: set by a configuration
+    pool_stride: Plain
+    pool_size: Plain
+    out_dim: Plain
+    p_rows: Plain
+    p_columns: Plain
+    o_rows: Plain
+    o_columns: Plain
+    u_pad: Plain
+    l_pad: Plain
+
+
+class ActiveStore:
+    """A store in its tracker."""
+
+    valid: Plain
+    entry: Annotated[int, Saved(ENTRY, ("valid",), among=ST)]
+    left: Annotated[int, Saved(PLAIN, ("valid",))]
+
+
+class StoredRow:
+    """A row on its way to the writer: where it lies (ABSENT: nowhere), its bytes, and its command."""
+
+    kind: Plain
+    row: Annotated[int, Saved(STORED_ROW, ("kind",), "kind")]
+    bytes: Plain
+    block: Plain
+    ends: Plain  # whether it ends a request of the writer
+    slot: Plain
+    command: Command
+    address: Annotated[int, Saved(OF_STORE, of="command")]  # of this request
+
+
+STORER, STORES, STORED = registers(Storer, 10), table(ActiveStore, "stores"), table(StoredRow, "stored")
 
 
 @called
 def step_stores(m: Array, p: Program, t: int) -> None:
     """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
-    item = peek(m, c.STORES, 0)
+    item = peek(m, Q.stores, 0)
     funct, rs1, rs2 = p.prims[item >> 6, 0] & 127, p.prims[item >> 6, 1], p.prims[item >> 6, 2]
     if funct == CONFIG and rs1 & 3 == CONFIG_ST:
         configure_store(m, rs1, rs2)
-        pop(m, c.STORES, t)
+        pop(m, Q.stores, t)
         return
-    first = m[ROW] + m[BLOCK] + m[P_ROW] + m[P_COLUMN] + m[W_ROW] + m[W_COLUMN] == 0
-    if first and m[STATE] == SENDING:  # a store of one row
-        m[STATE] = WAITING
-        pop(m, c.STORES, t)
+    first = (
+        m[STORER.row] + m[STORER.block] + m[STORER.p_row] + m[STORER.p_column] + m[STORER.w_row] + m[STORER.w_column]
+        == 0
+    )
+    if first and m[STORER.state] == SENDING:  # a store of one row
+        m[STORER.state] = WAITING
+        pop(m, Q.stores, t)
         return
-    pooling, rows = m[POOL_STRIDE] != 0, rs2 >> 48 & 0xFFFF
-    blocks = ((rs2 >> 32 & 0xFFFF) + m[c.DIM] - 1) >> m[c.LG_DIM]
-    if m[STATE] == WAITING:
-        if m[c.STORES_USED] == m[c.SLOTS]:
+    pooling, rows = m[STORER.pool_stride] != 0, rs2 >> 48 & 0xFFFF
+    blocks = ((rs2 >> 32 & 0xFFFF) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
+    if m[STORER.state] == WAITING:
+        if m[CHIP.stores_used] == m[CHIP.slots]:
             return
-        m[SLOT] = 0
-        while m[at(c.STORE_SLOTS, m[SLOT]) + VALID]:
-            m[SLOT] += 1
-        slot = at(c.STORE_SLOTS, m[SLOT])
-        m[slot + VALID], m[slot + ENTRY], m[slot + LEFT] = 1, item & 63, rows * blocks
+        m[STORER.slot] = 0
+        while m[at(STORES.valid, m[STORER.slot])]:
+            m[STORER.slot] += 1
+        slot = row_offset(m[STORER.slot])
+        m[slot + STORES.valid], m[slot + STORES.entry], m[slot + STORES.left] = 1, item & 63, rows * blocks
         if pooling:
-            m[slot + LEFT] = m[P_ROWS] * m[P_COLUMNS] * m[POOL_SIZE] * m[POOL_SIZE]
-        m[c.STORES_USED] += 1
-        m[c.ACTIVE] = 1
-        if m[slot + LEFT] == 0:  # nothing to store, which trips an assertion in the RTL
-            pop(m, c.STORES, t)
+            m[slot + STORES.left] = m[STORER.p_rows] * m[STORER.p_columns] * m[STORER.pool_size] * m[STORER.pool_size]
+        m[CHIP.stores_used] += 1
+        m[CHIP.active] = 1
+        if m[slot + STORES.left] == 0:  # nothing to store, which trips an assertion in the RTL
+            pop(m, Q.stores, t)
             return
-        m[STATE] = WAITING_DMA
-    if not ready(m, c.DISPATCH, t):
+        m[STORER.state] = WAITING_DMA
+    if not ready(m, Q.dispatch, t):
         return
-    new = m[NEXT]
-    m[NEXT] = (new + 1) & (c.RING - 1)
-    w = at(c.STORED, new)
-    m[w + OF_SLOT], m[w + OF_PRIM] = m[SLOT], item >> 6
+    new = m[STORER.next]
+    m[STORER.next] = (new + 1) & (RING - 1)
+    w = row_offset(new)
+    m[w + STORED.slot], m[w + STORED.command] = m[STORER.slot], item >> 6
     last = windowed(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
-    push(m, c.DISPATCH, new)
-    m[STATE] = SENDING
+    push(m, Q.dispatch, new)
+    m[STORER.state] = SENDING
     if last and not first:
-        m[STATE] = WAITING
-        pop(m, c.STORES, t)
+        m[STORER.state] = WAITING
+        pop(m, Q.stores, t)
 
 
 @called
 def configure_store(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_st."""
-    m[STRIDE], m[POOL_SIZE], m[POOL_STRIDE] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
-    if m[POOL_STRIDE]:
-        m[U_PAD], m[L_PAD], m[OUT_DIM] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
-        m[P_ROWS], m[P_COLUMNS], m[O_ROWS], m[O_COLUMNS] = (
+    m[STORER.stride], m[STORER.pool_size], m[STORER.pool_stride] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
+    if m[STORER.pool_stride]:
+        m[STORER.u_pad], m[STORER.l_pad], m[STORER.out_dim] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
+        m[STORER.p_rows], m[STORER.p_columns], m[STORER.o_rows], m[STORER.o_columns] = (
             rs1 >> 32 & 0xFF,
             rs1 >> 40 & 0xFF,
             rs1 >> 48 & 0xFF,
@@ -87,50 +161,53 @@ def configure_store(m: Array, rs1: int, rs2: int) -> None:
 def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
     """Set where a row lies, and its bytes for the writer."""
     acc = is_acc(rs2)
-    m[w + KIND] = ACC if acc else SPAD
-    m[w + ADDR] = rs2 + row & (m[c.ACC] if acc else m[c.SPAD])
-    m[w + BYTES] = ((rs2 >> 32 & 0xFFFF) - 1 & m[c.DIM] - 1) + 1 if last_block else m[c.DIM]
+    m[w + STORED.kind] = IN_ACC if acc else IN_SPAD
+    m[w + STORED.row] = rs2 + row & (m[CHIP.acc] if acc else m[CHIP.spad])
+    m[w + STORED.bytes] = ((rs2 >> 32 & 0xFFFF) - 1 & m[CHIP.dim] - 1) + 1 if last_block else m[CHIP.dim]
     if acc and rs2 >> 29 & 1:
-        m[w + BYTES] *= 4
+        m[w + STORED.bytes] *= 4
 
 
 @called
 def plain(m: Array, w: int, rs1: int, rs2: int, rows: int, blocks: int) -> bool:
     """Make the request of one row of a block; return whether it is the last one."""
-    row, block = m[ROW], m[BLOCK]
+    row, block = m[STORER.row], m[STORER.block]
     ends = block == blocks - 1
-    place(m, w, rs2, block * m[c.DIM] + row, ends)
+    place(m, w, rs2, block * m[CHIP.dim] + row, ends)
     if is_garbage(m, rs2):
-        m[w + KIND] = NOTHING
-    m[w + OF_BLOCK], m[w + ENDS], m[w + VADDR] = block, ends, rs1 + row * m[STRIDE]
-    m[BLOCK] = 0 if ends else block + 1
+        m[w + STORED.kind] = ABSENT
+    m[w + STORED.block], m[w + STORED.ends], m[w + STORED.address] = block, ends, rs1 + row * m[STORER.stride]
+    m[STORER.block] = 0 if ends else block + 1
     if ends:
-        m[ROW] = 0 if row == rows - 1 else row + 1
+        m[STORER.row] = 0 if row == rows - 1 else row + 1
     return ends and row == rows - 1
 
 
 @called
 def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
     """Make the request of one element of a pooling window; return whether it is the last one."""
-    y = m[P_ROW] * m[POOL_STRIDE] + m[W_ROW] - m[U_PAD]
-    x = m[P_COLUMN] * m[POOL_STRIDE] + m[W_COLUMN] - m[L_PAD]
-    place(m, w, rs2, y * m[O_COLUMNS] + x, True)
-    if y < 0 or x < 0 or y >= m[O_ROWS] or x >= m[O_COLUMNS]:
-        m[w + KIND] = NOTHING
-    m[w + OF_BLOCK], m[w + ENDS] = 0, m[W_ROW] == m[POOL_SIZE] - 1 and m[W_COLUMN] == m[POOL_SIZE] - 1
-    m[w + VADDR] = rs1 + (m[P_ROW] * m[OUT_DIM] + m[P_COLUMN]) * m[STRIDE]
-    m[W_COLUMN] += 1
-    if m[W_COLUMN] == m[POOL_SIZE]:
-        m[W_COLUMN] = 0
-        m[W_ROW] += 1
-        if m[W_ROW] == m[POOL_SIZE]:
-            m[W_ROW] = 0
-            m[P_COLUMN] += 1
-            if m[P_COLUMN] == m[P_COLUMNS]:
-                m[P_COLUMN] = 0
-                m[P_ROW] += 1
-                if m[P_ROW] == m[P_ROWS]:
-                    m[P_ROW] = 0
+    y = m[STORER.p_row] * m[STORER.pool_stride] + m[STORER.w_row] - m[STORER.u_pad]
+    x = m[STORER.p_column] * m[STORER.pool_stride] + m[STORER.w_column] - m[STORER.l_pad]
+    place(m, w, rs2, y * m[STORER.o_columns] + x, True)
+    if y < 0 or x < 0 or y >= m[STORER.o_rows] or x >= m[STORER.o_columns]:
+        m[w + STORED.kind] = ABSENT
+    m[w + STORED.block], m[w + STORED.ends] = (
+        0,
+        m[STORER.w_row] == m[STORER.pool_size] - 1 and m[STORER.w_column] == m[STORER.pool_size] - 1,
+    )
+    m[w + STORED.address] = rs1 + (m[STORER.p_row] * m[STORER.out_dim] + m[STORER.p_column]) * m[STORER.stride]
+    m[STORER.w_column] += 1
+    if m[STORER.w_column] == m[STORER.pool_size]:
+        m[STORER.w_column] = 0
+        m[STORER.w_row] += 1
+        if m[STORER.w_row] == m[STORER.pool_size]:
+            m[STORER.w_row] = 0
+            m[STORER.p_column] += 1
+            if m[STORER.p_column] == m[STORER.p_columns]:
+                m[STORER.p_column] = 0
+                m[STORER.p_row] += 1
+                if m[STORER.p_row] == m[STORER.p_rows]:
+                    m[STORER.p_row] = 0
                     return True
     return False
 
@@ -138,56 +215,56 @@ def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
 @part
 def dispatches(m: Array) -> bool:
     """Return whether `step_dispatch` is needed in this cycle."""
-    return count(m, c.DISPATCH) + count(m, c.NORM) + count(m, c.SCALE) > 0
+    return count(m, Q.dispatch) + count(m, Q.norm) + count(m, Q.scale) > 0
 
 
 @called
 def step_dispatch(m: Array, t: int) -> None:
     """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
-    if count(m, c.SCALE) and ready(m, c.ISSUE, t):
-        if m[at(c.STORED, peek(m, c.SCALE, 0)) + KIND] != ACC:
-            push(m, c.ISSUE, pop(m, c.SCALE, t))
-        elif count(m, c.PASSED) and not m[c.FULL]:
-            pop(m, c.PASSED, t)
-            m[c.PIPE] |= 1
-            push(m, c.ISSUE, pop(m, c.SCALE, t))
-    if count(m, c.NORM) and ready(m, c.SCALE, t):
-        item = peek(m, c.NORM, 0)
-        if m[at(c.STORED, item) + KIND] != ACC:
-            push(m, c.SCALE, pop(m, c.NORM, t))
+    if count(m, Q.scale) and ready(m, Q.issue, t):
+        if m[at(STORED.kind, peek(m, Q.scale, 0))] != IN_ACC:
+            push(m, Q.issue, pop(m, Q.scale, t))
+        elif count(m, Q.passed) and not m[CHIP.full]:
+            pop(m, Q.passed, t)
+            m[CHIP.pipe] |= 1
+            push(m, Q.issue, pop(m, Q.scale, t))
+    if count(m, Q.norm) and ready(m, Q.scale, t):
+        item = peek(m, Q.norm, 0)
+        if m[at(STORED.kind, item)] != IN_ACC:
+            push(m, Q.scale, pop(m, Q.norm, t))
         else:
-            bank = 1 << (m[at(c.STORED, item) + ADDR] >> m[c.LG_ACC_BANK])
-            if (m[c.ACC_FETCHED] | m[c.ACC_HELD]) & bank and ready(m, c.PASSED, t):
-                m[c.ACC_FETCHED] &= ~bank
-                m[c.ACC_HELD] &= ~bank
-                push(m, c.PASSED, 0)
-                push(m, c.SCALE, pop(m, c.NORM, t))
-    if m[c.ACC_FETCHED]:
-        m[c.ACC_HELD] |= m[c.ACC_FETCHED]
-        m[c.ACC_FETCHED], m[c.ACTIVE] = 0, 1
-    if count(m, c.DISPATCH) and ready(m, c.NORM, t):
+            bank = 1 << (m[at(STORED.row, item)] >> m[CHIP.lg_acc_bank])
+            if (m[CHIP.acc_fetched] | m[CHIP.acc_held]) & bank and ready(m, Q.passed, t):
+                m[CHIP.acc_fetched] &= ~bank
+                m[CHIP.acc_held] &= ~bank
+                push(m, Q.passed, 0)
+                push(m, Q.scale, pop(m, Q.norm, t))
+    if m[CHIP.acc_fetched]:
+        m[CHIP.acc_held] |= m[CHIP.acc_fetched]
+        m[CHIP.acc_fetched], m[CHIP.active] = 0, 1
+    if count(m, Q.dispatch) and ready(m, Q.norm, t):
         dispatch(m, t)
 
 
 @called
 def dispatch(m: Array, t: int) -> None:
     """Read a row for the writer: reads of the array come first, and writes of single-ported banks."""
-    w = at(c.STORED, peek(m, c.DISPATCH, 0))
-    row = m[w + ADDR]
-    if m[w + KIND] == SPAD:
-        bank = row >> m[c.LG_SPAD_BANK]
-        held = m[c.TO_ARRAY + c.HELD] | m[c.TO_WRITER + c.HELD]
-        if (m[c.EX_READS] | m[c.SPAD_WRITES] | held) >> bank & 1:
+    w = row_offset(peek(m, Q.dispatch, 0))
+    row = m[w + STORED.row]
+    if m[w + STORED.kind] == IN_SPAD:
+        bank = row >> m[CHIP.lg_spad_bank]
+        held = m[TO_ARRAY.held] | m[TO_WRITER.held]
+        if (m[CHIP.ex_reads] | m[CHIP.spad_writes] | held) >> bank & 1:
             return
-        m[c.TO_WRITER + c.FETCHED], m[c.TO_WRITER + c.UNDER_WAY] = 1 << bank, 1
-    elif m[w + KIND] == ACC:
-        bank = row >> m[c.LG_ACC_BANK]
+        m[TO_WRITER.fetched], m[TO_WRITER.under_way] = 1 << bank, 1
+    elif m[w + STORED.kind] == IN_ACC:
+        bank = row >> m[CHIP.lg_acc_bank]
         if in_flight(m, row, t):
-            m[c.ACTIVE] = 1
+            m[CHIP.active] = 1
             return
-        if (m[c.ACC_HELD] | m[c.ACC_ADDS]) >> bank & 1:
+        if (m[CHIP.acc_held] | m[CHIP.acc_adds]) >> bank & 1:
             return
-        m[c.ACC_FETCHED] |= 1 << bank
-    m[at(c.STORE_SLOTS, m[w + OF_SLOT]) + LEFT] -= 1
-    push(m, c.NORM, pop(m, c.DISPATCH, t))
-    m[c.PROGRESS] += 1
+        m[CHIP.acc_fetched] |= 1 << bank
+    m[at(STORES.left, m[w + STORED.slot])] -= 1
+    push(m, Q.norm, pop(m, Q.dispatch, t))
+    m[CHIP.progress] += 1

@@ -8,28 +8,39 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing import load
-from tilewright.targets.gemmini.timing.chip import at, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
+from tilewright.targets.gemmini.timing.chip import CHIP, QUEUE, count, is_acc, is_garbage, item
+from tilewright.targets.gemmini.timing.state import columns
 
-#: Registers: where the next word and the next page or row lies, whether the machine's state is set instead of saved,
-#: the cycle; the host's next command, the first primitive command and the first loop that come from it or later ones;
-#: the least of each that the state refers to; the least command of an entry; whether the program scales any load, so
-#: that the turn of the lanes matters.
-CURSOR, RELATED, SETS, NOW, FIRST_HOST, FIRST_PRIM, FIRST_LOOP, LOW_HOST, LOW_PRIM, LOW_LOOP, LEAST, SCALES = range(12)
-#: Kinds: pages of the DMA's reader, pages of its writer, rows of the scratchpad, rows of the accumulator.
-READER, WRITER, SPAD_ROWS, ACC_ROWS = range(4)
+
+class Registers:
+    """The numbers at the beginning of the tape."""
+
+    cursor: int  # where the next word lies
+    related: int  # where the next page or row lies
+    sets: int  # whether the machine's state is set instead of saved
+    now: int  # the cycle
+    first_host: int  # the host's next command
+    first_prim: int  # the first primitive command, and the first loop, that come from it or later ones
+    first_loop: int
+    low_host: int  # the least of each that the state refers to
+    low_prim: int
+    low_loop: int
+    least: int  # the least command of an entry
+
+
+TAPE = columns(Registers)
 KIND_BITS = 2
 #: Where the entries of the station lie on the tape, by their numbers, their numbers, words, places; its length.
-ENTRIES, NUMBERS, WORDS, PLACES = 64, 256, 448, 1 << 22
-TAPE = 2 * PLACES
+BY_NUMBER, NUMBERS, WORDS, PLACES = 64, 256, 448, 1 << 22
+LENGTH = 2 * PLACES
 
 
 @part
 def next_word(tape: Array) -> int:
     """Return the place of the next word, and go on."""
-    at: int = tape[CURSOR]
-    tape[CURSOR] = at + 1
+    at: int = tape[TAPE.cursor]
+    tape[TAPE.cursor] = at + 1
     return at
 
 
@@ -37,7 +48,7 @@ def next_word(tape: Array) -> int:
 def word(m: Array, place: int, tape: Array, base: int) -> None:
     """Save or set a number that counts from `base`."""
     at = next_word(tape)
-    if tape[SETS]:
+    if tape[TAPE.sets]:
         m[place] = tape[at] + base
     else:
         tape[at] = m[place] - base
@@ -47,7 +58,7 @@ def word(m: Array, place: int, tape: Array, base: int) -> None:
 def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
     """Save or set a number that counts from `base` modulo `size`."""
     at = next_word(tape)
-    if tape[SETS]:
+    if tape[TAPE.sets]:
         m[place] = (tape[at] + base) % size
     else:
         tape[at] = (m[place] - base) % size
@@ -57,18 +68,18 @@ def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
 def due(m: Array, place: int, tape: Array) -> None:
     """Save or set a cycle from which on something may happen; all that have passed are alike."""
     at = next_word(tape)
-    if tape[SETS]:
-        m[place] = tape[at] + tape[NOW]
+    if tape[TAPE.sets]:
+        m[place] = tape[at] + tape[TAPE.now]
     else:
-        tape[at] = max(m[place] - tape[NOW], 0)
+        tape[at] = max(m[place] - tape[TAPE.now], 0)
 
 
 @called
 def words(m: Array, first: int, last: int, tape: Array) -> None:
     """Save or set numbers as they are."""
-    at, size = tape[CURSOR], last - first
-    tape[CURSOR] = at + size
-    if tape[SETS]:
+    at, size = tape[TAPE.cursor], last - first
+    tape[TAPE.cursor] = at + size
+    if tape[TAPE.sets]:
         for x in range(size):
             m[first + x] = tape[at + x]
     else:
@@ -79,16 +90,16 @@ def words(m: Array, first: int, last: int, tape: Array) -> None:
 @called
 def prim(m: Array, place: int, tape: Array) -> None:
     """Save or set the number of a primitive command."""
-    word(m, place, tape, tape[FIRST_PRIM])
-    tape[LOW_PRIM] = min(tape[LOW_PRIM], m[place])
+    word(m, place, tape, tape[TAPE.first_prim])
+    tape[TAPE.low_prim] = min(tape[TAPE.low_prim], m[place])
 
 
 @called
 def related(m: Array, place: int, tape: Array, kind: int) -> None:
     """Save a page or a row, or set it to its partner, which was put in its place."""
-    at = tape[RELATED]
-    tape[RELATED] = at + 1
-    if tape[SETS]:
+    at = tape[TAPE.related]
+    tape[TAPE.related] = at + 1
+    if tape[TAPE.sets]:
         m[place] = tape[at]
     else:
         tape[at] = m[place] << KIND_BITS | kind
@@ -101,23 +112,17 @@ def row(m: Array, place: int, tape: Array, in_acc: bool) -> None:
 
 
 @called
-def row_of(m: Array, place: int, slot: int, tape: Array) -> None:
-    """Save or set a row that the load in the slot named at `slot` writes."""
-    row(m, place, tape, m[at(c.LOADED, m[slot]) + load.IN_ACC] != 0)
-
-
-@called
 def operand(m: Array, place: int, tape: Array) -> None:
     """Save or set a word with a local address: its row apart from the rest."""
     at = next_word(tape)
-    rest, here = tape[at] if tape[SETS] else m[place], 0
+    rest, here = tape[at] if tape[TAPE.sets] else m[place], 0
     if not is_garbage(m, rest):
-        mask = m[c.ACC] if is_acc(rest) else m[c.SPAD]
+        mask = m[CHIP.acc] if is_acc(rest) else m[CHIP.spad]
         here, rest = rest & mask, rest & ~mask
         m[place] = here
         row(m, place, tape, is_acc(rest) != 0)
         here = m[place]
-    if tape[SETS]:
+    if tape[TAPE.sets]:
         m[place] = rest | here
     else:
         tape[at], m[place] = rest, rest | here
@@ -127,7 +132,7 @@ def operand(m: Array, place: int, tape: Array) -> None:
 def base(m: Array, place: int, tape: Array) -> None:
     """Save or set the first row of an operand in the scratchpad; -1: none."""
     at = next_word(tape)
-    if not tape[SETS]:
+    if not tape[TAPE.sets]:
         tape[at] = m[place] >= 0
     if tape[at]:
         row(m, place, tape, False)
@@ -138,18 +143,11 @@ def base(m: Array, place: int, tape: Array) -> None:
 @called
 def length(m: Array, q: int, tape: Array) -> int:
     """Save or set the length of a queue, and return it."""
-    place = c.QUEUES + q * c.PER_QUEUE
-    if tape[SETS]:
-        m[place + c.HEAD], m[place + c.LEFT] = 0, -1
-    word(m, place + c.COUNT, tape, 0)
-    return int(m[place + c.COUNT])
-
-
-@part
-def place_in(m: Array, q: int, i: int) -> int:
-    """Return the place of an item of a queue."""
-    place = c.QUEUES + q * c.PER_QUEUE
-    return place + c.ITEMS + ((m[place + c.HEAD] + i) & (c.RING - 1))
+    if tape[TAPE.sets]:
+        m[q + QUEUE.head] = 0
+        m[q + QUEUE.left] = -1
+    word(m, q + QUEUE.count, tape, 0)
+    return int(count(m, q))
 
 
 @called
@@ -157,6 +155,6 @@ def queue(m: Array, q: int, tape: Array, base: int, size: int) -> None:
     """Save or set a queue. Its items count from `base`; `size`: in a ring, else 0."""
     for i in range(length(m, q, tape)):
         if size:
-            cyclic(m, place_in(m, q, i), tape, base, size)
+            cyclic(m, item(m, q, i), tape, base, size)
         else:
-            word(m, place_in(m, q, i), tape, base)
+            word(m, item(m, q, i), tape, base)

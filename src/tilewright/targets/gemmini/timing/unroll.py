@@ -20,18 +20,14 @@ from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.registers import MATMUL, STARTS, UNROLLER
 from tilewright.targets.gemmini.timing.unroll_conv import offered_by_conv, step_conv
 from tilewright.targets.gemmini.timing.unroll_matmul import offered_by_matmul, step_matmul
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan, advance_slots, idle_streams
+from tilewright.targets.gemmini.timing.unroll_state import HOST, SLOT, STREAM, Front, Plan, advance_slots, idle_streams
 
 #: The queues, in the order in which a command passes them: rows of `Front.queue`.
 RAW, CONV_QUEUE, MATMUL_QUEUE, OUT = 0, 1, 2, 3
 #: What a command does in the front end, the values of `Plan.action`.
 PASS, CONFIGURE_MATMUL, RUN_MATMUL, CONFIGURE_CONV, RUN_CONV, WAIT = 0, 1, 2, 3, 4, 5
-#: Entries of `Front.misc`: the next command of the host, whether residual addition is on in LOOP_WS, whether the last
-#: cycle changed nothing, whether a command was done in this cycle.
-HOST, RESIDUAL, STILL, DONE = 0, 1, 2, 3
-#: Loops that an unroller holds, entries of a queue, and the columns of `Front.slot` that `step` uses.
+#: Loops that an unroller holds, and entries of a queue.
 SLOTS, DEPTH = 2, 2
-CONFIGURED, LOOP, STARTED, FINISHED, NEXT, LATE = 0, 1, 2, 3, 1, 6
 #: The result of `offered` if there is no command.
 NONE = -(1 << 62)
 
@@ -92,7 +88,7 @@ def front_is_busy(front: Front) -> bool:
 
 @part
 def _has_loop(front: Front, u: int) -> bool:
-    return bool(front.slot[u, 0, CONFIGURED] or front.slot[u, 1, CONFIGURED])
+    return bool(front.slot[u, 0, SLOT.configured] or front.slot[u, 1, SLOT.configured])
 
 
 @part
@@ -100,7 +96,7 @@ def finished(front: Front, unroller: int, queue: int) -> None:
     """Note that a command of an unroller (1, 2; 0: of the host) is done. Call it before the `step` of that cycle."""
     if unroller:
         front.done[unroller - 1, queue] += 1
-        front.misc[DONE] = 1
+        front.misc[HOST.done] = 1
 
 
 @part
@@ -111,10 +107,10 @@ def step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idl
     if the front end is idle too. The number of the cycle in which the machine accepts a command is written to
     `accepted` [n].
     """
-    if front.misc[STILL] and not (taken or idle or front.misc[DONE]):
+    if front.misc[HOST.still] and not (taken or idle or front.misc[HOST.done]):
         return False
     moved = _step(front, plan, accepted, cycle, taken, idle)
-    front.misc[STILL] = 0 if moved else 1
+    front.misc[HOST.still] = 0 if moved else 1
     return moved
 
 
@@ -134,15 +130,15 @@ def _step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, id
         _push(queue[CONV_QUEUE], queue[RAW, 1])
         _pop(queue[RAW])
         moved = True
-    command = front.misc[HOST]
+    command = front.misc[HOST.next]
     if command < len(plan.item) and (quiet if plan.action[command] == WAIT else raw < DEPTH):
         if plan.action[command] != WAIT:
             _push(queue[RAW], plan.item[command])
         accepted[command] = cycle
-        front.misc[HOST] += 1
+        front.misc[HOST.next] += 1
         moved = True
-    if front.misc[DONE]:
-        front.misc[DONE] = 0
+    if front.misc[HOST.done]:
+        front.misc[HOST.done] = 0
         moved = True
         for u in range(2):
             for x in range(3):
@@ -156,14 +152,14 @@ def _step_matmul(front: Front, plan: Plan, room: bool) -> bool:
     """Advance the matrix unroller and its queue by a cycle; `room`: the next queue has an empty place."""
     queue, out, moved = front.queue[MATMUL_QUEUE], front.queue[OUT], False
     head = front.head[0]
-    configured = front.slot[0, 0, CONFIGURED] + front.slot[0, 1, CONFIGURED]
-    target = 1 - head if front.slot[0, head, CONFIGURED] else head
+    configured = front.slot[0, 0, SLOT.configured] + front.slot[0, 1, SLOT.configured]
+    target = 1 - head if front.slot[0, head, SLOT.configured] else head
     if configured:
-        residual = front.misc[RESIDUAL] != 0
+        residual = front.misc[HOST.residual] != 0
         idle = idle_streams(front, 0)
         sent = offered_by_matmul(front, plan, idle, residual) if room else NONE
         if sent >= 0:
-            _push(out, front.stream[0, sent, NEXT])
+            _push(out, front.stream[0, sent, STREAM.next])
         moved = step_matmul(front, sent)
         moved |= advance_slots(front, plan, 0, idle, residual)
     if queue[0] == 0:
@@ -178,7 +174,7 @@ def _step_matmul(front: Front, plan: Plan, room: bool) -> bool:
     elif action == RUN_MATMUL:
         loop = plan.run[-1 - queue[1]]
         _start(front, 0, target, loop)
-        front.misc[RESIDUAL] = plan.residual[loop]
+        front.misc[HOST.residual] = plan.residual[loop]
     _pop(queue)
     return True
 
@@ -188,13 +184,13 @@ def _step_conv(front: Front, plan: Plan, room: bool) -> bool:
     """Advance the convolution unroller and its queue by a cycle; `room`: the next queue has an empty place."""
     queue, out, moved = front.queue[CONV_QUEUE], front.queue[MATMUL_QUEUE], False
     head = front.head[1]
-    configured = front.slot[1, 0, CONFIGURED] + front.slot[1, 1, CONFIGURED]
-    target = 1 - head if front.slot[1, head, CONFIGURED] else head
+    configured = front.slot[1, 0, SLOT.configured] + front.slot[1, 1, SLOT.configured]
+    target = 1 - head if front.slot[1, head, SLOT.configured] else head
     if configured:
         idle = idle_streams(front, 1)
         sent = offered_by_conv(front, plan) if room else NONE
         if sent >= 0:
-            _push(out, front.stream[1, sent, LATE])
+            _push(out, front.stream[1, sent, STREAM.late])
         moved = step_conv(front, plan, idle, sent)
         moved |= advance_slots(front, plan, 1, idle, False)
     if queue[0] == 0:
@@ -216,7 +212,7 @@ def _step_conv(front: Front, plan: Plan, room: bool) -> bool:
 def _start(front: Front, u: int, slot_number: int, loop: int) -> None:
     slot = front.slot[u, slot_number]
     front.settled[u] = -1
-    slot[CONFIGURED], slot[LOOP], slot[STARTED], slot[FINISHED] = 1, loop, 0, 0
+    slot[SLOT.configured], slot[SLOT.loop], slot[SLOT.started], slot[SLOT.finished] = 1, loop, 0, 0
 
 
 @part

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan, elsewhere
+from tilewright.targets.gemmini.loops.stream import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
+from tilewright.targets.gemmini.timing.unroll_state import NOTHING, STREAM, Front, Plan, elsewhere
 
-STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = 0, 1, 2, 3, 4
-ACTIVE, NEXT, END, SLOT = 0, 1, 2, 3
 U = 0  # the number of this unroller
-NOTHING = -1
 
 
 @part
@@ -34,13 +32,13 @@ def offered_by_matmul(front: Front, plan: Plan, idle: int, residual: bool) -> in
 
 @part
 def _has_next(own: Array) -> bool:
-    return bool(own[ACTIVE] != 0 and own[NEXT] < own[END])
+    return bool(own[STREAM.active] != 0 and own[STREAM.next] < own[STREAM.end])
 
 
 @part
 def _counter(own: Array, plan: Plan, column: int) -> int:
     """Return a counter of a stream: of its next command, or 0 after the last one."""
-    return plan.at[own[NEXT], column] if own[ACTIVE] != 0 and own[NEXT] < own[END] else 0
+    return plan.at[own[STREAM.next], column] if own[STREAM.active] != 0 and own[STREAM.next] < own[STREAM.end] else 0
 
 
 @part
@@ -49,14 +47,14 @@ def _store_is_due(front: Front, plan: Plan, idle: int, residual: bool) -> bool:
     own = streams[STORE]
     if not _has_next(own):
         return False
-    last_k, columns, i = plan.at[own[NEXT], 0], plan.at[own[NEXT], 1], plan.at[own[NEXT], 2]
+    last_k, columns, i = plan.at[own[STREAM.next], 0], plan.at[own[STREAM.next], 1], plan.at[own[STREAM.next], 2]
     if residual:
-        if elsewhere(front, U, idle, LOAD_A, own[SLOT]) and elsewhere(front, U, idle, LOAD_B, own[SLOT]):
+        if elsewhere(front, U, idle, LOAD_A, own[STREAM.slot]) and elsewhere(front, U, idle, LOAD_B, own[STREAM.slot]):
             return True
         row, column = _counter(streams[LOAD_B], plan, 0), _counter(streams[LOAD_B], plan, 1)
         return bool(row > i or (row == i and column >= columns))
     execute = streams[EXECUTE]
-    if elsewhere(front, U, idle, EXECUTE, own[SLOT]):
+    if elsewhere(front, U, idle, EXECUTE, own[STREAM.slot]):
         return True
     k, j, row = _counter(execute, plan, 0), _counter(execute, plan, 1), _counter(execute, plan, 2)
     return bool(k == last_k and (j >= columns or (j == columns - 1 and row > i)))
@@ -66,14 +64,14 @@ def _store_is_due(front: Front, plan: Plan, idle: int, residual: bool) -> bool:
 def _execute_is_due(front: Front, plan: Plan, idle: int) -> bool:
     streams = front.stream[U]
     own = streams[EXECUTE]
-    if not _has_next(own) or not elsewhere(front, U, idle, LOAD_D, own[SLOT]):
+    if not _has_next(own) or not elsewhere(front, U, idle, LOAD_D, own[STREAM.slot]):
         return False
-    k, j, i = plan.at[own[NEXT], 0], plan.at[own[NEXT], 1], plan.at[own[NEXT], 2]
+    k, j, i = plan.at[own[STREAM.next], 0], plan.at[own[STREAM.next], 1], plan.at[own[STREAM.next], 2]
     a_k, a_i = _counter(streams[LOAD_A], plan, 0), _counter(streams[LOAD_A], plan, 1)
-    if not (elsewhere(front, U, idle, LOAD_A, own[SLOT]) or a_k > k or (a_k == k and a_i > i)):
+    if not (elsewhere(front, U, idle, LOAD_A, own[STREAM.slot]) or a_k > k or (a_k == k and a_i > i)):
         return False
     b_k, b_j = _counter(streams[LOAD_B], plan, 0), _counter(streams[LOAD_B], plan, 1)
-    return elsewhere(front, U, idle, LOAD_B, own[SLOT]) or bool(b_k > k or (a_k == k and b_j > j))
+    return elsewhere(front, U, idle, LOAD_B, own[STREAM.slot]) or bool(b_k > k or (a_k == k and b_j > j))
 
 
 @part
@@ -81,13 +79,13 @@ def _a_or_b(front: Front, plan: Plan, idle: int, residual: bool) -> int:
     """Return the load stream that the arbiter of A and B connects."""
     streams = front.stream[U]
     a_idle, b_idle = (idle >> LOAD_A) & 1 == 1, (idle >> LOAD_B) & 1 == 1
-    same = streams[LOAD_A, SLOT] == streams[LOAD_B, SLOT]
+    same = streams[LOAD_A, STREAM.slot] == streams[LOAD_B, STREAM.slot]
     if residual and same:
         return LOAD_B if a_idle else LOAD_A
     if not same:
-        if streams[LOAD_A, SLOT] == front.head[U] and not residual:
+        if streams[LOAD_A, STREAM.slot] == front.head[U] and not residual:
             return LOAD_A
-        if streams[LOAD_B, SLOT] == front.head[U] or (residual and a_idle):
+        if streams[LOAD_B, STREAM.slot] == front.head[U] or (residual and a_idle):
             return LOAD_B
     if a_idle:
         return LOAD_B
@@ -104,14 +102,14 @@ def step_matmul(front: Front, sent: int) -> bool:
     streams, moved = front.stream[U], sent >= 0
     if moved:
         own = streams[sent]
-        own[NEXT] += 1
+        own[STREAM.next] += 1
         front.unfinished[U, _queue(sent)] += 1
-        if own[NEXT] == own[END]:
-            own[ACTIVE] = 0
+        if own[STREAM.next] == own[STREAM.end]:
+            own[STREAM.active] = 0
     if front.settled[U] < 0:  # a stream that has just started may have no command: of an absent operand, for instance
         for x in range(5):
-            if streams[x, ACTIVE] != 0 and streams[x, NEXT] == streams[x, END]:
-                streams[x, ACTIVE] = 0
+            if streams[x, STREAM.active] != 0 and streams[x, STREAM.next] == streams[x, STREAM.end]:
+                streams[x, STREAM.active] = 0
                 moved = True
     return moved
 

@@ -9,15 +9,46 @@ from typing import NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
+from tilewright.targets.gemmini.loops.stream import EXECUTE, STORE
+from tilewright.targets.gemmini.timing.state import columns
 
-#: The streams of a loop, as in loops/stream.py (tests compare them), and sets of them as bits.
-STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = 0, 1, 2, 3, 4
+#: Sets of streams, as bits.
 EXECUTE_BIT, LOAD_BITS, ALL_BITS = 2, 28, 31
-#: Columns of `Front.slot`: whether a loop is in this slot, its number, the streams that have started and finished.
-CONFIGURED, LOOP, STARTED, FINISHED = 0, 1, 2, 3
-#: Columns of `Front.stream`: whether it works, its next and its end in the expanded commands, its slot, steps without
-#: a command that come next, and the two stages of its pipeline (LOOP_CONV_WS only; -1: empty).
-ACTIVE, NEXT, END, SLOT, IDLE, EARLY, LATE = 0, 1, 2, 3, 4, 5, 6
+#: No stream, or no command.
+NOTHING = -1
+
+
+class Slot:
+    """A loop that an unroller works on."""
+
+    configured: int
+    loop: int
+    started: int  # streams, as bits
+    finished: int
+
+
+class Working:
+    """A stream of an unroller."""
+
+    active: int
+    next: int  # its next command and its end, in the expanded commands
+    end: int
+    slot: int
+    idle: int  # steps without a command that come next
+    early: int  # the two stages of its pipeline (LOOP_CONV_WS only; NOTHING: empty)
+    late: int
+
+
+class Host:
+    """What the front end keeps beside loops and queues."""
+
+    next: int  # command of the host
+    residual: int  # whether residual addition is on in LOOP_WS
+    still: int  # whether the last cycle changed nothing
+    done: int  # whether a command was done in this cycle
+
+
+SLOT, STREAM, HOST = columns(Slot), columns(Working), columns(Host)
 
 
 class Plan(NamedTuple):
@@ -56,7 +87,7 @@ def idle_streams(front: Front, u: int) -> int:
     found = 0
     for x in range(5):
         own = front.stream[u, x]
-        if own[ACTIVE] == 0 and own[EARLY] < 0 and own[LATE] < 0:
+        if own[STREAM.active] == 0 and own[STREAM.early] < 0 and own[STREAM.late] < 0:
             found |= 1 << x
     return found
 
@@ -64,7 +95,7 @@ def idle_streams(front: Front, u: int) -> int:
 @part
 def elsewhere(front: Front, u: int, idle: int, x: int, slot: int) -> bool:
     """Return whether stream `x` has no more commands for the loop in `slot`."""
-    return bool(front.stream[u, x, SLOT] != slot or (idle >> x) & 1)
+    return bool(front.stream[u, x, STREAM.slot] != slot or (idle >> x) & 1)
 
 
 @part
@@ -97,32 +128,32 @@ def _advance_slots(
 ) -> bool:
     """Do what advance_slots says."""
     head = heads[u]
-    started = slots[0, STARTED], slots[1, STARTED]
-    moved = done = slots[head, FINISHED] == ALL_BITS
+    started = slots[0, SLOT.started], slots[1, SLOT.started]
+    moved = done = slots[head, SLOT.finished] == ALL_BITS
     for x in range(5):
         if not (idle >> x) & 1:
             continue
         own = streams[x]
-        if ((started[own[SLOT]] & ~slots[own[SLOT], FINISHED]) >> x) & 1:
-            slots[own[SLOT], FINISHED] |= 1 << x
+        if ((started[own[STREAM.slot]] & ~slots[own[STREAM.slot], SLOT.finished]) >> x) & 1:
+            slots[own[STREAM.slot], SLOT.finished] |= 1 << x
             moved = True
         which = 1 - head if (started[head] >> x) & 1 else head
         before = started[which]
-        if slots[which, CONFIGURED] == 0 or (before >> x) & 1:
+        if slots[which, SLOT.configured] == 0 or (before >> x) & 1:
             continue
         if (x == EXECUTE and before & LOAD_BITS != LOAD_BITS) or (
             x == STORE and not residual and before & EXECUTE_BIT == 0
         ):
             continue
         moved = True
-        slots[which, STARTED] |= 1 << x
-        loop = slots[which, LOOP]
-        own[ACTIVE], own[SLOT] = 1, which
-        own[NEXT], own[END] = starts[loop, x], starts[loop, x + 1]
-        own[IDLE] = 0
+        slots[which, SLOT.started] |= 1 << x
+        loop = slots[which, SLOT.loop]
+        own[STREAM.active], own[STREAM.slot] = 1, which
+        own[STREAM.next], own[STREAM.end] = starts[loop, x], starts[loop, x + 1]
+        own[STREAM.idle] = 0
         if x == EXECUTE:
-            own[IDLE] = steps[own[NEXT]] if own[NEXT] < own[END] else tails[loop]
+            own[STREAM.idle] = steps[own[STREAM.next]] if own[STREAM.next] < own[STREAM.end] else tails[loop]
     if done:
-        slots[head, CONFIGURED] = slots[head, STARTED] = slots[head, FINISHED] = 0
+        slots[head, SLOT.configured] = slots[head, SLOT.started] = slots[head, SLOT.finished] = 0
         heads[u] = 1 - head
     return bool(moved)
