@@ -19,7 +19,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program import file
 from tilewright.program.cache import Cache
 from tilewright.program.program import Program
-from tilewright.targets.vta import Vta
+from tilewright.targets.vta import VtaTarget
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 
@@ -29,13 +29,13 @@ class Compiles:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        compiler = Vta.compile
+        compiler = VtaTarget.compile
 
         def counted(*arguments: object) -> Program:
             self.count += 1
             return compiler(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Vta, "compile", counted)
+        monkeypatch.setattr(VtaTarget, "compile", counted)
 
 
 @pytest.fixture

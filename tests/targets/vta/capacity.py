@@ -11,7 +11,8 @@ from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops
+from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.stream import decode, decode_uops
 
 
 def highest(part: Any, row: int, listed: Array, operand: str) -> int:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.targets.vta.interpreter import Element, Interpreter
 from tests.targets.vta.legality import BITS, Program, before, conflicts, faults, stores, tokens
 from tests.targets.vta.records import ACC, ALU, ALU_UOP, FINISH, INP, LOAD, PAR, UOP, WGT, unit_of
 from tests.targets.vta.streams import BASES, IN_DRAM, alu, gemm, memory, move, reload_uops, small, store, uop_load
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.meaning import Element, Interpreter
 
 #: Three and four stages, deep and shallow queues.
 MACHINES: dict[str, Config] = {

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
+from tests.targets.vta.interpreter import Element, Interpreter, Record
 from tests.targets.vta.records import ALU_UOP, FINISH, STORE, UOP, unit_of
 from tests.targets.vta.streams import END
 from tilewright.array import Array
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.meaning import Element, Interpreter, Record
 
 #: By direction along the pipeline: the bit that pushes, and the bit that pops at the other end.
 BITS = {1: ("push_next", "pop_prev"), -1: ("push_prev", "pop_next")}

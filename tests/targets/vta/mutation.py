@@ -23,7 +23,8 @@ from tilewright.sim.order import eager_sequence, random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Fields, Stream, decode, decode_uops, encode, encode_uops, image_of
+from tilewright.targets.vta.isa.formats import Fields, Stream
+from tilewright.targets.vta.isa.stream import decode, decode_uops, encode, encode_uops, image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.steps.moves import NOTHING
 from tilewright.targets.vta.values.actions import Action

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.conftest import ROOT
+from tests.targets.vta.interpreter import Record
 from tests.targets.vta.records import (
     ACC,
     ACC_8BIT,
@@ -31,7 +32,6 @@ from tilewright.array import Array
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.meaning import Record
 from tilewright.targets.vta.isa.own import OwnOperation
 
 EXAMPLE = ROOT / "examples" / "own_alu"

@@ -9,8 +9,8 @@ from tests.targets.vta.random_graphs import random_graph, unsigned
 from tilewright.graph.ir import Tensor
 from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
-from tilewright.targets.vta.compiler.lowered import given_back, held_codes
 from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.launch.codes import given_back, held_codes
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests.targets.vta.interpreter import Interpreter
 from tests.targets.vta.streams import BASES, END, MACHINES, Case, dram_of, random_case
 from tilewright.array import Array
 from tilewright.debug import history
@@ -21,7 +22,6 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.debug.state import VtaState
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.meaning import Interpreter
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import Prepared, prepare
 from tilewright.targets.vta.steps.micro_kernel import DRAM

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.targets.vta.interpreter import Interpreter, Record
 from tests.targets.vta.records import ALU_UOP, INP, LOAD, STORE, UOP, WGT
 from tests.targets.vta.streams import BASES, END, MACHINES, random_case, small
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets import get
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.meaning import Interpreter, Record
 from tilewright.targets.vta.isa.stream import decode, encode
 from tilewright.targets.vta.steps.elaborate import elaborate
 

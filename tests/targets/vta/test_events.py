@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.dram import opened
+from tests.targets.vta.interpreter import Interpreter, Record
 from tests.targets.vta.records import ALU, ALU_UOP, GEMM, LOAD, MUL, OUT, STORE, UOP
 from tests.targets.vta.streams import BASES, MACHINES, Case, dram_of, random_case
 from tilewright import compile as compile_model
@@ -20,7 +21,6 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.events import events
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.meaning import Interpreter, Record
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import prepare
 

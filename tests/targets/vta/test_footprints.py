@@ -18,7 +18,7 @@ from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.steps.micro_kernel import ALU_UOP, FIELDS, UOP, Kernels, Loop
+from tilewright.targets.vta.steps.micro_kernel import ALU_UOP, FIELDS, UOP, Kernels, Loops
 from tilewright.targets.vta.steps.moves import bounds
 
 SEED = 20261123
@@ -79,7 +79,7 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
     assert min(dense, gaps) > 100
 
 
-def fields_of(loop: Loop) -> tuple[int, ...]:
+def fields_of(loop: Loops) -> tuple[int, ...]:
     """Of a reset GEMM."""
     return (0, *loop[:4], *loop.dst, *loop.src, *loop.wgt, 1, 0, 0)
 
@@ -92,7 +92,7 @@ def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
         outer, inner, step = order
         table = np.zeros((extent[step], 3), np.int64)
         table[:, 0] = 7 + np.arange(extent[step]) * step
-        loop = Loop(0, len(table), extent[outer], extent[inner], (outer, inner), (0, 0))
+        loop = Loops(0, len(table), extent[outer], extent[inner], (outer, inner), (0, 0))
         (rows,) = bounds(kernels([(fields_of(loop), table)], config), config)
         assert rows[1, [BASE, LENGTH]].tolist() == [7, 60]
         assert not rows[1, MODE] & PARTLY

@@ -12,6 +12,15 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.targets.vta.interpreter import (
+    Element,
+    Interpreter,
+    Record,
+    divide_by_pot,
+    evaluate,
+    evaluate_req,
+    high_mul,
+)
 from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
 from tests.targets.vta.streams import BASES, INT_MAX, INT_MIN, MACHINES, Case, dram_of, random_case
 from tilewright.array import Array
@@ -24,15 +33,6 @@ from tilewright.targets.vta.isa.alu import (
     Form,
     operate,
     requantise,
-)
-from tilewright.targets.vta.isa.meaning import (
-    Element,
-    Interpreter,
-    Record,
-    divide_by_pot,
-    evaluate,
-    evaluate_req,
-    high_mul,
 )
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes

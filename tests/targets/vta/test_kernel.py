@@ -9,13 +9,13 @@ from tilewright.array import Array
 from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.alu import AluOp, Form, operate
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loops
 from tilewright.targets.vta.steps.pattern import Pattern
 from tilewright.targets.vta.values.machine import Machine, matrices
 
 SEED = 7
 CONFIG = PRESETS["pynq"]
-LOOP = Loop(0, 1, 1, 1, (0, 0), (0, 0))
+LOOP = Loops(0, 1, 1, 1, (0, 0), (0, 0))
 
 
 def machine(rng: np.random.Generator, samples: int) -> Machine:
@@ -100,5 +100,5 @@ def test_shift_by_an_immediate(semantics: str, amount: int, result: int) -> None
 
 
 def test_no_micro_ops_in_loops_of_any_size_take_no_memory() -> None:
-    loop = Loop(5, 5, 1 << 14, 1 << 14, (1, 1), (1, 1))
+    loop = Loops(5, 5, 1 << 14, 1 << 14, (1, 1), (1, 1))
     assert loop.expand(np.zeros((0, 3), np.int64)).shape == (3, 0)

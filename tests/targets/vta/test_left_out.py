@@ -16,6 +16,7 @@ from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, Op, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model import load
+from tilewright.program.placement import Placement
 from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph, plan
 from tilewright.targets.vta.compiler.constant import ranges
@@ -149,14 +150,18 @@ def test_strips_compute_the_same_sums() -> None:
         for layer, tiles, strip in forms(site, w.astype(np.int32), start, window, Width(3, True), machine()):
             tried += 1
             rows, strips = layer.size
-            laid_out = strip.laid_out(x, layer.in_tiles, strips, 16).astype(np.int64)
+            read = strip.arrange(Placement.of((*size, channels)), layer.in_tiles, strips, 16)
+            laid_out = read.arrange(x).reshape(2, rows, strips, -1, 16).transpose(0, 3, 1, 2, 4).astype(np.int64)
             total = np.zeros((2, layer.out_tiles, *layer.out, 16), np.int64)
             for y, tap in np.ndindex(layer.out[0], kernel[0]):
                 row = y * window.stride[0] - window.padding[0] + tap * window.dilation[0]
                 if 0 <= row < rows:
                     products = np.einsum("stnl,tol->stno", laid_out[:, :, row], tiles[:, 0, tap].astype(np.int64))
                     total[:, :, y] += products
-            np.testing.assert_array_equal(strip.gathered(total, site.output.shape[1:]), expected)
+            image = Placement.of(site.output.shape[1:])
+            written = strip.of_results.arrange(image, layer.out_tiles, layer.out[1], 16)
+            stored = total.transpose(0, 2, 3, 1, 4).reshape(2, *written.slots)
+            np.testing.assert_array_equal(written.collect(stored), expected)
     assert tried > 100
 
 

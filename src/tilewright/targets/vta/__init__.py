@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BLOCK = 16
 
 
-class Vta(given.Machine[Config]):
+class VtaTarget(given.Machine[Config]):
     """The target `vta`. The protocol Target in targets/base.py documents its methods."""
 
     name, kind = "vta", Config
@@ -147,7 +147,7 @@ class Vta(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.vta.compiler.pack import unpack
+        from tilewright.targets.vta.launch.pack import unpack
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = self.config_of(program), program.graph, image_of(launch)
@@ -295,10 +295,10 @@ def _described(known: Prepared, launch: Launch, image: LaunchImage, options: Run
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
     """Return the bytes of each input segment of a launch, packed from tensors; {} for a program without a network."""
-    from tilewright.targets.vta.compiler.pack import pack
+    from tilewright.targets.vta.launch.pack import pack
 
     with given.untrusted(launch):
         return pack(launch, program.graph, values) if program.graph else {}
 
 
-TARGET = Vta()
+TARGET = VtaTarget()

@@ -24,8 +24,9 @@ from tilewright.targets.vta.isa.fields import (
     IndexBits,
     Memory,
 )
+from tilewright.targets.vta.isa.formats import OPCODE_BITS, Formats, formats, opcode_bits
 from tilewright.targets.vta.isa.own import OWN, OwnOperation
-from tilewright.targets.vta.isa.stream import OPCODE_BITS, PIPELINES, Formats, Pipeline, formats, opcode_bits
+from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
 
 
 class Board(NamedTuple):

@@ -14,26 +14,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
-from tilewright.targets.vta.config import Config, Sram
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.config import Sram
+from tilewright.targets.vta.isa.alu import kinds_of
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR_TILES, REQUANTISE
 from tilewright.targets.vta.timing.model import stores
-
-#: The arithmetic of each ALU operation but MUL and REQ.
-_PARTS = {
-    AluOp.MIN: ("compare",),
-    AluOp.MAX: ("compare",),
-    AluOp.ADD: ("add",),
-    AluOp.SHR: ("shift",),
-    AluOp.MULH: ("multiply", "add"),  # the product, its rounding
-    AluOp.RSHR: ("shift", "add"),
-}
-#: Bias, left shift, MULH, RSHR, zero point, both bounds; with float32: bias, product, zero point, both bounds.
-_REQ = ("add", "shift", "multiply", "add", "shift", "add", "add", "compare", "compare")
-_REQ_FLOAT = ("add", "float_multiply", "add", "compare", "compare")
 
 
 def events(program: Elaborated, trace: Trace | None) -> Events:
@@ -105,7 +92,7 @@ class _Executed:
         config, kernels = self.config, self.program.kernels
         bits, values = 32 if config.rules.wide_alu else config.acc.width, config.batch * config.block
         found = []
-        known = [(int(op), _parts(op, config)) for op in config.alu_ops]
+        known = [(int(op), kinds_of(op, config.rules, config.alu == "float")) for op in config.alu_ops]
         known += [(OWN + index, operation.kinds) for index, operation in enumerate(config.own_alu)]
         for op, kinds in known:
             count = self._of(~kernels.is_gemm & (kernels.column("code") == op))
@@ -148,11 +135,3 @@ class _Executed:
 
 def _access(sram: Sram, reads: int, writes: int) -> Access:
     return Access(sram.name, sram.depth * sram.tile_bytes, 8 * sram.tile_bytes, reads, writes)
-
-
-def _parts(op: AluOp, config: Config) -> tuple[str, ...]:
-    if op == AluOp.MUL:
-        return ("multiply",) if config.rules.multiplies else ()
-    if op == AluOp.REQ:
-        return _REQ_FLOAT if config.alu == "float" else _REQ
-    return _PARTS[op]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.gateware.machines import MACHINES, OPTIONS, dram_of
+from tests.targets.vta.interpreter import Interpreter, Record
 from tests.targets.vta.records import ACC, ADD, ALU, ALU_UOP, FINISH, LOAD, OUT, SHR, STORE, UOP
 from tests.targets.vta.streams import BASES, Case, alu, random_case, uop_load
 from tilewright.sim.findings import RACE
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.cosim import run
-from tilewright.targets.vta.isa.meaning import Interpreter, Record
-from tilewright.targets.vta.isa.stream import Uops, encode, encode_uops
+from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.stream import encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 
 pytestmark = pytest.mark.gxx

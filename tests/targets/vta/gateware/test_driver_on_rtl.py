@@ -22,11 +22,11 @@ from tilewright.model import inputs
 from tilewright.program.launch_image import RETURNED
 from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.pack import pack, unpack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.top import VtaSystem
 from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.launch.pack import pack, unpack
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.runtime import driver
 

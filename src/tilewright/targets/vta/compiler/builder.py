@@ -22,8 +22,9 @@ from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.formats import Stream
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
-from tilewright.targets.vta.isa.stream import POP_BITS, PUSH_BITS, Stream
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8
@@ -154,7 +155,7 @@ class Tokens(NamedTuple):
     bits: Array
 
 
-class _State(NamedTuple):
+class _Links(NamedTuple):
     """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
 
     `made`: the rows. `rows` [1]: their number so far. `clock` [m, units] (vector clocks): for each row, the last row of
@@ -177,13 +178,13 @@ def _linked(unit: Array, needs: Array) -> Tokens:
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
     made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
     clock, now, wants, carried = (np.full(shape, NOBODY) for shape in ((room, units), (units, units), units, units))
-    state = _State(made, np.zeros(1, np.int64), clock, now, wants, carried)
+    state = _Links(made, np.zeros(1, np.int64), clock, now, wants, carried)
     _link.of(len(unit) * STEP_US)(state, unit, needs, np.zeros(len(unit), np.int64))
     return Tokens(*(column[: state.rows[0]] for column in made))
 
 
 @compiled
-def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
+def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
     """Add all steps to `state`, with NOPs where needed; set `row[i]` to the row of step i. See `_linked`."""
     units, carried = needs.shape[1], state.carried
     for step in range(unit.shape[0]):
@@ -205,7 +206,7 @@ def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
 
 
 @part
-def _carrier(state: _State, unit: int, other: int, need: int) -> int:
+def _carrier(state: _Links, unit: int, other: int, need: int) -> int:
     """Return the first row of `unit` that follows row `need` of its neighbour `other`; add a NOP if there is none."""
     found = NOBODY
     for row in range(state.rows[0] - 1, need, -1):
@@ -221,7 +222,7 @@ def _carrier(state: _State, unit: int, other: int, need: int) -> int:
 
 
 @part
-def _put(state: _State, unit: int, step: int) -> int:
+def _put(state: _Links, unit: int, step: int) -> int:
     """Add a step (NOBODY: a NOP) of `unit` as a row, with tokens from the rows in `state.wants`; return its number."""
     made, now, row, units = state.made, state.now, state.rows[0], state.wants.shape[0]
     for other in (unit - 1, unit + 1):

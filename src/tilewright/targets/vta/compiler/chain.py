@@ -13,7 +13,7 @@ from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.joint import joint, lower_all
-from tilewright.targets.vta.compiler.layer import Layer, columns_of
+from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.legal import plan_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
@@ -21,6 +21,7 @@ from tilewright.targets.vta.compiler.residual import with_residual
 from tilewright.targets.vta.compiler.scores import score
 from tilewright.targets.vta.compiler.search import best, least
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.launch.layouts import columns_of
 from tilewright.targets.vta.schedule import Schedule
 
 
@@ -60,7 +61,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Joined:
     """A further node that member number `member` computes. `last`: this node's result is the member's."""
 
     site: Site
@@ -87,7 +88,7 @@ class Chain:
     """
 
     members: list[Member] = field(default_factory=list)
-    nodes: list[Member | Part | View] = field(default_factory=list)
+    nodes: list[Member | Joined | View] = field(default_factory=list)
     made: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
     segments: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -98,7 +99,7 @@ class Chain:
         member = Member(sites, lowered, plan, reads, given)
         self.members.append(member)
         self.nodes.append(member)
-        self.nodes += [Part(site, own[0], site is sites[-1]) for site in sites[1:]]
+        self.nodes += [Joined(site, own[0], site is sites[-1]) for site in sites[1:]]
         self.segments.append(own)
         if lowered.layer.closed and not isinstance(sites[0].node.op, MatMul):  # its matrices are in tiles of their own
             self.made[member.result.name] = own, written(lowered.layer, member.result, batch)

@@ -5,7 +5,8 @@ A launch keeps its tensors in DRAM segments. The launch's `meta` tells the host 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,15 +20,15 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.arrange import arranged
-from tilewright.targets.vta.compiler.chain import Chain, Member, Part, View, chains, operands, placed
+from tilewright.targets.vta.compiler.chain import Chain, Joined, Member, View, chains, operands, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import noted
 from tilewright.targets.vta.compiler.lowered import Context
-from tilewright.targets.vta.compiler.pack import CARRIED, COMPUTED, READ, TABLES
 from tilewright.targets.vta.compiler.plan import Plan, carried
 from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walked
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
 from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
@@ -101,7 +102,7 @@ def _launches(
         if isinstance(node, View):
             alone.append(HostStep(node.site.node.name, MOVES))
             continue
-        if isinstance(node, Part):
+        if isinstance(node, Joined):
             continue  # it is in its member's launch
         single = Chain()
         single.add(node.sites, node.lowered, node.plan, config.batch, node.given)
@@ -143,7 +144,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, alon
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": listed,
-        "layers": _layers(chain, names, places, wanted, config),
+        "layers": [form.to_json() for form in _forms(chain, names, places, wanted, config)],
         "schedule": [
             noted(member.plan, member.lowered.form, tuple(site.node.name for site in member.sites), alone).to_json()
             for member in members
@@ -233,22 +234,23 @@ def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wan
     return found
 
 
-def _layers(
+def _forms(
     chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str], config: Config
-) -> list[dict[str, Any]]:
-    """Return what the host must know of each node: the layout of its inputs and result, and its plan as text."""
-    found = []
+) -> Iterator[NodeLayout]:
+    """Yield what the host must know of each node."""
     for position, node in enumerate(chain.nodes):
         first = _first(chain, position)
-        if isinstance(node, View):
-            form = _view(node)
-        else:
-            form = _layer(chain.members[first], named[first], config.batch, node if isinstance(node, Part) else None)
         place = where[first] if _needed(chain, node, wanted) else None
-        common = {"node": node.site.node.name, "batch": config.batch, "block": config.block}
-        result = {"result": place.segment if place else None, "first": place.first if place else 0}
-        found.append(common | result | form)
-    return found
+        if isinstance(node, View):
+            form = _view(node, config)
+        else:
+            form = _layer(chain.members[first], named[first], config, node if isinstance(node, Joined) else None)
+        yield replace(
+            form,
+            node=node.site.node.name,
+            result=place.segment if place else None,
+            first=place.first if place else 0,
+        )
 
 
 def _first(chain: Chain, position: int) -> int:
@@ -256,60 +258,56 @@ def _first(chain: Chain, position: int) -> int:
     node = chain.nodes[position]
     if isinstance(node, View):
         return node.made[0]
-    return node.member if isinstance(node, Part) else chain.members.index(node)
+    return node.member if isinstance(node, Joined) else chain.members.index(node)
 
 
-def _needed(chain: Chain, node: Member | Part | View, wanted: set[str]) -> bool:
+def _needed(chain: Chain, node: Member | Joined | View, wanted: set[str]) -> bool:
     """Return whether the host takes a node's result from DRAM; of a member's nodes, only the last one's is there."""
     if isinstance(node, View):
         return node.site.output.name in wanted
-    member, last = (chain.members[node.member], node.last) if isinstance(node, Part) else (node, len(node.sites) == 1)
+    member, last = (chain.members[node.member], node.last) if isinstance(node, Joined) else (node, len(node.sites) == 1)
     return last and (node.site.output.name in wanted or not member.lowered.layer.closed)
 
 
-def _layer(member: Member, name: Names, batch: int, part: Part | None) -> dict[str, Any]:
+def _layer(member: Member, name: Names, config: Config, part: Joined | None) -> NodeLayout:
     """Return what the host must know of a member's first node, or of its part `part`, which reads nothing itself."""
     layer = member.lowered.layer
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    named = [tensor for tensor, _ in operands(member.sites, layer, batch)]
+    named = [tensor for tensor, _ in operands(member.sites, layer, config.batch)]
     read = [] if part else list(zip(name.inputs, named, member.reads, strict=True))
     inputs, residual = read[: layer.operands], read[layer.operands :]
-    return {
-        "inputs": [place.segment for place, _, made in inputs if not made],
-        "tensors": [tensor for _, tensor, made in inputs if not made],
-        "residual": [[place.segment, tensor] for place, tensor, made in residual if not made],
-        "weights": name.weights if chunks and not part else None,
-        "chunks": chunks,
-        "matrix": layer.matrix,
-        "codes": layer.closed,
-        "in_tiles": layer.in_tiles,
-        "in_pixels": layer.size[0] * layer.size[1],
-        "out_tiles": layer.out_tiles,
-        "out_pixels": layer.out_pixels,
-        "planes": layer.planes,
-        "fold": layer.fold,
-        "strip": member.lowered.strip and list(member.lowered.strip),
-        "turned": member.lowered.turned,
-        "plan": f"computed with {member.site.node.name}" if part else member.plan.dump(),
-    }
+    return NodeLayout(
+        node=member.site.node.name,
+        batch=config.batch,
+        block=config.block,
+        inputs=[place.segment for place, _, made in inputs if not made],
+        tensors=[tensor for _, tensor, made in inputs if not made],
+        residual=[[place.segment, tensor] for place, tensor, made in residual if not made],
+        weights=name.weights if chunks and not part else None,
+        chunks=chunks,
+        matrix=layer.matrix,
+        codes=layer.closed,
+        in_tiles=layer.in_tiles,
+        in_pixels=layer.size[0] * layer.size[1],
+        out_tiles=layer.out_tiles,
+        out_pixels=layer.out_pixels,
+        planes=layer.planes,
+        fold=layer.fold,
+        strip=list(member.lowered.strip) if member.lowered.strip else None,
+        turned=member.lowered.turned,
+        plan=f"{JOINED}{member.site.node.name}" if part else member.plan.dump(),
+    )
 
 
-def _view(view: View) -> dict[str, Any]:
+def _view(view: View, config: Config) -> NodeLayout:
     layout = view.layout
-    return {
-        "inputs": [],
-        "tensors": [],
-        "residual": [],
-        "weights": None,
-        "matrix": False,
-        "codes": True,
-        "in_tiles": layout.channel_tiles,
-        "in_pixels": layout.pixels,
-        "out_tiles": layout.channel_tiles,
-        "out_pixels": layout.pixels,
-        "planes": 1,
-        "fold": 1,
-        "strip": None,
-        "turned": False,
-        "plan": "a view of data in DRAM, no instructions",
-    }
+    return NodeLayout(
+        node=view.site.node.name,
+        batch=config.batch,
+        block=config.block,
+        in_tiles=layout.channel_tiles,
+        in_pixels=layout.pixels,
+        out_tiles=layout.channel_tiles,
+        out_pixels=layout.pixels,
+        plan="a view of data in DRAM, no instructions",
+    )

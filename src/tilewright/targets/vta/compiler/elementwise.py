@@ -22,17 +22,10 @@ from tilewright.graph.ops import Add, Mul, Op, Quantize
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler import parameters
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import (
-    CODE_DTYPES,
-    Context,
-    Lowered,
-    given_back,
-    held_codes,
-    held_zero_point,
-    packing,
-)
+from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing
 from tilewright.targets.vta.compiler.parameters import Parameters, Requantised, Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
+from tilewright.targets.vta.launch.codes import CODE_DTYPES, given_back, held_codes, held_zero_point
 
 #: Bits of the sum of both operands, after they are scaled by the largest power of two that fits.
 BITS = 30

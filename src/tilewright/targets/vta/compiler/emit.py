@@ -14,19 +14,19 @@ from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
-from tilewright.targets.vta.compiler.layer import Transfer, covered
-from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.layer import TileTransfer, covered
+from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.work import (
-    Compute,
     Costs,
     Item,
     LoadInputs,
     LoadParameters,
     LoadResidual,
     LoadWeights,
-    Store,
+    RunSteps,
+    StoreResults,
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
@@ -90,7 +90,7 @@ class Draft:
     def instructions(self) -> Array:
         """The number of instructions that each item of the listing has if no steps are joined: int64 [items]."""
         items = self.listing.items
-        steps = np.array([len(item.run.steps) if isinstance(item, Compute) else 1 for _, item in items], np.int64)
+        steps = np.array([len(item.run.steps) if isinstance(item, RunSteps) else 1 for _, item in items], np.int64)
         return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
 
 
@@ -121,7 +121,7 @@ def draft(
     """
     builder = StreamBuilder(config)
     runs = _Runs(builder, order.regions, costs)
-    computes = [runs.of(layer, item) if isinstance(item, Compute) else None for layer, item in order.items]
+    computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
         for segment, size in _sizes(stage.plan, name, config).items():
@@ -231,10 +231,10 @@ class _Mover:
             else:
                 self._load(memory, where.acc, item.acc, where.acc.at(item.acc) + where.par.at(item.slot), start, count)
         else:
-            assert isinstance(item, Store)
+            assert isinstance(item, StoreResults)
             self._store(item)
 
-    def _load_codes(self, place: Place, parts: Sequence[Transfer], at: int, slot: int) -> None:
+    def _load_codes(self, place: Place, parts: Sequence[TileTransfer], at: int, slot: int) -> None:
         """Add the loads `parts` of a tensor at `place` to inp from tile `at` on, in slot `slot`, after their stores."""
         name, begin = place
         first = self.segments.tile(name, self.config.inp.tile_bytes) + begin
@@ -243,12 +243,12 @@ class _Mover:
             shape = (part.rows, part.length)
             self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
 
-    def _load(self, memory: Memory, region: Region, slot: int, base: int, address: int, count: int) -> None:
+    def _load(self, memory: Memory, region: SlotRegion, slot: int, base: int, address: int, count: int) -> None:
         """Add a load of `count` consecutive tiles: DRAM tile `address` to `memory` tile `base`, in slot `slot`."""
         part = _part(self.builder, memory, region, slot)
         self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
 
-    def _store(self, item: Store) -> None:
+    def _store(self, item: StoreResults) -> None:
         layer = self.plan.layer
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
@@ -264,7 +264,7 @@ class _Mover:
                 self.stored[segment][begin + covered(part)] = step
 
 
-def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> int:
+def _part(builder: StreamBuilder, memory: Memory, region: SlotRegion, slot: int) -> int:
     return builder.parts.of(memory, *region.ends(slot))
 
 
@@ -295,18 +295,18 @@ class _Runs:
         self.steps: dict[Step, int] = {}
         self.step_of: dict[int, int] = {}  # by instruction
         self._caches: dict[Memory, UopCache] = {}
-        self._known: dict[tuple[int, Compute], _Known] = {}
+        self._known: dict[tuple[int, RunSteps], _Known] = {}
         self._used: dict[tuple[Memory, int], set[int]] = {}  # the lists of each layer
         self._layer = 0
 
-    def of(self, layer: int, item: Compute) -> _Known:
+    def of(self, layer: int, item: RunSteps) -> _Known:
         """Return the run of an item, on the item's slots. The first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
             self._used.setdefault((known.memory, layer), set()).update(known.lists)
         return known
 
-    def _of(self, where: Regions, item: Compute) -> _Known:
+    def _of(self, where: Regions, item: RunSteps) -> _Known:
         steps = item.run.steps if self._costs is None else self._costs.joined(item.run)
         gemm, builder = steps[0].op is None, self._builder
         memory = self._line.uop_memory(alu=not gemm)
@@ -389,7 +389,7 @@ class _Runs:
 
 
 def _used(
-    where: Regions, item: Compute, parameters: Memory, both: bool, inside: bool
+    where: Regions, item: RunSteps, parameters: Memory, both: bool, inside: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
     """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile).
 
@@ -409,11 +409,11 @@ def _used(
     return reads, tuple(_slot(memory, where.acc, item.acc) for memory in results)
 
 
-def _slot(memory: Memory, region: Region, slot: int) -> tuple[Memory, int, int]:
+def _slot(memory: Memory, region: SlotRegion, slot: int) -> tuple[Memory, int, int]:
     return memory, *region.ends(slot)
 
 
-def _micro_ops(step: Step, item: Compute, where: Regions, inside: bool) -> bytes:
+def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> bytes:
     """Return the micro-ops of a step on an item's slots, as the bytes of int64 [3, m]: dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:

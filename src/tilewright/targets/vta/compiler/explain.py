@@ -12,7 +12,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.stream import Fields, Stream, decode, image_of
+from tilewright.targets.vta.isa.formats import Fields, Stream
+from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import run_passes
 
 

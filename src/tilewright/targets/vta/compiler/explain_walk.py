@@ -33,7 +33,7 @@ Entry = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class BlockWalk:
     """The block walk of a launch: the blocks (see the module) that its accumulating GEMM instructions multiply and add.
 
     `gemms`: the indices of these instructions, in execution order. `blocks` int64 [micro-ops, 3]: the blocks of the
@@ -91,7 +91,7 @@ def memory_map(config: Config) -> list[str]:
     ]
 
 
-def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
+def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWalk:
     """Return the block walk: trace each tile that a GEMM uses back to its LOAD, or on to the STORE that takes it.
 
     `mine` bool [n]: the instructions to report; None: all.
@@ -132,7 +132,7 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
     ranks = np.stack([_ranks(column) for column in np.array(outer, np.int64).reshape(-1, 3).T], axis=1)
     shown = tuple(firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts)
     every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
-    return Walk(tuple(gemms), len(blocks), every, ranks, shown, biased)
+    return BlockWalk(tuple(gemms), len(blocks), every, ranks, shown, biased)
 
 
 def _ranks(bases: Array) -> Array:

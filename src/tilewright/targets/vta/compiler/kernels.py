@@ -64,7 +64,7 @@ class Block(NamedTuple):
     sums: int
 
 
-class Part(NamedTuple):
+class SumPart(NamedTuple):
     """A part of a group's sums whose taps have the same pattern, or several such parts in a row.
 
     Its tiles start at tile `first` of the slot; consecutive rows are `width` tiles apart, channel tiles `plane` tiles.
@@ -83,10 +83,10 @@ class Part(NamedTuple):
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
     """Return the GEMM instructions that add a chunk's products to the sums; each lists at most `limit` micro-ops."""
     width = columns.extent
-    return part_kernels(layer, Part(rows.shape[:4], columns.shape[:4], 0, width, rows.extent * width), block, limit)
+    return part_kernels(layer, SumPart(rows.shape[:4], columns.shape[:4], 0, width, rows.extent * width), block, limit)
 
 
-def part_kernels(layer: Layer, part: Part, block: Block, limit: int) -> tuple[Kernel, ...]:
+def part_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[Kernel, ...]:
     """Return the GEMM instructions that add a chunk's products to a part of the sums. See sum_kernels."""
     stride = layer.window.stride[0] * part.step[0], layer.window.stride[1] * part.step[1]
     return _sum_kernels(
@@ -117,7 +117,7 @@ def _sum_kernels(
     taps: int,
     diagonal: bool,
     shared: bool,
-    part: Part,
+    part: SumPart,
     block: Block,
     limit: int,
 ) -> tuple[Kernel, ...]:

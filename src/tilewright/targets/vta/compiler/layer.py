@@ -234,11 +234,6 @@ def _whole(shift: int) -> int:
     return -(-shift // LARGEST_SHIFT) * LARGEST_SHIFT
 
 
-def columns_of(shape: tuple[int, ...]) -> int:
-    """Return the number of pixels in an image row of a tensor of shape `shape`; 1 if it is no image (rank below 3)."""
-    return shape[-2] if len(shape) > 2 else 1
-
-
 class Taps(NamedTuple):
     """Window taps first..first+size-1 (on one axis), which read the image for exactly outputs low..high-1 of a tile."""
 
@@ -387,7 +382,7 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
     return Span(start, extent, first, last - first, 0, (), Pooled(phases, kept))
 
 
-class Transfer(NamedTuple):
+class TileTransfer(NamedTuple):
     """Rows of `length` tiles: in DRAM `stride` apart, from the tensor's tile `offset`; dense on chip from tile `at`."""
 
     at: int
@@ -398,7 +393,7 @@ class Transfer(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def covered(part: Transfer) -> Array:
+def covered(part: TileTransfer) -> Array:
     """Return the indices of the tensor's tiles that a transfer moves, int64 [rows * length]."""
     rows = part.offset + np.arange(part.rows)[:, None] * part.stride
     tiles: Array = (rows + np.arange(part.length)).reshape(-1)
@@ -408,27 +403,27 @@ def covered(part: Transfer) -> Array:
 @lru_cache(maxsize=65536)
 def transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
-) -> tuple[Transfer, ...]:
+) -> tuple[TileTransfer, ...]:
     """Return the transfers that move a box of a [channel tile][row][column] tensor of `size` (rows, columns)."""
     return tuple(_transfers(size, channel, channels, row, rows, column, columns))
 
 
 def _transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
-) -> Iterator[Transfer]:
+) -> Iterator[TileTransfer]:
     plane = size[0] * size[1]
     start = channel * plane + row * size[1] + column
     run = rows * columns
     if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
         if run == plane and channels * run <= LARGEST_SIZE:
-            yield Transfer(0, start, 1, channels * run, channels * run)
+            yield TileTransfer(0, start, 1, channels * run, channels * run)
         elif plane <= LARGEST_SIZE or channels == 1:
-            yield Transfer(0, start, channels, run, min(plane, LARGEST_SIZE))
+            yield TileTransfer(0, start, channels, run, min(plane, LARGEST_SIZE))
         else:
             for c in range(channels):
-                yield Transfer(c * run, start + c * plane, 1, run, run)
+                yield TileTransfer(c * run, start + c * plane, 1, run, run)
         return
     if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:
         raise ValueError(f"a row of {size[1]} tiles does not fit the 16 bits of x_size and x_stride")
     for c in range(channels):
-        yield Transfer(c * run, start + c * plane, rows, columns, size[1])
+        yield TileTransfer(c * run, start + c * plane, rows, columns, size[1])

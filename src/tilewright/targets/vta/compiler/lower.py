@@ -38,9 +38,6 @@ from tilewright.targets.vta.compiler.constant import Kept, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer
 from tilewright.targets.vta.compiler.lowered import (
-    CODE_DTYPES,
-    CODE_MAX,
-    CODE_MIN,
     Context,
     Fold,
     Lowered,
@@ -48,14 +45,13 @@ from tilewright.targets.vta.compiler.lowered import (
     classes_of,
     folded_columns,
     folded_rows,
-    held_offset,
-    held_zero_point,
     packing,
     tiles_of,
     width_of,
     windowed,
 )
 from tilewright.targets.vta.compiler.residual import residual_of
+from tilewright.targets.vta.launch.codes import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
 #: The reason why the host runs an operator, by the kind of operator or its ONNX type.
 REASONS = {

@@ -15,53 +15,17 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ir import Site
 from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler.layer import Layer, Link
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.launch.codes import CODE_MAX, CODE_MIN
+from tilewright.targets.vta.launch.layouts import Strip
 from tilewright.targets.vta.schedule import LayerSchedule
 
-CODE_DTYPES = ("int8", "uint8")
-CODE_MIN, CODE_MAX = -128, 127
 #: Assumed cycles of an output tile besides its sums: a reset and two shifts. Decides whether folding pays off.
 TILE_CYCLES = 5
-
-
-class Strip(NamedTuple):
-    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
-
-    `reads`, `writes`: pixels of an input and of an output strip. `channels`, `outputs`: channels of an input and of an
-    output tile. `first`: the column of the first strip's first pixel; it may lie in the padding. `step`: the columns
-    from one input strip to the next.
-    """
-
-    reads: int
-    writes: int
-    channels: int
-    outputs: int
-    first: int
-    step: int
-
-    def laid_out(self, held: Array, tiles: int, strips: int, block: int) -> Array:
-        """Return codes int8 (S, H, W, C) as strips, int8 (S, tiles, H, strips, block); zeros lie outside the image."""
-        samples, height, width, channels = held.shape
-        columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
-        inside = (columns >= 0) & (columns < width)
-        taken = np.where(inside[..., None], held[:, :, np.clip(columns, 0, width - 1)], 0)
-        padded = np.pad(taken, ((0, 0),) * 4 + ((0, tiles * self.channels - channels),))
-        split = padded.reshape(samples, height, strips, self.reads, tiles, self.channels).transpose(0, 4, 1, 2, 3, 5)
-        found = np.zeros((samples, tiles, height, strips, block), held.dtype)
-        found[..., : self.reads * self.channels] = split.reshape(samples, tiles, height, strips, -1)
-        return found
-
-    def gathered(self, stored: Array, shape: Sequence[int]) -> Array:
-        """Return results (S, tiles, rows, strips, block) as an image (S, *shape): rows, columns, channels."""
-        samples, tiles, height, strips, _ = stored.shape
-        lanes = stored[..., : self.writes * self.outputs]
-        split = lanes.reshape(samples, tiles, height, strips, self.writes, self.outputs).transpose(0, 2, 3, 4, 1, 5)
-        image: Array = split.reshape(samples, height, strips * self.writes, tiles * self.outputs)
-        return image[:, :, : shape[1], : shape[2]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,25 +138,6 @@ def windowed(
 def packing(what: str, pixels: int, rows: str) -> str:
     """Return a text for the report that describes the layout of a layer's input."""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
-
-
-def held_offset(tensor: Tensor) -> int:
-    """Return what to subtract from codes, zero point and bounds of a tensor: the machine holds uint8 as int8."""
-    return 128 if tensor.dtype == "uint8" else 0
-
-
-def held_zero_point(tensor: Tensor) -> int:
-    return tensor.zero_point - held_offset(tensor)
-
-
-def held_codes(codes: Array) -> Array:
-    """Return codes as the int8 values that the machine holds."""
-    return codes if codes.dtype == np.int8 else (codes ^ np.uint8(128)).view(np.int8)
-
-
-def given_back(codes: Array, tensor: Tensor) -> Array:
-    """Return int8 codes from the machine in the tensor's dtype: the inverse of `held_codes`."""
-    return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
 class Width(NamedTuple):

@@ -23,8 +23,8 @@ from tilewright.graph.rounding import (
 )
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
-from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.launch.codes import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: Bits of a bias.

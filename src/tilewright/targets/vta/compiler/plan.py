@@ -17,7 +17,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, covered, pieces, pooled_span, spans, transfers
+from tilewright.targets.vta.compiler.layer import (
+    Layer,
+    Span,
+    TileTransfer,
+    covered,
+    pieces,
+    pooled_span,
+    spans,
+    transfers,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -61,11 +70,11 @@ class Group(NamedTuple):
         """The number of the group's sums, in tiles."""
         return self.outs.size * self.rows.held * self.columns.held
 
-    def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
+    def loads(self, layer: Layer, inputs: Range) -> tuple[TileTransfer, ...]:
         """Return the transfers that load the input channel tiles `inputs` of the group."""
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
-    def stores(self, layer: Layer) -> tuple[Transfer, ...]:
+    def stores(self, layer: Layer) -> tuple[TileTransfer, ...]:
         """Return the transfers that store one byte plane of the group."""
         rows, columns = self.rows, self.columns
         return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
@@ -255,7 +264,7 @@ def carried(plan: Plan) -> Array:
     return found
 
 
-class Region(NamedTuple):
+class SlotRegion(NamedTuple):
     """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`, then one slot of `extra` tiles.
 
     The extra slot, number `slots`, holds the residual of a group, or the weights for residuals.
@@ -286,10 +295,10 @@ class Regions(NamedTuple):
     With `in_slots`, the tiles of `par` are counted from the start of a slot of `acc`.
     """
 
-    inp: Region
-    wgt: Region
-    acc: Region
-    par: Region
+    inp: SlotRegion
+    wgt: SlotRegion
+    acc: SlotRegion
+    par: SlotRegion
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
@@ -327,11 +336,11 @@ class Places:
         """Return the on-chip memory regions of the next layer, whose plan is `plan`."""
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
-        par = Region(0, 0, 0)
+        par = SlotRegion(0, 0, 0)
         acc = accumulator_tiles(config, plan.layer) // plan.acc
         if needs.par and in_slots(config):
             sets = -(-plan.layer.out_tiles // plan.outs)
-            par = Region(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
+            par = SlotRegion(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
         elif needs.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
             fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
@@ -345,17 +354,17 @@ class Places:
             par._replace(base=first + par.base),
         )
 
-    def _accumulators(self, plan: Plan, need: int) -> Region:
+    def _accumulators(self, plan: Plan, need: int) -> SlotRegion:
         """Return the accumulator slots of a layer; beside those of the layer before if its byte planes may be left."""
         tiles = accumulator_tiles(self._config, plan.layer)
         if self._alone or plan.layer.planes == 1 or self._config.stages > 3:
-            return Region(0, tiles // plan.acc, plan.acc)
+            return SlotRegion(0, tiles // plan.acc, plan.acc)
         return self._region("acc", tiles, need, plan.acc)
 
-    def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> Region:
+    def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> SlotRegion:
         if self._alone:
-            return Region(0, (depth - extra) // count, count, extra)
+            return SlotRegion(0, (depth - extra) // count, count, extra)
         size = count * need + extra
         base = self._next[name] if self._next[name] + size <= depth else 0
         self._next[name] = base + size
-        return Region(base, need, count, extra)
+        return SlotRegion(base, need, count, extra)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Group, Plan, Region
-from tilewright.targets.vta.compiler.work import Compute, Costs, Item, Store, shift
+from tilewright.targets.vta.compiler.plan import Group, Plan, SlotRegion
+from tilewright.targets.vta.compiler.work import Costs, Item, RunSteps, StoreResults, shift
 
 
 class _Waiting(NamedTuple):
@@ -37,7 +37,7 @@ class Pending:
         self.time = [0] * len(line.units)
         self.port = 0  # cycle in which all reads so far have ended
         self.waiting: deque[_Waiting] = deque()
-        self.regions: list[Region] = []  # the accumulators of layers that may wait
+        self.regions: list[SlotRegion] = []  # the accumulators of layers that may wait
 
     def rest(self) -> Iterator[tuple[int, Item]]:
         """Yield all remaining shifts and stores of byte planes."""
@@ -54,8 +54,8 @@ class Pending:
         steps = shift(group.tiles, self.costs.config.LOG_ACC_WIDTH)
         self.run(steps, ready)
         for run in runs(steps):
-            yield owner, Compute(run, acc)
-        yield owner, Store(acc, group, plane)
+            yield owner, RunSteps(run, acc)
+        yield owner, StoreResults(acc, group, plane)
         self.stored(owner, layer, group, acc, plane)
 
     def stored(self, owner: int, layer: Layer, group: Group, acc: int, plane: int) -> int:
@@ -82,7 +82,7 @@ class Planes:
         self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
         self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
 
-    def opened(self, where: Region) -> Iterator[tuple[int, Item]]:
+    def opened(self, where: SlotRegion) -> Iterator[tuple[int, Item]]:
         """Begin the layer, with accumulators `where`. Yield the shifts and stores that cannot wait for its sums."""
         known = self._pending
         end = where.at(where.slots)
@@ -121,11 +121,11 @@ class Planes:
                 start = max(known.time[known.gemm], arrival)
                 known.time[known.gemm] = start + sum(map(known.costs.step, run.steps))
                 self._last.update(dict.fromkeys(slots, known.time[known.gemm]))
-            yield self._index, Compute(run, acc, inp, wgt, pieces=pieces)
+            yield self._index, RunSteps(run, acc, inp, wgt, pieces=pieces)
 
     def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
         """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
-        yield self._index, Store(acc, group, 0)
+        yield self._index, StoreResults(acc, group, 0)
         if self._layer.planes > 1:
             self._pending.run(steps, self._pending.time[self._pending.gemm])
             self._pending.stored(self._index, self._layer, group, acc, 0)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from tilewright.targets.vta.compiler.kernels import Block, Dim, Kernel, Part, Step, merged, nest, part_kernels
+from tilewright.targets.vta.compiler.kernels import Block, Dim, Kernel, Step, SumPart, merged, nest, part_kernels
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Pooled, Span
 from tilewright.targets.vta.isa.alu import AluOp
 
@@ -54,7 +54,7 @@ def sum_parts(layer: Layer, rows: Span, columns: Span, block: Block, limit: int)
         ]
         shapes = row.shape[:4], column.shape[:4]
         place = blocks.at(y, x), column.extent, row.extent * column.extent
-        yield from part_kernels(layer, Part(*shapes, *place, layer.pool.stride, tuple(apart)), block, limit)
+        yield from part_kernels(layer, SumPart(*shapes, *place, layer.pool.stride, tuple(apart)), block, limit)
 
 
 def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:

@@ -21,9 +21,9 @@ from tilewright.graph.ops import Add, Clamp, Linear, MaxPool2D, Mul, Reshape
 from tilewright.graph.rounding import clamp_range
 from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
 from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Residual
-from tilewright.targets.vta.compiler.lowered import CODE_MAX, CODE_MIN
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.launch.codes import CODE_MAX, CODE_MIN
 
 #: log2 of the largest weight.
 LARGEST_WEIGHT = 6

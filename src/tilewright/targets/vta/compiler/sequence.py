@@ -24,13 +24,13 @@ from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
     SUMS,
-    Compute,
     Costs,
     Item,
     LoadInputs,
     LoadParameters,
     LoadResidual,
     LoadWeights,
+    RunSteps,
     clear,
     closing,
     copy,
@@ -58,7 +58,7 @@ class Stage(NamedTuple):
     given: bool = False
 
 
-class Load(NamedTuple):
+class PlacedLoad(NamedTuple):
     """A load for layer `layer`, which stands in the stream before item `at` of `Walk.work`.
 
     `at` is at least `free`, the item after the last user of the data that the load overwrites. It is above `stored`,
@@ -103,7 +103,7 @@ class _Task(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _LayerWalk:
     """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
     `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
@@ -139,7 +139,7 @@ class Walk:
         self.port_bytes = costs.beat
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
-        self.loads: list[Load] = []
+        self.loads: list[PlacedLoad] = []
         self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; their numbers outlast a new order
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
@@ -151,9 +151,9 @@ class Walk:
         self._plans: list[Plan] = []
         self._groups = 0
         self._pending = Pending(costs)
-        self._loaded: list[tuple[str, int, Load]] = []  # new loads: memory, slot
-        self._last: tuple[int, int, _State, _Task] | None = None  # what is not appended yet; its first and end tile
-        self._state: _State
+        self._loaded: list[tuple[str, int, PlacedLoad]] = []  # new loads: memory, slot
+        self._last: tuple[int, int, _LayerWalk, _Task] | None = None  # what is not appended yet; its first and end tile
+        self._state: _LayerWalk
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
         """Append the work and loads of a layer, or of some of its groups; its last group may still be missing.
@@ -172,7 +172,7 @@ class Walk:
         self._plans.append(stage.plan)
         index, cleared = len(self._plans) - 1, [0] * stage.plan.acc
         planes = Planes(index, stage.plan, self._pending)
-        state = _State(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared, slots)
+        state = _LayerWalk(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared, slots)
         self.work.extend(planes.opened(where.acc))
         groups = list(groups)
         ahead = line.gemm != line.alu and layer.start != "zero"
@@ -204,7 +204,7 @@ class Walk:
         self.work.extend(self._pending.rest())
         self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
-    def finish(self, after: _State | None = None, following: _Task | None = None) -> None:
+    def finish(self, after: _LayerWalk | None = None, following: _Task | None = None) -> None:
         """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
         if self._last:
             _, _, self._state, task = self._last
@@ -226,7 +226,7 @@ class Walk:
         else:
             run = runs(opening(layer, group, found, state.listed))
         if layer.start == "bias":
-            self._put(Compute(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
+            self._put(RunSteps(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
         else:
             self.work.extend(state.planes.placed(run, acc))
         if layer.start == "zero":
@@ -294,7 +294,7 @@ class Walk:
             if 0 < tiles <= left:
                 left -= tiles
                 cleared[slot] = tiles
-                self._put(Compute(run, slot) for run in runs((clear(tiles),)))
+                self._put(RunSteps(run, slot) for run in runs((clear(tiles),)))
 
     def _in_pieces(self, chunk: Chunk) -> bool:
         """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
@@ -337,7 +337,7 @@ class Walk:
         """Append ALU steps on a group's accumulators."""
         for run in runs(steps, apart):
             above = task.before if run.steps[0].above else -1
-            self._put([Compute(run, task.acc, par=par, above=above)])
+            self._put([RunSteps(run, task.acc, par=par, above=above)])
 
     def _add_residual(self, task: _Task, residual: Residual) -> None:
         """Append the loads and runs that add a group's residual to its accumulators."""
@@ -352,7 +352,7 @@ class Walk:
         self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
         self._use("inp", inp)
         self._use("wgt", wgt)
-        self._put(Compute(run, task.acc) for run in rest)
+        self._put(RunSteps(run, task.acc) for run in rest)
         state.joined.append(task.number)
 
     def _put(self, items: Iterable[Item]) -> None:
@@ -415,11 +415,11 @@ class Walk:
         free = int(self._used[name][self._state.slots[name][slot]].max())
         need = at = len(self.work)
         if group < 0:  # after the first clearing, so that its micro-ops are loaded first
-            self.loads.append(Load(max(free, self._cleared[0]), need, self._state.index, item, free))
+            self.loads.append(PlacedLoad(max(free, self._cleared[0]), need, self._state.index, item, free))
         else:
             again, stored = group + self._state.plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
-            self.loads.append(Load(max(free, at, stored + 1), need, self._state.index, item, free, stored))
+            self.loads.append(PlacedLoad(max(free, at, stored + 1), need, self._state.index, item, free, stored))
         self._loaded.append((name, slot, self.loads[-1]))
 
     def _use(self, name: str, slot: int) -> None:
@@ -441,9 +441,9 @@ class Walk:
     @property
     def steps(self) -> int:
         """The number of GEMM and ALU steps in all runs of the work."""
-        return sum(len(item.run.steps) for _, item in self.work if isinstance(item, Compute))
+        return sum(len(item.run.steps) for _, item in self.work if isinstance(item, RunSteps))
 
-    def load_cycles(self, load: Load) -> int:
+    def load_cycles(self, load: PlacedLoad) -> int:
         """Return the number of cycles for which a load occupies the DRAM port."""
         layer, config, item = self._plans[load.layer].layer, self._config, load.item
         if isinstance(item, LoadInputs):
@@ -467,12 +467,12 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
     return walk
 
 
-def early(loads: Sequence[Load]) -> list[Load]:
+def early(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
     """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
 
     A layer's loads come after all loads of the previous layer.
     """
-    found: list[Load] = []
+    found: list[PlacedLoad] = []
     floor = last = layer = 0
     for load in loads:
         if load.layer != layer:
@@ -482,7 +482,7 @@ def early(loads: Sequence[Load]) -> list[Load]:
     return sorted(found, key=lambda load: (load.at, load.need))
 
 
-def listing(walk: Walk, loads: Iterable[Load]) -> Listing:
+def listing(walk: Walk, loads: Iterable[PlacedLoad]) -> Listing:
     """Return the work of a walk and the loads `loads`, merged in stream order."""
     made = Listing([], [], walk.regions)
     at = 0

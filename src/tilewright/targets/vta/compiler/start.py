@@ -18,8 +18,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.vta.compiler.epilogue import FLOOR
 from tilewright.targets.vta.compiler.layer import Codes, Layer
-from tilewright.targets.vta.compiler.lowered import CODE_MIN, Lowered
+from tilewright.targets.vta.compiler.lowered import Lowered
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.launch.codes import CODE_MIN
 
 
 def started(found: Lowered, config: Config) -> Lowered:

@@ -16,8 +16,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Strip, Width, packing, tiles_of
+from tilewright.targets.vta.compiler.lowered import Width, packing, tiles_of
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.launch.layouts import Strip
 
 
 class Made(NamedTuple):

@@ -24,8 +24,8 @@ from tilewright.targets.vta.compiler.emit import Draft, Names, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.scores import trace_of
 from tilewright.targets.vta.compiler.search import ranked
-from tilewright.targets.vta.compiler.sequence import Load, Stage, Walk, early, listing, walked
-from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadResidual, LoadWeights
+from tilewright.targets.vta.compiler.sequence import PlacedLoad, Stage, Walk, early, listing, walked
+from tilewright.targets.vta.compiler.work import LoadInputs, LoadParameters, LoadResidual, LoadWeights, RunSteps
 from tilewright.targets.vta.config import Config
 
 #: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
@@ -51,7 +51,7 @@ class Timed(NamedTuple):
 
     stages: tuple[Stage, ...]
     walk: Walk
-    loads: list[Load]
+    loads: list[PlacedLoad]
     draft: Draft
     trace: Trace
 
@@ -100,7 +100,7 @@ class _Chain:
     def __init__(self, names: tuple[Names, ...], config: Config, timing: str) -> None:
         self.names, self.config, self.timing = names, config, timing
 
-    def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[Load]) -> Timed:
+    def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[PlacedLoad]) -> Timed:
         costs = None if walk.apart else walk.costs
         made = draft(stages, self.names, listing(walk, loads), self.config, costs)
         return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
@@ -115,7 +115,7 @@ class _Chain:
             return found
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
-    def _tried(self, known: Timed, walk: Walk, loads: list[Load]) -> Timed:
+    def _tried(self, known: Timed, walk: Walk, loads: list[PlacedLoad]) -> Timed:
         """Return a chain with its loads in another order; unchanged if a full token queue would cause a deadlock."""
         try:
             return self._timed(known.stages, walk, loads)
@@ -138,7 +138,7 @@ class _Chain:
 
     def swapped(self, best: Timed) -> Timed:
         """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
-        left, tried = EFFORT, set[tuple[Load, Load]]()
+        left, tried = EFFORT, set[tuple[PlacedLoad, PlacedLoad]]()
         while True:
             for ahead, of, loads in _swaps(best):
                 if left <= 0:
@@ -197,7 +197,7 @@ class _Chain:
         return best
 
 
-def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
+def _swaps(known: Timed) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
     """Yield tuples: a late load, an earlier load that waits, and all loads with the late one ahead of the other."""
     work = np.array(known.draft.listing.work)
     trace, items, loads = known.trace, known.draft.item, known.loads
@@ -223,11 +223,11 @@ class _Times(NamedTuple):
     ends: Array
     reads: deque[tuple[int, int]]
 
-    def free(self, load: Load) -> int:
+    def free(self, load: PlacedLoad) -> int:
         """Return the cycle in which the data that a load overwrites become free: the last item to use them ends."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
-    def place(self, load: Load, at: int, cycle: int) -> int:
+    def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
         """Return the index in `Walk.work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
@@ -268,7 +268,7 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     return other, replace(draft, listing=listed)
 
 
-def _user(walk: Walk, load: Load) -> int:
+def _user(walk: Walk, load: PlacedLoad) -> int:
     """Return the index in `Walk.work` of the first item that uses the data of a load.
 
     If none does, as for a row of the kernel that only meets padding, return that of the item which the load precedes.
@@ -277,14 +277,14 @@ def _user(walk: Walk, load: Load) -> int:
     assert isinstance(item, LoadInputs | LoadResidual | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
         layer, work = walk.work[index]
-        if layer == load.layer and isinstance(work, Compute):
+        if layer == load.layer and isinstance(work, RunSteps):
             held = {LoadInputs: work.inp, LoadResidual: work.inp, LoadWeights: work.wgt, LoadParameters: work.par}
             if held[type(item)] == item.slot:
                 return index
     return min(load.need, len(walk.work) - 1)
 
 
-def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
+def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[PlacedLoad]:
     """Return the loads of `walk` in a new order, made for work that runs as in `trace` but never waits for loads.
 
     With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
@@ -297,7 +297,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
         deque(number for number, load in left.items() if isinstance(load.item, kind))
         for kind in (LoadParameters, LoadWeights)
     ]
-    made: list[Load] = []
+    made: list[PlacedLoad] = []
     now = at = 0
     for number, load in enumerate(walk.loads):
         if number not in left:
@@ -346,13 +346,13 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
     waited = np.cumsum(waits[mine])
     starts, ends, cycles = starts[mine] - waited, ends[mine] - waited, read[mine] // walk.port_bytes
     reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles))
-    sums = np.array([isinstance(draft.listing.items[item][1], Compute) for item in mine.tolist()])
+    sums = np.array([isinstance(draft.listing.items[item][1], RunSteps) for item in mine.tolist()])
     at = np.argsort(work[mine])
     starts = np.maximum.accumulate(np.where(sums, starts, 0)[at])
     return _Times(starts, ends[at], reads)
 
 
-def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | None]:
+def _within(walk: Walk, load: PlacedLoad, cycles: int) -> tuple[PlacedLoad | None, PlacedLoad | None]:
     """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None

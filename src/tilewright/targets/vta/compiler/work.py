@@ -23,7 +23,7 @@ from tilewright.targets.vta.compiler.kernels import (
     rectangles,
     sum_kernels,
 )
-from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer
+from tilewright.targets.vta.compiler.layer import Layer, Span, TileTransfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
@@ -45,7 +45,7 @@ class LoadInputs(NamedTuple):
 
 
 class LoadResidual(NamedTuple):
-    """A load of the codes that are added to a group's sums, into the extra slot of inp (see plan.Region)."""
+    """A load of the codes that are added to a group's sums, into the extra slot of inp (see plan.SlotRegion)."""
 
     slot: int
     group: Group
@@ -65,7 +65,7 @@ class LoadParameters(NamedTuple):
 class LoadWeights(NamedTuple):
     """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
 
-    `piece`: the runs that use the chunk name its pieces (Compute.pieces), and need not wait for other pieces. The tile
+    `piece`: the runs that use the chunk name its pieces (RunSteps.pieces), and need not wait for other pieces. The tile
     for residuals follows the last chunk, as a chunk of its own.
     """
 
@@ -75,7 +75,7 @@ class LoadWeights(NamedTuple):
     piece: bool = False
 
 
-class Compute(NamedTuple):
+class RunSteps(NamedTuple):
     """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
 
     `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that it may read, if
@@ -91,7 +91,7 @@ class Compute(NamedTuple):
     pieces: tuple[Range, ...] = ()
 
 
-class Store(NamedTuple):
+class StoreResults(NamedTuple):
     """A store of the lowest byte of each accumulator of a group, as byte plane `plane` of the result."""
 
     acc: int
@@ -99,7 +99,7 @@ class Store(NamedTuple):
     plane: int
 
 
-Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | Compute | Store
+Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | RunSteps | StoreResults
 
 
 @lru_cache(maxsize=1024)
@@ -262,7 +262,7 @@ class Costs:
         """Return the cycles that the DRAM port takes to transfer `rows` rows, with `tiles` tiles in all."""
         return rows * self.row + -(-tiles * tile_bytes // self.beat)
 
-    def box(self, parts: Iterable[Transfer], chip: Sram) -> int:
+    def box(self, parts: Iterable[TileTransfer], chip: Sram) -> int:
         """Return the cycles that the DRAM port takes for transfers `parts` to or from on-chip memory `chip`."""
         return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
 

@@ -15,12 +15,12 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted
-from tilewright.targets.vta.compiler.pack import unpack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.debug.state import VtaState
 from tilewright.targets.vta.debug.tensors import Tensors
 from tilewright.targets.vta.isa.text import instructions
+from tilewright.targets.vta.launch.pack import unpack
 from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.steps.moves import granule
@@ -144,7 +144,7 @@ class VtaWalk(Walk):
         graph = self._program.graph
         if graph is None:
             return None
-        return Tensors(self._launch, graph, self._image, self._values, self._elaborated.moves)
+        return Tensors(self._launch, graph, self._image, self._elaborated.moves)
 
     @property
     def _held(self) -> Tensors:

@@ -3,13 +3,15 @@
 `Semantics` has one named switch for each disagreement. Sources: hardware/xilinx/src/vta.cc (hls),
 src/sim/sim_driver.cc (fsim), hardware/chisel (chisel; read, not run). A program is portable if no switch affects it.
 
-Operations here work on whole arrays of accumulators. meaning.py defines the same operations on single integers,
-written to be read; the tests compare the two. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
-fixedpoint.h for the rounding of MULH, RSHR (both our extensions) and REQ.
+Operations here work on whole arrays of accumulators. The interpreter of the tests (tests/targets/vta/interpreter.py)
+defines the same operations on single integers, written to be read; the tests compare the two. Sources:
+hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's fixedpoint.h for the rounding of MULH, RSHR (both our extensions)
+and REQ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -104,33 +106,6 @@ class Form(NamedTuple):
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
 
 
-def operate(op: int, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
-    """Return the result of any ALU operation but REQ on accumulators; it wraps. An immediate `second` is a scalar.
-
-    `out` may be `first`, to compute in place; some operations return a new array nevertheless.
-    """
-    if op == AluOp.MIN:
-        return np.minimum(first, second, out=out)
-    if op == AluOp.MAX:
-        return np.maximum(first, second, out=out)
-    if op == AluOp.ADD:
-        return np.add(first, second, out=out)
-    if op == AluOp.SHR:
-        if second.ndim == 0:
-            shift, amount = _immediate_shift(int(second), second.dtype, form)
-            return shift(first, amount, out=out)
-        left, amount = shift_amount(second, form)
-        return np.where(left, first << amount, first >> amount)
-    if op == AluOp.MULH:
-        factor = second.astype(np.int64) << (16 if form.immediate else 0)  # an immediate is the upper half
-        return saturating_rounding_doubling_high_mul(first.astype(np.int64), factor)
-    if op == AluOp.RSHR:
-        amount = np.abs(second) & 31
-        return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
-    assert op == AluOp.MUL, op
-    return np.multiply(first, second, out=out) if form.rules.multiplies else first
-
-
 @lru_cache
 def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any, Array]:
     """Return the ufunc (left or right shift) and the amount of SHR by an immediate. The result is cached."""
@@ -148,6 +123,66 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
         unused = kind(form.width - form.width.bit_length() + 1)
         operand = np.right_shift(np.left_shift(operand, unused), unused)
     return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32
+
+
+def _multiplied(first: Array, second: Array, form: Form, out: Array | None) -> Array:
+    return np.multiply(first, second, out=out) if form.rules.multiplies else first
+
+
+def _multiplied_high(first: Array, second: Array, form: Form, out: Array | None) -> Array:
+    factor = second.astype(np.int64) << (16 if form.immediate else 0)  # an immediate is the upper half
+    return saturating_rounding_doubling_high_mul(first.astype(np.int64), factor)
+
+
+def _shifted(first: Array, second: Array, form: Form, out: Array | None) -> Array:
+    if second.ndim == 0:
+        shift, amount = _immediate_shift(int(second), second.dtype, form)
+        return shift(first, amount, out=out)
+    left, amount = shift_amount(second, form)
+    return np.where(left, first << amount, first >> amount)
+
+
+def _shifted_rounding(first: Array, second: Array, form: Form, out: Array | None) -> Array:
+    amount = np.abs(second) & 31
+    return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
+
+
+class Operation(NamedTuple):
+    """An ALU operation but REQ: what it computes, as `operate`, and the arithmetic of one value (sim.events.KINDS)."""
+
+    on: Callable[[Array, Array, Form, Array | None], Array]
+    kinds: tuple[str, ...]
+
+
+OPERATIONS: dict[int, Operation] = {
+    AluOp.MIN: Operation(lambda first, second, form, out: np.minimum(first, second, out=out), ("compare",)),
+    AluOp.MAX: Operation(lambda first, second, form, out: np.maximum(first, second, out=out), ("compare",)),
+    AluOp.ADD: Operation(lambda first, second, form, out: np.add(first, second, out=out), ("add",)),
+    AluOp.SHR: Operation(_shifted, ("shift",)),
+    AluOp.MUL: Operation(_multiplied, ("multiply",)),
+    AluOp.MULH: Operation(_multiplied_high, ("multiply", "add")),  # the product, its rounding
+    AluOp.RSHR: Operation(_shifted_rounding, ("shift", "add")),
+}
+
+
+def operate(op: int, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
+    """Return the result of any ALU operation but REQ on accumulators; it wraps. An immediate `second` is a scalar.
+
+    `out` may be `first`, to compute in place; some operations return a new array nevertheless.
+    """
+    return OPERATIONS[op].on(first, second, form, out)
+
+
+#: Bias, left shift, MULH, RSHR, zero point, both bounds; with float32: bias, product, zero point, both bounds.
+_REQ_KINDS = ("add", "shift", "multiply", "add", "shift", "add", "add", "compare", "compare")
+_REQ_FLOAT_KINDS = ("add", "float_multiply", "add", "compare", "compare")
+
+
+def kinds_of(op: AluOp, rules: Semantics, is_float: bool) -> tuple[str, ...]:
+    """Return the arithmetic of one value, as sim.events.KINDS names it; `is_float`: whether REQ multiplies floats."""
+    if op == AluOp.REQ:
+        return _REQ_FLOAT_KINDS if is_float else _REQ_KINDS
+    return () if op == AluOp.MUL and not rules.multiplies else OPERATIONS[op].kinds
 
 
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:

@@ -18,7 +18,9 @@ from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Fields, Link, Stream, Uops, decode, encode_uops, groups
+from tilewright.targets.vta.isa.formats import Fields, Stream, Uops
+from tilewright.targets.vta.isa.pipeline import Link
+from tilewright.targets.vta.isa.stream import decode, encode_uops, groups
 
 #: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}

@@ -34,15 +34,8 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, REGIONS, Memory, Opcode
-from tilewright.targets.vta.isa.stream import (
-    COMMON_NAMES,
-    POP_BITS,
-    PUSH_BITS,
-    Pipeline,
-    encode,
-    groups,
-    image_of,
-)
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
+from tilewright.targets.vta.isa.stream import COMMON_NAMES, encode, groups, image_of
 
 #: The fields written as plain words after the mnemonic, by format.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}

@@ -18,7 +18,8 @@ from tilewright.program.launch_image import CARRIED, FILLED, DramSegment, Launch
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Stream, decode
+from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.raw.form import ADDRESSES, CODE, EXPECTED, KINDS, PAGE
 

@@ -29,7 +29,7 @@ SPACE_OF = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 FACTOR_TILES = 3
 
 
-class Loop(NamedTuple):
+class Loops(NamedTuple):
     """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles added per outer, inner iteration."""
 
     uop_bgn: int
@@ -58,7 +58,7 @@ class Loop(NamedTuple):
         return (loops + listed.T[:, None, :]).reshape(3, -1)
 
 
-#: Operands of micro-ops: the rows of `Loop.expand`, the tiles of REQ's factors, and the acc banks of the destinations.
+#: Operands of micro-ops: the rows of `Loops.expand`, the tiles of REQ's factors, and the acc banks of the destinations.
 DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
 #: One access of a micro-op: space, mode (READ, WRITE), operand.
 Access = tuple[int, int, int]
@@ -68,7 +68,7 @@ class _Placed:
     """A kernel: a pattern of micro-ops, and its `origin`, the numbers to add to the pattern's dst, src and wgt."""
 
     is_alu: ClassVar[bool]
-    loop: Loop
+    loop: Loops
     pattern: Pattern
     origin: Origin
     factors: Array | None = None  # REQ: for each micro-op, the first of its FACTOR_TILES tiles of par
@@ -117,7 +117,7 @@ class GemmKernel(_Placed):
     """One distinct GEMM instruction. With `reset`, it clears its acc tiles instead of adding to them."""
 
     is_alu = False
-    loop: Loop
+    loop: Loops
     reset: bool
     pattern: Pattern
     origin: Origin = (0, 0, 0)
@@ -170,7 +170,7 @@ class AluKernel(_Placed):
     """One distinct ALU instruction; the pattern's wgt is unused."""
 
     is_alu = True
-    loop: Loop
+    loop: Loops
     op: int  # of AluOp, or the number of an own operation (Config.own_numbers)
     imm: int | None
     pattern: Pattern
@@ -339,7 +339,7 @@ class Kernels:
         fields, listed = self.fields[index], self.lists[index]
         is_alu, bgn, end, iter_out, iter_in, *factors, code, use_imm, imm = fields.tolist()
         dst_factors, src_factors, wgt_factors = zip(factors[::2], factors[1::2], strict=True)
-        loop = Loop(bgn, end, iter_out, iter_in, dst_factors, src_factors, wgt_factors)
+        loop = Loops(bgn, end, iter_out, iter_in, dst_factors, src_factors, wgt_factors)
         lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
         moved = listed - lowest
         same = moved.tobytes(), fields[LOOPS].tobytes()

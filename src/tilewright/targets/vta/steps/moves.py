@@ -17,7 +17,7 @@ from tilewright.program.instruction import Column
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, Footprints
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Fields, Stream
+from tilewright.targets.vta.isa.formats import Fields, Stream
 from tilewright.targets.vta.steps.micro_kernel import (
     ACC,
     BANKS,

@@ -219,7 +219,7 @@ class Table(NamedTuple):
     steps: tables.Steps
     address: Array
     end: Array
-    kernels: tables.Kernels
+    kernels: tables.KernelTable
     tiles: tables.Tiles
 
 
@@ -280,7 +280,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
 
 
-def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.Kernels, tables.Tiles]:
+def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.KernelTable, tables.Tiles]:
     """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles.
 
     `used` int64 [k] are the numbers of the kernels in the tables.
@@ -300,7 +300,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
     }
     first_is_src = column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE)
     reads_source = ~is_gemm & ((column["use_imm"] == 0) | (first_is_src == 1))
-    table = tables.Kernels(
+    table = tables.KernelTable(
         start=stop - kernels.listed[used],
         stop=stop,
         outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
@@ -314,4 +314,4 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
         table=(column["imm"] < 0).astype(np.int64),
     )
     tiles = tables.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))
-    return kinds, tables.Kernels(*map(np.ascontiguousarray, table)), tiles
+    return kinds, tables.KernelTable(*map(np.ascontiguousarray, table)), tiles

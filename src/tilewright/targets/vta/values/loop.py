@@ -15,7 +15,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
-from tilewright.targets.vta.values.tables import Kernels, Own, Steps, Tiles
+from tilewright.targets.vta.values.tables import KernelTable, Own, Steps, Tiles
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
@@ -75,7 +75,7 @@ def in_lanes(config: Config) -> bool:
 
 
 @compiled
-def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
+def run(steps: Steps, kernels: KernelTable, tiles: Tiles, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
     """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
         kind, kernel = steps.kind[step], steps.kernel[step]
@@ -220,7 +220,7 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 
 
 @part
-def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
+def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute a GEMM: add products of tiles to accumulator tiles.
 
     Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
@@ -249,7 +249,7 @@ def multiply(kernels: Kernels, tiles: Tiles, chips: Chips, shape: Shape, kernel:
 
 @part
 def add_lanes(
-    kernels: Kernels, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, wgt: int, count: int
+    kernels: KernelTable, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, wgt: int, count: int
 ) -> None:
     """Add to `count` acc tiles the products of as many inp tiles with one wgt tile, as the inner loop steps."""
     block, size = shape.block, shape.batch * shape.block
@@ -293,7 +293,9 @@ def products(
 
 
 @part
-def change(kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int) -> None:
+def change(
+    kernels: KernelTable, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
+) -> None:
     """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.inner[kernel] if at_once else 1
@@ -324,7 +326,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 
 @called
-def change_own(kernels: Kernels, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
+def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
     count = kernels.inner[kernel] if kernels.adjacent[kernel] else 1
     for outer in range(kernels.outer[kernel]):
@@ -343,7 +345,7 @@ def change_own(kernels: Kernels, tiles: Tiles, own: Own, chips: Chips, shape: Sh
 
 @called
 def compute_own(
-    own: Own, kernels: Kernels, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
+    own: Own, kernels: KernelTable, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
     """Combine `count` accumulator tiles with others by an own operation: each step of its expression on all values."""
     size, imm, number = shape.batch * shape.block, kernels.imm[kernel], kernels.op[kernel] - FIRST_OWN
@@ -420,7 +422,7 @@ def compute_own(
 
 @part
 def operate(
-    kernels: Kernels, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
+    kernels: KernelTable, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
     """Combine `count` accumulator tiles with others, or with an immediate, in the order of their values."""
     size, op, imm, acc = shape.batch * shape.block, kernels.op[kernel], np.int32(kernels.imm[kernel]), chips.acc

@@ -31,7 +31,7 @@ class Steps(NamedTuple):
     bits: Array  # of a value in DRAM
 
 
-class Kernels(NamedTuple):
+class KernelTable(NamedTuple):
     """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
 
     The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so

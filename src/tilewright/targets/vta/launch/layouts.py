@@ -1,0 +1,252 @@
+"""What the host must know of each layer of a launch: a typed record of its `meta`, and the placements of its tensors.
+
+A tensor lies in tiles, in the order [channel tile][row][column][batch][block]; tiles are padded with zeros. In a matrix
+product, consecutive rows fill the batch; images use one row of it. The other forms (strips of an image row, image rows
+in the place of channel tiles, neighbouring pixels in one tile, patches) are steps of a placement here, and stand
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Window
+from tilewright.graph.ops.linear import matrices
+from tilewright.program.placement import Placement
+from tilewright.program.program import Launch
+from tilewright.targets.vta.launch.codes import held_zero_point
+
+#: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
+TABLES = ("correction", "row_class", "column_class")
+#: The array of the earlier result tiles whose top byte planes the sums contain (see plan.carried).
+CARRIED = "carried"
+#: The arrays of the channels that the machine reads and computes, if these are not all channels.
+READ, COMPUTED = "read", "computed"
+#: How the `plan` of a node begins that the layer of another node computes.
+JOINED = "computed with "
+
+
+class Strip(NamedTuple):
+    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
+
+    `reads`, `writes`: pixels of an input and of an output strip. `channels`, `outputs`: channels of an input and of an
+    output tile. `first`: the column of the first strip's first pixel; it may lie in the padding. `step`: the columns
+    from one input strip to the next.
+    """
+
+    reads: int
+    writes: int
+    channels: int
+    outputs: int
+    first: int
+    step: int
+
+    @property
+    def of_results(self) -> Strip:
+        """The layout of the output strips, which do not overlap, as that of an input."""
+        return Strip(self.writes, self.writes, self.outputs, self.outputs, 0, self.writes)
+
+    def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
+        """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; zeros lie outside it."""
+        height, width, channels = image.slots
+        columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
+        before, after = max(0, -int(columns.min())), max(0, int(columns.max()) + 1 - width)
+        padded = image.pad((0, 0), (before, after), (0, tiles * self.channels - channels))
+        split = padded.take(1, columns + before).reshape(height, strips, self.reads, tiles, self.channels)
+        lanes = split.transpose(0, 1, 3, 2, 4).reshape(height * strips, tiles, self.reads * self.channels)
+        whole = lanes.pad((0, 0), (0, 0), (0, block - lanes.slots[2]))
+        return whole.reshape(height * strips, tiles * block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLayout:
+    """A node of a launch: the layout of its tensors in tiles, and its plan as text.
+
+    `result`: the DRAM segment with its result, from tile `first` on; None if the host does not need it. `inputs`,
+    `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`; `residual` has pairs
+    (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles, first input tile, tiles)
+    of each weight chunk; None for a view. `codes`: whether the result is codes; otherwise it is sums, in byte planes.
+    `turned`: the input lies as [row][channel tile][column]. The other fields are those of Layer and Lowered. The
+    defaults are those of a view.
+    """
+
+    node: str
+    batch: int
+    block: int
+    result: str | None = None
+    first: int = 0
+    inputs: list[str] = field(default_factory=list)
+    tensors: list[str] = field(default_factory=list)
+    residual: list[list[str]] = field(default_factory=list)
+    weights: str | None = None
+    chunks: list[list[int]] | None = None
+    matrix: bool = False
+    codes: bool = True
+    in_tiles: int
+    in_pixels: int
+    out_tiles: int
+    out_pixels: int
+    planes: int = 1
+    fold: int = 1
+    strip: list[int] | None = None
+    turned: bool = False
+    plan: str
+
+    @classmethod
+    def all_of(cls, launch: Launch) -> list[NodeLayout]:
+        """Return the forms of a launch. Raises KeyError or TypeError if a field is missing or unknown."""
+        return [cls(**data) for data in launch.meta["layers"]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("chunks", None)}
+
+    @property
+    def computed_with(self) -> str | None:
+        """The node whose layer computes this node as well; None if it is a layer or a view."""
+        return self.plan.removeprefix(JOINED) if self.plan.startswith(JOINED) else None
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.batch * self.block
+
+    def input_bytes(self, result_like: bool = False) -> int:
+        """Return the size of an input in DRAM, or with `result_like` that of a residual."""
+        if result_like:
+            return self.out_tiles * self.out_pixels * self.tile_bytes
+        return self.in_tiles * self.in_pixels * self.tile_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """The size of the result in DRAM."""
+        return self.planes * self.input_bytes(result_like=True)
+
+    def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:
+        """Return where an input of this shape lies; `channels`: those that the machine reads, None for all."""
+        place = Placement.of(shape)
+        if channels is not None:
+            place = place.take(len(shape) - 1, channels)
+        if self.matrix:
+            return self._tiled(self._folded(_rows(place, site, self.block)), self.in_tiles, self.in_pixels)
+        if self.strip:
+            strips = self._strips(place, Strip(*self.strip), self.in_tiles, self.in_pixels)
+            return self._tiled(strips, self.in_tiles, self.in_pixels)
+        if not self.turned:
+            return self._tiled(self._image(place), self.in_tiles, self.in_pixels)
+        height, width = place.slots[-3:-1]
+        tiles = self.in_pixels // width
+        placed = self._tiled(self._image(place), tiles, self.in_tiles * width)
+        return placed.reshape(tiles, height, width * self.batch, self.block).transpose(1, 0, 2, 3)
+
+    def of_result(self, site: Site, computed: Array | None, tensor: tuple[int, ...] | None = None) -> Placement:
+        """Return where the result lies, or another tensor in its layout (a residual), which has the shape `tensor`.
+
+        `computed`: the channels that the machine computes, None for all.
+        """
+        shape = tensor or site.output.shape
+        place = Placement.of(shape) if tensor or self.codes else Placement.of(shape, "int32", self.planes)
+        if computed is not None:
+            place = place.take(len(shape) - 1, computed)
+        if self.matrix:
+            if isinstance(site.node.op, MatMul):
+                count, rows, _, columns = matrices(site)
+                place = _side_by_side(place, count, rows, columns, self.block)
+            else:
+                place = place.reshape(_positions(place), place.slots[-1])
+            return self._tiled(self._folded(place), self.out_tiles, self.out_pixels)
+        if self.strip:
+            strips = self._strips(place, Strip(*self.strip).of_results, self.out_tiles, self.out_pixels)
+            return self._tiled(strips, self.out_tiles, self.out_pixels)
+        tiles, pixels = self.out_tiles, self.out_pixels
+        if self.turned:  # each row is a channel tile
+            tiles, pixels = pixels, tiles
+        return self._tiled(self._image(place), tiles, pixels)
+
+    def of_weights(self, site: Site) -> Placement:
+        """Return where the second operand of a matrix product lies: its matrices side by side as weight tiles."""
+        count, _, depth, columns = matrices(site)
+        place = (
+            Placement.of(site.input(1).shape).reshape(count, depth, columns).split(2, self.block).split(1, self.block)
+        )
+        tiles = place.transpose(0, 3, 1, 4, 2)  # [matrix][output tile][k][block][block]
+        _, wide, deep, *_ = tiles.slots
+        order = np.arange(count * wide * deep).reshape(count * wide, deep)
+        listed = [order[out : out + outs, k : k + sums].reshape(-1) for out, outs, k, sums in self.chunks or ()]
+        return tiles.reshape(order.size, self.block, self.block).take(0, np.concatenate(listed))
+
+    def _image(self, place: Placement) -> Placement:
+        """Arrange an image [..., row, column, channel] as [position][lane], with `fold` pixels in a position."""
+        width = columns_of(place.slots)
+        rows = place.reshape(_positions(place) // width, width, place.slots[-1])
+        folded = self._split_pixels(rows, 1)
+        return folded.reshape(folded.slots[0] * folded.slots[1], folded.slots[2])
+
+    def _folded(self, place: Placement) -> Placement:
+        """Arrange matrix rows [row][lane] with `fold` of them side by side."""
+        return self._split_pixels(place, 0)
+
+    def _split_pixels(self, place: Placement, axis: int) -> Placement:
+        """Join `fold` neighbours along an axis with the lanes, the last axis, which follows it."""
+        if self.fold == 1:
+            return place
+        apart = place.split(axis, self.fold)
+        *others, fold, lanes = apart.slots
+        return apart.reshape(*others, fold * lanes)
+
+    def _strips(self, place: Placement, strip: Strip, tiles: int, pixels: int) -> Placement:
+        image = place.reshape(*place.slots[-3:])
+        return strip.arrange(image, tiles, pixels // image.slots[0], self.block)
+
+    def _tiled(self, place: Placement, tiles: int, pixels: int) -> Placement:
+        """Arrange [position][lane] as `tiles` channel tiles of `pixels` tiles each."""
+        rows = self.batch if self.matrix else 1
+        positions, lanes = place.slots
+        padded = place.pad((0, pixels * rows - positions), (0, tiles * self.block - lanes))
+        whole = padded.reshape(pixels, rows, tiles, self.block).transpose(2, 0, 1, 3)
+        return whole.pad((0, 0), (0, 0), (0, self.batch - rows), (0, 0))
+
+
+def columns_of(shape: tuple[int, ...]) -> int:
+    """Return the number of pixels in an image row of a tensor of shape `shape`; 1 if it is no image (rank below 3)."""
+    return shape[-2] if len(shape) > 2 else 1
+
+
+def _positions(place: Placement) -> int:
+    return int(np.prod(place.slots[:-1]))
+
+
+def _rows(place: Placement, site: Site, block: int) -> Placement:
+    """Arrange the input of a matrix layer as [row][lane]: a row for each output pixel."""
+    op = site.node.op
+    if isinstance(op, FullyConnected):
+        every = place.slots[-1] == site.input(0).shape[-1]
+        depth = site.input(1).shape[1] if every else place.slots[-1]
+        return place.reshape(int(np.prod(place.slots)) // depth, depth)
+    if isinstance(op, MatMul):
+        count, rows, depth, _ = matrices(site)
+        return _side_by_side(place, count, rows, depth, block)
+    if isinstance(op, Conv2D | DepthwiseConv2D):
+        return _patches(place.reshape(*place.slots[-3:]), op.window, held_zero_point(site.input(0)))
+    return place.reshape(_positions(place), place.slots[-1])
+
+
+def _patches(image: Placement, window: Window, zero_point: int) -> Placement:
+    """Arrange an image [row][column][channel] as patches (im2col); padding is the zero point."""
+    top, bottom, left, right = window.padding
+    padded = image.pad((top, bottom), (left, right), (0, 0), value=zero_point)
+    for axis in (1, 0):  # an axis becomes two: outputs and taps
+        outputs = (padded.slots[axis] - window.extent[axis]) // window.stride[axis] + 1
+        starts = np.arange(outputs)[:, None] * window.stride[axis]
+        padded = padded.take(axis, starts + np.arange(window.kernel[axis]) * window.dilation[axis])
+    height, tall, width, wide, channels = padded.slots
+    return padded.transpose(0, 2, 1, 3, 4).reshape(height * width, tall * wide * channels)
+
+
+def _side_by_side(place: Placement, count: int, rows: int, lanes: int, block: int) -> Placement:
+    """Arrange `count` matrices as one, [row][lane], in which each begins at a whole tile."""
+    padded = place.reshape(count, rows, lanes).pad((0, 0), (0, 0), (0, -lanes % block))
+    return padded.transpose(1, 0, 2).reshape(rows, count * padded.slots[2])
