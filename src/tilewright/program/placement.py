@@ -129,7 +129,7 @@ class Placement:
         return self._then(_Pad(widths, value)) if any(map(any, widths)) else self
 
     def reshape(self, *shape: int) -> Placement:
-        """Split and join axes without a change of the order. Raises ValueError if the number of slots is another one."""
+        """Split and join axes in C order. Raises ValueError if the number of slots would change."""
         if prod(shape) != prod(self.slots):
             raise ValueError(f"{self.slots} slots do not make {shape}")
         return self._then(_Reshape(shape))
