@@ -416,7 +416,7 @@ def test_every_function_says_what_it_takes(name: str) -> None:
     def body(c: DeviceApi, _: int) -> None:
         getattr(c, name)()
 
-    first = FUNCTIONS[name].parameters.split()[0]
+    first = FUNCTIONS[name].parameters[0].name
     with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; give {first}"):
         run(body, (1, 1, 1, 1), I8)
 

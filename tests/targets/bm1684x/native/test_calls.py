@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.targets.bm1684x.native.build import launch, load
-from tilewright.targets.bm1684x.capi.forms import Function
+from tilewright.targets.bm1684x.capi.forms import DeviceFunction
 from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
 from tilewright.targets.bm1684x.native.prototypes import prototypes
 from tilewright.targets.bm1684x.native.replay import Replay
@@ -72,7 +72,7 @@ def test_arguments_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     library = load(tmp_path, f"void all(const void *p) {{\n{body}\n}}\nTPUKERNEL_FUNC_REGISTER(all)\n")
     found: list[tuple[str, tuple[Any, ...], str]] = []
 
-    def issued(self: Replay, function: Function, name: str, arguments: tuple[Any, ...]) -> None:
+    def issued(self: Replay, function: DeviceFunction, name: str, arguments: tuple[Any, ...]) -> None:
         found.append((name, arguments, self.tpu.place.removeprefix(str(tmp_path / "kernel.c"))))
 
     monkeypatch.setattr(Replay, "_issue", issued)

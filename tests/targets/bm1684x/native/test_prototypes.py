@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 
-from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
+from tilewright.targets.bm1684x.capi.parameters import FORMATS, CType
+from tilewright.targets.bm1684x.capi.tpu import DeviceApi
 from tilewright.targets.bm1684x.native import headers
-from tilewright.targets.bm1684x.native.prototypes import LOCAL, ctype, known, prototypes
-
-#: Parameters that are local addresses. A new parameter belongs here, or into PATTERNS of native/prototypes.py.
-ADDRESSES = re.compile(
-    r"dst\d?|src\d?|output|input|left|right|bias|weight|coefficients|table|param|\w+_addr|work\d?|shift_tensor"
-    r"|\w*coeff\w*|\w+_table|roi|buffer"
-)
+from tilewright.targets.bm1684x.native.prototypes import prototypes
 
 
-def test_every_parameter_has_a_type() -> None:
-    words = {(name, word) for name, made in FUNCTIONS.items() for word in made.parameters.split()}
-    guessed = {word for name, word in words if not known(word) and ctype(name, word) == LOCAL}
-    assert {word for word in guessed if not ADDRESSES.fullmatch(word)} == set()
+def test_every_type_has_a_recorded_form() -> None:
+    assert set(FORMATS) == set(CType)
+    for made in prototypes():
+        assert all(isinstance(kind, CType) for kind, _ in made.parameters), made.declaration
+        names = [name for _, name in made.parameters]
+        assert len(set(names)) == len(names), made.declaration
 
 
 def test_declarations_are_those_of_the_published_api() -> None:

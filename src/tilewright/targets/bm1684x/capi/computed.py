@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer
+from tilewright.targets.bm1684x.capi import parameters as p
+from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Place, function, issue
 from tilewright.targets.bm1684x.capi.names import dim4
+from tilewright.targets.bm1684x.capi.parameters import CType
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -173,7 +175,7 @@ def _sign(api: Issuer, given: Given) -> None:
         api.issue("equal_select", {"a": x, "b": zero, "c": zero, "d": y}, {"y": y})
 
 
-def _in_f32(name: str) -> Function:
+def _in_f32(name: str) -> DeviceFunction:
     """Return the C function of a type that is the function `name` of f32, and takes no other type."""
     plain = SEQUENCED[name]
 
@@ -182,7 +184,7 @@ def _in_f32(name: str) -> Function:
             raise MachineError(given["name"], f"the machine has no such function for {given['dtype']}", f"give {F32}")
         plain.run(api, given)
 
-    return Function(f"{plain.parameters} dtype", run)
+    return DeviceFunction((*plain.parameters, p.DTYPE), run)
 
 
 def _tangent(api: Issuer, given: Given) -> None:
@@ -190,27 +192,45 @@ def _tangent(api: Issuer, given: Given) -> None:
     SEQUENCED["fp32_tan" if given["is_tan"] else "fp32_cot"].run(api, given)
 
 
+def _to_lanes(api: Issuer, given: Given) -> None:
+    """Issue a copy of a row of static memory to some lanes."""
+    length, dtype = given["length"], given["dtype"]
+    y = api.local(given["dst"], Shape(1, given["lanes"], 1, length), None, dtype, layout.compact)
+    api.issue("static_bcast", {"x": _static(api, given["src"], length, dtype)}, {"y": y})
+
+
 def _distribute(api: Issuer, given: Given) -> None:
     _from_static(api, given["dst"], given["src"], given["length"], given["dtype"])
 
 
-_STEPS = "start step num"
-_RECIPROCAL = "dst src work0 work1 work2 shape src_stride"
+BUFFER, IS_ALIGNED, IS_TAN = CType.LOCAL("buffer"), CType.BOOL("is_aligned"), CType.BOOL("is_tan")
+NUM_COMP, NUMBER = CType.INT.each("num_comp", "number")
+STATIC_SRC = CType.STATIC("src")
+COEFFICIENTS = Place(CType.LOCAL("coefficients"), row=NUMBER)
+STEPS = (p.START, p.STEP, p.NUM)
+RECIPROCAL = (p.DST, p.SRC, p.WORK0, p.WORK1, p.WORK2, p.SHAPE, p.SRC_STRIDE)
 #: Functions by name, without the prefix tpu_bdc_.
-COMPUTED: dict[str, Function] = {
-    "arithmetic_sequence_bcast": Function(f"dst lanes {_STEPS}", _rows),
-    "arithmetic_sequence_general": Function(f"dst buffer lanes {_STEPS}", _everywhere),
-    "arithmetic_sequence_distribute": Function(f"dst {_STEPS}", _channels),
-    "arithmetic_sequence_distribute_aligned": Function(
-        f"dst {_STEPS}", lambda api, given: _channels(api, {**given, "is_aligned": True})
+COMPUTED: Functions = {
+    "arithmetic_sequence_bcast": DeviceFunction((p.DST, p.LANES, *STEPS), _rows),
+    "arithmetic_sequence_general": DeviceFunction((p.DST, BUFFER, p.LANES, *STEPS), _everywhere),
+    "arithmetic_sequence_distribute": DeviceFunction((p.DST, *STEPS), _channels),
+    "arithmetic_sequence_distribute_aligned": DeviceFunction(
+        (p.DST, *STEPS), lambda api, given: _channels(api, {**given, "is_aligned": True})
     ),
-    "arithmetic_sequence_distribute_general": Function(f"dst {_STEPS} is_aligned", _channels),
-    "generate_arithmetic_sequence": Function("dst num dtype", _generate),
-    "npu_distribute_from_static": Function("dst src length dtype", _distribute),
-    "fp32_compensate_reciprocal": Function(f"{_RECIPROCAL} num_comp", _compensated),
-    "fp32_tunable_compensate_reciprocal": Function(f"{_RECIPROCAL} num_iter num_comp", _compensated),
-    "fp_hw_reduce_mean": Function("dst src work shape dtype", _mean),
-    "sign": Function("dst src shape dtype", _sign),
+    "arithmetic_sequence_distribute_general": DeviceFunction((p.DST, *STEPS, IS_ALIGNED), _channels),
+    "generate_arithmetic_sequence": DeviceFunction((p.DST, p.NUM, p.DTYPE), _generate),
+    "npu_distribute_from_static": DeviceFunction((p.DST, STATIC_SRC, p.LENGTH, p.DTYPE), _distribute),
+    "npu_bcast_from_static": DeviceFunction((p.DST, STATIC_SRC, p.LANES, p.LENGTH, p.DTYPE), _to_lanes),
+    # It loads nothing: the exponential of this machine needs no table.
+    "load_fp32_exp_table": DeviceFunction((p.TABLE,), lambda api, given: None),
+    "fp_taylor": function(
+        (p.DST, p.SRC, COEFFICIENTS.parameter, p.SHAPE, NUMBER, p.DTYPE),
+        issue("fp_taylor", y=p.DST, a=p.SRC, coefficients=COEFFICIENTS),
+    ),
+    "fp32_compensate_reciprocal": DeviceFunction((*RECIPROCAL, NUM_COMP), _compensated),
+    "fp32_tunable_compensate_reciprocal": DeviceFunction((*RECIPROCAL, p.NUM_ITER, NUM_COMP), _compensated),
+    "fp_hw_reduce_mean": DeviceFunction((p.DST, p.SRC, p.WORK, p.SHAPE, p.DTYPE), _mean),
+    "sign": DeviceFunction((p.DST, p.SRC, p.SHAPE, p.DTYPE), _sign),
     **{f"fp_{name}": _in_f32(f"fp32_{name}") for name in ("gelu_fast", "gelu_fast2")},
-    "fp32_tan_cot": Function("dst src work coeff shape is_tan", _tangent),
+    "fp32_tan_cot": DeviceFunction((p.DST, p.SRC, p.WORK, p.COEFF, p.SHAPE, IS_TAN), _tangent),
 }

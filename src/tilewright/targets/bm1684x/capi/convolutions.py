@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import WINDOW, Function, Given, Issuer, attributes, function
+from tilewright.targets.bm1684x.capi import parameters as p
+from tilewright.targets.bm1684x.capi.forms import (
+    WINDOW,
+    DeviceFunction,
+    Functions,
+    Given,
+    Issuer,
+    Operands,
+    Place,
+    Source,
+    attributes,
+    function,
+    issue,
+    windowed,
+)
 from tilewright.targets.bm1684x.capi.names import constant
+from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
@@ -13,8 +28,15 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
+Parameters = tuple[Parameter, ...]
+ZERO_ADDR, PAD_ADDR, PAD_INSERT_ADDR, ROI = CType.LOCAL.each("zero_addr", "pad_addr", "pad_insert_addr", "roi")
+EXCEPT_VAL, BETWEEN = CType.SCALAR.each("except_val", "between")
+OUTPUT_C, OUTPUT_W = CType.INT.each("output_c", "output_w")
+ZERO_DTYPE, KERNEL_IS_CONST = CType.DTYPE("zero_dtype"), CType.BOOL("kernel_is_const")
 #: The parameters of the window of a transposed convolution, and of the depthwise ones of integers.
-TRANSPOSED, INTEGER_TRANSPOSED = "kernel insert padding dilation", "kernel padding insert dilation"
+TRANSPOSED = (p.KERNEL, p.INSERT, p.PADDING, p.DILATION)
+INTEGER_TRANSPOSED = (p.KERNEL, p.PADDING, p.INSERT, p.DILATION)
+INSERTING = (p.KERNEL, p.PADDING, p.STRIDE, p.INSERT, p.DILATION)
 
 
 def _weights(
@@ -30,7 +52,7 @@ def _weights(
     return ConvWeights(LOCAL_BASE + given["weight"], sizes, dtype, api.config)
 
 
-def _conv(operation: str, parameters: str, depthwise: bool = False, rotated: bool = False) -> Function:
+def _conv(operation: str, parameters: Parameters, depthwise: bool = False, rotated: bool = False) -> DeviceFunction:
     """Return the C function of a convolution. With `rotated`, its weights are rotated by 180 degrees."""
 
     def run(api: Issuer, given: Given) -> None:
@@ -41,7 +63,7 @@ def _conv(operation: str, parameters: str, depthwise: bool = False, rotated: boo
         outputs = sizes.c if depthwise else given["output_c"]
         shape = Shape(sizes.n, outputs, *window.out(sizes.h, sizes.w))
         y = api.local(given["output"], shape, None, given.get("output_dtype", dtype))
-        operands: dict[str, Operand | Constant] = {
+        operands: Operands = {
             "x": api.local(given["input"], sizes, given.get("input_stride"), dtype),
             "w": _weights(api, given, (outputs, 1 if depthwise else sizes.c, *window.kernel), weight, depthwise),
         }
@@ -70,113 +92,133 @@ def _conv(operation: str, parameters: str, depthwise: bool = False, rotated: boo
             said["rotated"] = True
         api.issue(operation, operands, {"y": y}, said)
 
-    return Function(parameters, run)
+    return DeviceFunction(parameters, run)
 
 
-def _into(signed: bool, function: Function) -> Function:
+def _into(signed: bool, function: DeviceFunction) -> DeviceFunction:
     """Return a C function whose result must be signed, or unsigned. Others of its kind take both (measured)."""
 
     def run(api: Issuer, given: Given) -> None:
         if given["output_dtype"].signed != signed:
-            raise MachineError(
-                given["name"], f"the result is {given['output_dtype']}", f"give {I32 if signed else U32}"
-            )
+            wanted = I32 if signed else U32
+            raise MachineError(given["name"], f"the result is {given['output_dtype']}", f"give {wanted}")
         function.run(api, given)
 
-    return Function(function.parameters, run)
+    return DeviceFunction(function.parameters, run)
 
 
-_ENDS, _SIZES = "output input weight", "shape input_stride output_c"
-_FLOAT = "output_dtype input_dtype has_bias result_add"
-_SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias result_relu"
-_ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
-_SYM, _ASYM, _DW = "int8_sym_quant_conv2d", "int8_asym_quant_conv2d", "int8_depthwise2d"
-_CONVOLUTIONS: dict[str, Function] = {
-    **dict.fromkeys(
-        ("fp_conv2d", "fp_conv2d_long_instr"), _conv("fp_conv2d", f"{_ENDS} bias {_SIZES} {WINDOW} {_FLOAT}")
-    ),
-    "fp_conv2d_kernel_const": _conv("fp_conv2d", f"output input bias C {_SIZES} {WINDOW} {_FLOAT}"),
-    "fp_conv2d_for_deconv2d": _conv("fp_conv2d", f"{_ENDS} bias {_SIZES} {TRANSPOSED} {_FLOAT}", rotated=True),
-    _SYM: _conv(_SYM, f"{_ENDS} bias {_SIZES} {WINDOW} {_SYMMETRIC}"),
-    f"{_SYM}_for_deconv2d": _conv(_SYM, f"{_ENDS} bias {_SIZES} {TRANSPOSED} {_SYMMETRIC}", rotated=True),
-    _ASYM: _conv(_ASYM, f"{_ENDS} zero pad {_SIZES} {WINDOW} {_ASYMMETRIC}"),
-    f"{_ASYM}_kernel_const": _conv(_ASYM, f"output input C zero pad {_SIZES} {WINDOW} {_ASYMMETRIC}"),
-    f"{_ASYM}_for_deconv2d": _conv(
-        _ASYM, f"{_ENDS} zero pad between {_SIZES} {TRANSPOSED} {_ASYMMETRIC}", rotated=True
-    ),
-    "int8_asym_pc_quant_conv2d": _into(
-        True, _conv(_ASYM, f"{_ENDS} zero_addr pad_addr {_SIZES} {WINDOW} {_ASYMMETRIC}")
-    ),
-    "int8_asym_pc_quant_conv2d_for_deconv2d": _into(
-        False, _conv(_ASYM, f"{_ENDS} zero_addr pad_insert_addr {_SIZES} {TRANSPOSED} {_ASYMMETRIC}", rotated=True)
-    ),
-}
-_BY_CHANNEL: dict[str, Function] = {
-    "fp_depthwise2d": _conv("fp_depthwise2d", f"{_ENDS} bias shape {WINDOW} dtype has_bias", True),
-    "fp_ins_depthwise": _conv(
-        "fp_depthwise2d", f"{_ENDS} bias shape kernel padding stride insert dilation dtype has_bias", True
-    ),
-    "fp_depthwise_for_deconv2d": _conv(
-        *("fp_depthwise2d", f"{_ENDS} bias shape {TRANSPOSED} output_dtype input_dtype kernel_is_const has_bias"),
-        depthwise=True,
-        rotated=True,
-    ),
-    _DW: _conv(_DW, f"{_ENDS} bias pad shape {WINDOW} {_SYMMETRIC} mode", True),
-    f"{_DW}_kernel_const": _conv(_DW, f"output input bias C pad shape {WINDOW} {_SYMMETRIC} mode", True),
-    "int8_pc_pad_depthwise2d": _conv(_DW, f"{_ENDS} bias pad_addr shape {WINDOW} {_SYMMETRIC} mode", True),
-    **{
-        f"int8_{kind}depthwise_for_deconv2d": _conv(
-            _DW, f"{_ENDS} bias {pad} shape {INTEGER_TRANSPOSED} {_SYMMETRIC} mode", True, True
-        )
-        for kind, pad in (("", "pad"), ("pc_pad_", "pad_insert_addr"))
-    },
-}
-_POOL, _PLACES = "output input shape", "y=output/window@L x=input@L"
-_INSERTING = "kernel padding stride insert dilation"
-_LIMIT = function(f"{_POOL} {WINDOW} dtype pad", "max_pool2d", f"{_PLACES} pad=pad")
-_POOLS: dict[str, Function] = {
-    "fp_max_pool2d": _LIMIT,
-    "int8_max_pool2d": _LIMIT,
-    "fp_avg_pool2d": function(f"{_POOL} {WINDOW} dtype scale", "fp_avg_pool2d", f"{_PLACES} scale=scale"),
-    "fp_ins_avg_pool2d": function(f"{_POOL} {WINDOW} insert dtype scale", "fp_avg_pool2d", f"{_PLACES} scale=scale"),
-    **{
-        f"int8_{kind}avg_pool2d": function(
-            f"{_POOL} {window} output_dtype input_dtype scale rshift", "int8_avg_pool2d", f"{_PLACES} scale=scale:u8"
-        )
-        for kind, window in (("", WINDOW), ("ins_", _INSERTING))
-    },
-}
+ENDS, SIZES = (p.OUTPUT, p.INPUT, p.WEIGHT), (p.SHAPE, p.INPUT_STRIDE, OUTPUT_C)
+TWO_TYPES = (p.OUTPUT_DTYPE, p.INPUT_DTYPE)
+FLOAT = (*TWO_TYPES, p.HAS_BIAS, p.RESULT_ADD)
+SYMMETRIC = (*TWO_TYPES, p.WEIGHT_DTYPE, p.BIAS_DTYPE, p.RSHIFT, p.HAS_BIAS, p.RESULT_RELU)
+ASYMMETRIC = (*TWO_TYPES, p.WEIGHT_DTYPE, ZERO_DTYPE, p.RESULT_ADD)
 
 
-def _regions(operation: str, typed: str, weights: bool = False, scaled: bool = False) -> Function:
-    """Return the C function of a pool or depthwise convolution over regions (isa/operations/regions.py)."""
-    ends, tail = f"output input {'weight ' * weights}roi", "except_val" + " scale" * scaled
+def _float() -> Functions:
+    """Return the convolutions of floats by C name."""
+    plain = _conv("fp_conv2d", (*ENDS, p.BIAS, *SIZES, *WINDOW, *FLOAT))
+    return {
+        "fp_conv2d": plain,
+        "fp_conv2d_long_instr": plain,
+        "fp_conv2d_kernel_const": _conv("fp_conv2d", (p.OUTPUT, p.INPUT, p.BIAS, p.C, *SIZES, *WINDOW, *FLOAT)),
+        "fp_conv2d_for_deconv2d": _conv("fp_conv2d", (*ENDS, p.BIAS, *SIZES, *TRANSPOSED, *FLOAT), rotated=True),
+    }
+
+
+def _integer() -> Functions:
+    """Return the convolutions of integers by C name."""
+    found: Functions = {}
+    name = "int8_sym_quant_conv2d"
+    for end, window in (("", WINDOW), ("_for_deconv2d", TRANSPOSED)):
+        found[name + end] = _conv(name, (*ENDS, p.BIAS, *SIZES, *window, *SYMMETRIC), rotated=bool(end))
+    name, tail = "int8_asym_quant_conv2d", (*SIZES, *WINDOW, *ASYMMETRIC)
+    turned = (*SIZES, *TRANSPOSED, *ASYMMETRIC)
+    found[name] = _conv(name, (*ENDS, p.ZERO, p.PAD, *tail))
+    found[f"{name}_kernel_const"] = _conv(name, (p.OUTPUT, p.INPUT, p.C, p.ZERO, p.PAD, *tail))
+    found[f"{name}_for_deconv2d"] = _conv(name, (*ENDS, p.ZERO, p.PAD, BETWEEN, *turned), rotated=True)
+    by_channel = _conv(name, (*ENDS, ZERO_ADDR, PAD_ADDR, *tail))
+    found["int8_asym_pc_quant_conv2d"] = _into(True, by_channel)
+    by_channel = _conv(name, (*ENDS, ZERO_ADDR, PAD_INSERT_ADDR, *turned), rotated=True)
+    found["int8_asym_pc_quant_conv2d_for_deconv2d"] = _into(False, by_channel)
+    return found
+
+
+def _depthwise(operation: str, *parameters: Parameter, rotated: bool = False) -> DeviceFunction:
+    return _conv(operation, parameters, depthwise=True, rotated=rotated)
+
+
+def _by_channel() -> Functions:
+    """Return the depthwise convolutions by C name."""
+    head, tail, name = (*ENDS, p.BIAS), (*SYMMETRIC, p.MODE), "int8_depthwise2d"
+    real = "fp_depthwise2d"
+    return {
+        real: _depthwise(real, *head, p.SHAPE, *WINDOW, p.DTYPE, p.HAS_BIAS),
+        "fp_ins_depthwise": _depthwise(real, *head, p.SHAPE, *INSERTING, p.DTYPE, p.HAS_BIAS),
+        "fp_depthwise_for_deconv2d": _depthwise(
+            *(real, *head, p.SHAPE, *TRANSPOSED, *TWO_TYPES, KERNEL_IS_CONST, p.HAS_BIAS), rotated=True
+        ),
+        name: _depthwise(name, *head, p.PAD, p.SHAPE, *WINDOW, *tail),
+        f"{name}_kernel_const": _depthwise(name, p.OUTPUT, p.INPUT, p.BIAS, p.C, p.PAD, p.SHAPE, *WINDOW, *tail),
+        "int8_pc_pad_depthwise2d": _depthwise(name, *head, PAD_ADDR, p.SHAPE, *WINDOW, *tail),
+        **{
+            f"int8_{kind}depthwise_for_deconv2d": _depthwise(
+                *(name, *head, pad, p.SHAPE, *INTEGER_TRANSPOSED, *tail), rotated=True
+            )
+            for kind, pad in (("", p.PAD), ("pc_pad_", PAD_INSERT_ADDR))
+        },
+    }
+
+
+def _pools() -> Functions:
+    """Return the pools by C name."""
+    head, byte = (p.OUTPUT, p.INPUT, p.SHAPE), CType.BYTE("scale")
+    ends: dict[str, Source] = {"y": Place(p.OUTPUT, shape=windowed), "x": p.INPUT}
+    largest = function((*head, *WINDOW, p.DTYPE, p.PAD), issue("max_pool2d", **ends, pad=p.PAD))
+    mean, whole = issue("fp_avg_pool2d", **ends, scale=p.SCALE), issue("int8_avg_pool2d", **ends, scale=Place(byte, U8))
+    return {
+        "fp_max_pool2d": largest,
+        "int8_max_pool2d": largest,
+        "fp_avg_pool2d": function((*head, *WINDOW, p.DTYPE, p.SCALE), mean),
+        "fp_ins_avg_pool2d": function((*head, *WINDOW, p.INSERT, p.DTYPE, p.SCALE), mean),
+        "int8_avg_pool2d": function((*head, *WINDOW, *TWO_TYPES, byte, p.RSHIFT), whole),
+        "int8_ins_avg_pool2d": function((*head, *INSERTING, *TWO_TYPES, byte, p.RSHIFT), whole),
+    }
+
+
+def _regions(
+    operation: str, *types: Parameter, weights: bool = False, scale: Parameter | None = None
+) -> DeviceFunction:
+    """Return the function of a pool or depthwise convolution over regions (isa/operations/regions.py)."""
 
     def run(api: Issuer, given: Given) -> None:
         n, c, _, _ = shape = given["shape"].shape
         columns, kernel = given["output_w"], (given["kernel"].h, given["kernel"].w)
         dtype = given.get("input_dtype", given.get("dtype"))
         y = api.local(given["output"], Shape(n, c, 1, columns), None, given.get("output_dtype", dtype))
-        operands: dict[str, Operand | Constant] = {
+        operands: Operands = {
             "x": api.local(given["input"], shape, None, dtype),
             "rois": api.local(given["roi"], Shape(1, columns, 1, 4), None, U16, layout.compact),
             "pad": constant(given["except_val"], dtype),
         }
         if weights:
             operands["w"] = _weights(api, given, (c, 1, *kernel), given["weight_dtype"], True)
-        if scaled:
+        if scale is not None:
             operands["scale"] = constant(given["scale"], dtype if dtype.is_float else U8)
         api.issue(operation, operands, {"y": y}, {"window": Window(kernel)})
 
-    return Function(f"{ends} shape output_w kernel {typed} {tail}", run)
+    ends = (p.OUTPUT, p.INPUT, p.WEIGHT) if weights else (p.OUTPUT, p.INPUT)
+    last = (EXCEPT_VAL,) if scale is None else (EXCEPT_VAL, scale)
+    return DeviceFunction((*ends, ROI, p.SHAPE, OUTPUT_W, p.KERNEL, *types, *last), run)
 
 
-_TWO_TYPES = "output_dtype input_dtype"
-_REGIONS: dict[str, Function] = {
-    **{f"{kind}_roi_max_pool2d": _regions("roi_max_pool2d", "dtype") for kind in ("fp", "int8")},
-    "fp_roi_avg_pool2d": _regions("fp_roi_avg_pool2d", "dtype", scaled=True),
-    "int8_roi_avg_pool2d": _regions("int8_roi_avg_pool2d", _TWO_TYPES, scaled=True),
-    "int8_roi_depthwise2d": _regions("int8_roi_depthwise2d", f"{_TWO_TYPES} weight_dtype", weights=True),
-}
 #: Functions by name, without the prefix tpu_bdc_.
-CONVOLUTIONS: dict[str, Function] = {**_CONVOLUTIONS, **_BY_CHANNEL, **_POOLS, **_REGIONS}
+CONVOLUTIONS: Functions = {
+    **_float(),
+    **_integer(),
+    **_by_channel(),
+    **_pools(),
+    **{f"{kind}_roi_max_pool2d": _regions("roi_max_pool2d", p.DTYPE) for kind in ("fp", "int8")},
+    "fp_roi_avg_pool2d": _regions("fp_roi_avg_pool2d", p.DTYPE, scale=p.SCALE),
+    "int8_roi_avg_pool2d": _regions("int8_roi_avg_pool2d", *TWO_TYPES, scale=p.SCALE),
+    "int8_roi_depthwise2d": _regions("int8_roi_depthwise2d", *TWO_TYPES, p.WEIGHT_DTYPE, weights=True),
+}

@@ -1,22 +1,23 @@
-"""The description of a C function: its parameters in the order of the prototype, and the command that it issues."""
+"""The description of a function of the device API: its parameters, and the commands that it issues."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
-from tilewright.targets.bm1684x.capi.names import (
-    ATTRIBUTES,
-    SCALAR,
-    VECTOR,
-    constant,
-    dim2,
-    dim4,
-    padding_t,
-    variable_t,
+from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, dim2, dim4, variable_t
+from tilewright.targets.bm1684x.capi.parameters import (
+    DILATION,
+    DTYPE,
+    KERNEL,
+    PADDING,
+    SRC_DTYPE,
+    STRIDE,
+    CType,
+    Parameter,
 )
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
@@ -25,29 +26,32 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Matrix, Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
+#: The arguments of a call by the names of parameters, and the function's name as `name`.
 Given = Mapping[str, Any]
-#: The Python type of an argument, by the end of the parameter's name. Strides of tensors may be None.
-KINDS: Mapping[str, type] = {
-    "shape": dim4,
-    "dtype": DType,
-    "kernel": dim2,
-    "dilation": dim2,
-    "insert": dim2,
-    "padding": padding_t,
+#: A number, the parameter that gives it, or a function of the arguments.
+Size = int | Parameter | Callable[[Given], int]
+Operands = dict[str, Operand | Constant]
+#: The attributes of commands, by the parameter that gives each.
+ATTRIBUTES = {
+    "mode": "mode",
+    "src_mode": "source_mode",
+    "saturation": "saturate",
+    "num_iter": "steps",
+    "lshift": "left",
+    "rshift": "right",
+    "result_relu": "relu",
+    "descended": "descending",
+    "base": "base",
+    "threshold": "threshold",
 }
-
 #: The parameters of a window.
-WINDOW = "kernel padding stride dilation"
-#: The syntax of an operand, which `operand` describes.
-PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: The letters for operands in local memory, with the layout of each if no strides are given. The other letters are for
-#: tensors outside of local memory (S), flat operands there (F), and rows of which each lane has a copy (R).
-LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
-ELSEWHERE = ("S", "F", "R")
+WINDOW = (KERNEL, PADDING, STRIDE, DILATION)
+#: The unsigned type of a width, in bytes.
+BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 
 class Issuer:
@@ -119,142 +123,248 @@ class Issuer:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
 
 
-def attributes(given: Given) -> dict[str, Any]:
-    """Return the attributes of the command that a C call issues, taken from the call's arguments by name (`given`)."""
-    found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
-    if "kernel" in given:
-        found["window"] = _window(given)
-    return found
+class DeviceFunction(NamedTuple):
+    """A function of the device API: its parameters, in the order of the C prototype, and what a call does."""
 
-
-def _window(given: Given) -> Window:
-    kernel, pads, dilation = (given[name] for name in ("kernel", "padding", "dilation"))
-    stride, between = given.get("stride", dim2(1, 1)), given.get("insert", dim2(0, 0))
-    around = (pads.top, pads.bottom, pads.left, pads.right)
-    sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))
-    return Window(*sizes)
-
-
-class Function(NamedTuple):
-    """A C function: the names of its parameters, separated by blanks, and `run`, which gets the arguments by name."""
-
-    parameters: str
+    parameters: tuple[Parameter, ...]
     run: Callable[[Issuer, Given], None]
 
     def call(self, name: str, api: Issuer, arguments: tuple[Any, ...]) -> None:
         """Run the function. Raises MachineError if the number or a type of the arguments is wrong."""
-        names = self.parameters.split()
+        names = [parameter.name for parameter in self.parameters]
         if len(arguments) != len(names):
             raise MachineError(name, f"{len(arguments)} arguments are given", f"give {', '.join(names)}")
-        for parameter, value in zip(names, arguments, strict=True):
-            kind = _kind(parameter)
-            if kind and not isinstance(value, kind) and not (value is None and parameter.endswith("_stride")):
-                raise MachineError(name, f"{parameter} is {value!r}", f"give a {kind.__name__}")
+        for parameter, value in zip(self.parameters, arguments, strict=True):
+            parameter.check(name, value)
         api.function = name
         self.run(api, {**dict(zip(names, arguments, strict=True)), "name": name})
 
 
-def _kind(parameter: str) -> type | None:
-    """Return the Python type that an argument must have, or None if the parameter's name implies no type."""
-    if parameter.endswith("_stride"):
-        return None if parameter == "row_stride" else dim4
-    if parameter == "stride":
-        return dim2
-    return next((kind for end, kind in KINDS.items() if parameter == end or parameter.endswith(f"_{end}")), None)
+Functions = dict[str, DeviceFunction]
 
 
-def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """Return a C function that issues one operation. `operands` lists NAME=PLACE; `operand` describes a PLACE."""
-    places = [(name, PLACE.fullmatch(place)) for name, _, place in (word.partition("=") for word in operands.split())]
-    outputs = OPERATIONS[operation].outputs
+@dataclass(frozen=True)
+class Place:
+    """How an operand follows from a parameter, where the parameter alone does not say it.
 
-    def run(api: Issuer, given: Given) -> None:
-        found = {name: operand(api, given, *place.groups()) for name, place in places if place}
-        results = {name: place for name, place in found.items() if name in outputs}
-        sources = {name: place for name, place in found.items() if name not in outputs}
-        api.issue(operation, sources, results, {**attributes(given), **(fixed or {})})  # type: ignore[arg-type]
-
-    return Function(parameters, run)
-
-
-def operand(
-    api: Issuer, given: Given, name: str, skipped: str | None, kind: str | None, where: str | None, fixed: str | None
-) -> Operand | Constant:
-    """Return one operand or result of a call, described as PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
-
-    The arguments from `name` on are these five terms. WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that
-    says whether the operand is local. Without WHERE, a parameter `dst..`, `src..` or `shift_tensor` is the local
-    address of a tensor of the call's shape, a parameter `.._addr` is the local address of one value per channel, and
-    any other parameter is a constant. TYPE is a type, or the parameter that gives the type. The stride, and without
-    TYPE the type, come from the operand's own parameters (`src0_stride`, `src0_dtype`), else from common ones.
-    `_shape` describes SHAPE. BYTES are added to the address. Raises MachineError if src2 or src3 is a VECTOR.
+    A parameter alone is a tensor of the call's shape if it is an address, and else a constant. `dtype` is the type, or
+    the parameter that gives it. Without one, the type and the strides come from the parameters NAME_dtype and
+    NAME_stride of the operand's own parameter, else from common ones. `shape` computes the shape from the call's
+    shape and arguments. `layout` is the layout in local memory without strides. `beside` is added to the address:
+    several parameters of a channel are neighbours. `near` is the parameter that says whether the address is local.
+    A `flat` operand has one axis. `row` is the length of a row of which each lane has a copy; all channels read
+    it. With `as_bits`, the operand is unsigned, with the same bits.
     """
-    dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
-    value, stride = given.get(name, name), given.get(f"{name}_stride")
-    if isinstance(value, variable_t):
+
+    parameter: Parameter
+    dtype: DType | Parameter | None = None
+    shape: Callable[[Shape, Given], Shape] | None = None
+    layout: Layout = layout.aligned
+    beside: int = 0
+    near: Parameter | None = None
+    flat: bool = False
+    row: Size = 0
+    as_bits: bool = False
+
+    def operand(self, api: Issuer, given: Given) -> Operand | Constant:
+        """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
+        dtype, value = self._type(given), given[self.parameter.name]
+        if isinstance(value, variable_t):
+            return self._variable(api, given, value, dtype)
+        if self.row:
+            api.begins(value, "aligned")
+            return api.row(value, given["shape"].c, _size(self.row, given), dtype)
+        kind = self.parameter.type
+        if kind is CType.EITHER and self.near is not None:
+            kind = CType.LOCAL if given[self.near.name] else CType.SYSTEM
+        if kind not in (CType.LOCAL, CType.SYSTEM):
+            number = constant(value, dtype)
+            return Constant(number.bits, BITS_OF[dtype.bytes]) if self.as_bits else number
+        shape, stride = self._shape(given), given.get(f"{self.parameter.name}_stride")
+        if self.as_bits:
+            dtype = BITS_OF[dtype.bytes]
+        if kind is CType.SYSTEM:
+            tensor = api.system(value, shape, stride, dtype)
+            return Flat(tensor) if self.flat else tensor
+        return self._local(api, value, shape, stride, dtype)
+
+    def _local(self, api: Issuer, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
+        lane = address // api.config.lane_bytes
+        ignores_lane = self.layout is layout.dma_default and stride is None
+        if ignores_lane and layout.dma_default_differs(shape, lane, api.config):
+            reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
+            finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
+            api.tpu.findings.append(Finding(PORTABILITY, finding))
+        if self.beside:
+            stride = dim4(*self.layout(shape, dtype, lane, api.config))
+        return api.local(address + self.beside, shape, stride, dtype, self.layout)
+
+    def _variable(self, api: Issuer, given: Given, value: variable_t, dtype: DType) -> Operand | Constant:
+        """Return a variable_t: a number, a tensor, or (VECTOR) one value per channel."""
         if value.type == SCALAR:
             return constant(value.context, dtype)
-        value, stride, where = value.context, None, "L"
-        if given[name].type == VECTOR:
-            if name in ("src2", "src3"):
-                raise MachineError(given["name"], f"{name} is a VECTOR", "give a TENSOR or a SCALAR")
-            # the machine takes the first slot of each lane for all channels of the lane
-            kind, stride = "channel", dim4(0, 0, 1, 1)
-    elif not where and name.endswith("_addr"):  # parameters of a channel: side by side, or compact
-        kind, where = "channel", "L" if name == "quant_addr" else "C"
-    elif not where and name.startswith(("dst", "src", "shift_tensor")):
-        where = "L"
-    if where:
-        if where not in (*LAYOUTS, *ELSEWHERE):
-            where = "L" if given[where] else "S"
-        shape = _shape(given, name, kind)
-        if where == "R":
-            api.begins(value, "aligned")
-            return api.row(value, given["shape"].c, shape.w, dtype)
-        if where in ELSEWHERE:
-            tensor = api.system(value, shape, stride, dtype)
-            return Flat(tensor) if where == "F" else tensor
-        lane = value // api.config.lane_bytes
-        if where == "D" and stride is None and layout.dma_default_differs(shape, lane, api.config):
-            reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
-            found = f"{given['name']}, shape {list(shape)}: {reason}; give the strides"
-            api.tpu.findings.append(Finding(PORTABILITY, found))
-        if beside := int(skipped or 0):  # one of several parameters side by side
-            stride = dim4(*LAYOUTS[where](shape, dtype, lane, api.config))
-        return api.local(value + beside, shape, stride, dtype, LAYOUTS[where])
-    if isinstance(value, str):  # a number that the call implies; an integer is a bit pattern
-        bits = (1 << dtype.bits) - 1
-        return Constant.of(float(value), dtype) if "." in value else Constant(int(value) & bits, dtype)
-    return constant(value, dtype)
+        if value.type != VECTOR:
+            return api.local(value.context, self._shape(given), None, dtype)
+        if self.parameter.name in ("src2", "src3"):
+            raise MachineError(given["name"], f"{self.parameter.name} is a VECTOR", "give a TENSOR or a SCALAR")
+        # the machine takes the first slot of each lane for all channels of the lane
+        return api.local(value.context, channel(self._shape(given), given), dim4(0, 0, 1, 1), dtype)
+
+    def _shape(self, given: Given) -> Shape:
+        whole = given.get(f"{self.parameter.name}_shape", given.get("shape"))
+        shape = whole.shape if whole else Shape(1, 1, 1, 1)
+        return self.shape(shape, given) if self.shape else shape
+
+    def _type(self, given: Given) -> DType:
+        if isinstance(self.dtype, Parameter):
+            return given[self.dtype.name]
+        if self.dtype is not None:
+            return self.dtype
+        name = self.parameter.name
+        common = (DTYPE.name,) if name.startswith("dst") else (SRC_DTYPE.name, DTYPE.name)
+        return next((given[key] for key in (f"{name}_dtype", *common) if key in given), F32)
 
 
-def _shape(given: Given, name: str, kind: str | None) -> Shape:
-    """Return the shape of the operand `name`: its own shape parameter or else that of the call, transformed by `kind`.
+@dataclass(frozen=True)
+class Spread(Place):
+    """An operand that is a matrix with its columns spread over lanes, `width` of them in each channel.
 
-    If `kind` names a parameter of the call, the operand is one row, and that parameter gives its length.
+    `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments. With `as_bits`, the operand is
+    the tensor that stores the matrix.
     """
-    if kind and kind in given:
-        return Shape(1, 1, 1, given[kind])
-    if kind == "window":
-        source = given["shape"]
-        return Shape(source.n, source.c, *_window(given).out(source.h, source.w))
-    if kind == "square":
-        return Shape(1, 1, 1, given["boxes"] ** 2)
-    shape: Shape = given.get(f"{name}_shape", given.get("shape")).shape
-    (n, c, h, w), rows = shape, given.get("param_h", 0)
-    made = {
-        "c1": Shape(n, 1, h, w),
-        "nc": Shape(c, n, h, w),
-        "cw": Shape(n, w, h, c),
-        "channel": Shape(1, c, 1, 1),
-        "rows": Shape(n, c, rows, w),
-        "gathers": Shape(1, c, h, 1),
-        "scatters": Shape(1, c, rows, 1),
-    }
-    return made[kind] if kind else shape
+
+    rows: Size = 1
+    columns: Size = 1
+    width: Size = 1
+
+    def operand(self, api: Issuer, given: Given) -> Operand | Constant:
+        rows, columns, width = (_size(size, given) for size in (self.rows, self.columns, self.width))
+        dtype = self._type(given)
+        address = given[self.parameter.name]
+        if self.as_bits:
+            return api.matrix(address, rows, columns, width, BITS_OF[dtype.bytes]).storage
+        return api.matrix(address, rows, columns, width, dtype)
 
 
-def _type(given: Given, name: str) -> DType:
-    own = "dst" if name == "true_val" else name  # true_val is written to dst
-    shared = () if own.startswith("dst") else ("src_dtype",)
-    return next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)
+def _size(size: Size, given: Given) -> int:
+    if isinstance(size, Parameter):
+        return int(given[size.name])
+    return size if isinstance(size, int) else size(given)
+
+
+class Described(Protocol):
+    """The description of an operand, which makes it from the arguments of a call."""
+
+    def operand(self, api: Issuer, given: Given) -> Operand | Constant: ...
+
+
+#: What an operand is made from: a parameter, a description, a constant, or a number that the function implies. An
+#: integer is a bit pattern, a float a value; both have the type of the call's operands.
+Source = Parameter | Described | Constant | int | float
+
+
+def channel(shape: Shape, given: Given) -> Shape:
+    """Return the shape of an operand with one value per channel."""
+    return Shape(1, shape.c, 1, 1)
+
+
+def per_channel(parameter: Parameter, dtype: DType | None = None) -> Place:
+    """Return the operand that has one value per channel at a local address."""
+    return Place(parameter, dtype, channel, layout.compact)
+
+
+def row_of(length: Parameter) -> Callable[[Shape, Given], Shape]:
+    """Return the function that computes the shape of a row whose length a parameter gives."""
+    return lambda shape, given: Shape(1, 1, 1, given[length.name])
+
+
+def windowed(shape: Shape, given: Given) -> Shape:
+    """Return the shape of the result of a window over a tensor."""
+    return Shape(shape.n, shape.c, *window(given).out(shape.h, shape.w))
+
+
+def turned_nc(shape: Shape, given: Given) -> Shape:
+    return Shape(shape.c, shape.n, shape.h, shape.w)
+
+
+def turned_cw(shape: Shape, given: Given) -> Shape:
+    return Shape(shape.n, shape.w, shape.h, shape.c)
+
+
+def one_channel(shape: Shape, given: Given) -> Shape:
+    return shape._replace(c=1)
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A command that a function issues: the sources of its operands and results by name, and its attributes.
+
+    An attribute may be a parameter. With `inherits`, the command also has the attributes that parameters of the call
+    give (ATTRIBUTES). It is issued only if `when` holds for the call, if there is such a condition.
+    """
+
+    operation: str
+    places: Mapping[str, Source]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    inherits: bool = True
+    when: Callable[[Given], bool] | None = None
+
+    def only(self, when: Callable[[Given], bool]) -> Issue:
+        """Return a command that is issued only in calls for which `when` holds."""
+        return replace(self, when=when)
+
+    def run(self, api: Issuer, given: Given) -> None:
+        """Issue the command. Raises MachineError if the machine refuses it."""
+        if self.when is not None and not self.when(given):
+            return
+        places = {name: _operand(api, given, source) for name, source in self.places.items()}
+        results: dict[str, Any] = {
+            name: places.pop(name) for name in OPERATIONS[self.operation].outputs if name in places
+        }
+        own = {key: given[own.name] if isinstance(own, Parameter) else own for key, own in self.attributes.items()}
+        api.issue(self.operation, places, results, {**attributes(given), **own} if self.inherits else own)
+
+
+def issue(operation: str, **given: Any) -> Issue:
+    """Return a command of `operation`: its operands and results by name, and all other names as attributes."""
+    described = OPERATIONS[operation]
+    named = (*described.inputs, *described.outputs)
+    places = {name: source for name, source in given.items() if name in named}
+    return Issue(operation, places, {key: value for key, value in given.items() if key not in named})
+
+
+def function(parameters: tuple[Parameter, ...], *issues: Issue) -> DeviceFunction:
+    """Return a function that issues the commands of `issues`, in this order."""
+
+    def run(api: Issuer, given: Given) -> None:
+        for each in issues:
+            each.run(api, given)
+
+    return DeviceFunction(parameters, run)
+
+
+def _operand(api: Issuer, given: Given, source: Source) -> Operand | Constant:
+    if isinstance(source, Constant):
+        return source
+    if isinstance(source, Parameter):
+        return Place(source).operand(api, given)
+    if not isinstance(source, int | float):
+        return source.operand(api, given)
+    dtype = given.get(SRC_DTYPE.name, given.get(DTYPE.name, F32))
+    return Constant.of(source, dtype) if isinstance(source, float) else Constant(source & (1 << dtype.bits) - 1, dtype)
+
+
+def attributes(given: Given) -> dict[str, Any]:
+    """Return the attributes of a command that the call's arguments give (ATTRIBUTES), and its window."""
+    found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
+    if KERNEL.name in given:
+        found["window"] = window(given)
+    return found
+
+
+def window(given: Given) -> Window:
+    kernel, pads, dilation = (given[own.name] for own in (KERNEL, PADDING, DILATION))
+    stride, between = given.get("stride", dim2(1, 1)), given.get("insert", dim2(0, 0))
+    around = (pads.top, pads.bottom, pads.left, pads.right)
+    sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))
+    return Window(*sizes)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, Layout
+from tilewright.targets.bm1684x.capi import parameters as p
+from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Layout, Operands
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.isa.gathers import COPIES, in_each_lane, in_four_banks, once_in_four_banks
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
+from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U16
 
+REPEATED = CType.BOOL("is_param_repeated")
 #: The parameters of gathers and scatters, by kind: the sizes of the tensor `param`, and the types.
-SIZES = {
-    "w": "param_w dtype index_dtype",
-    "hw": "param_h param_w dtype",
-    "pe": "param_w dtype index_dtype is_param_repeated",
-    "h": "param_h dtype index_dtype is_param_repeated",
+SIZES: dict[str, tuple[Parameter, ...]] = {
+    "w": (p.PARAM_W, p.DTYPE, p.INDEX_DTYPE),
+    "hw": (p.PARAM_H, p.PARAM_W, p.DTYPE),
+    "pe": (p.PARAM_W, p.DTYPE, p.INDEX_DTYPE, REPEATED),
+    "h": (p.PARAM_H, p.DTYPE, p.INDEX_DTYPE, REPEATED),
 }
 #: The parts of a lane, in eighths, in which a gather from four banks demands its operands: from, to.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
@@ -50,7 +52,7 @@ def _source(api: Issuer, given: Given, shape: Shape, each: Layout, once: Layout)
     return api.local(given["param"], shape, None, dtype, layout_of)
 
 
-def _moves(kind: str, way: str, exceptions: bool = False) -> Function:
+def _moves(kind: str, way: str, exceptions: bool = False) -> DeviceFunction:
     """Return the C function of a gather or scatter (`way`). Gathers may have exceptions."""
 
     def run(api: Issuer, given: Given) -> None:
@@ -63,18 +65,18 @@ def _moves(kind: str, way: str, exceptions: bool = False) -> Function:
         api.begins(given["index"], "aligned")  # also a compact one
         index = api.local(given["index"], index_shape, None, given.get("index_dtype", U16), own)
         y = api.local(given["output"], y_shape, None, x.dtype, lined)
-        operands: dict[str, Operand | Constant] = {"x": x, "index": index}
+        operands: Operands = {"x": x, "index": index}
         if way == "scatter":
             operands["y_before"] = y
         if exceptions:
             operands |= {"other": constant(given["C"], x.dtype)} if given["fill_const"] else {"kept": y}
         api.issue(f"{kind}_{way}", operands, {"y": y})
 
-    first, last = ("C ", " fill_const") if exceptions else ("", "")
-    return Function(f"output param index {first}shape {SIZES[kind]}{last}", run)
+    first, last = ((p.C,), (p.FILL_CONST,)) if exceptions else ((), ())
+    return DeviceFunction((p.OUTPUT, p.PARAM, p.INDEX, *first, p.SHAPE, *SIZES[kind], *last), run)
 
 
-def _from_four_banks(exceptions: bool) -> Function:
+def _from_four_banks(exceptions: bool) -> DeviceFunction:
     """Return the C function of a gather from four copies of a tensor. Each operand has its own banks."""
     plain = _moves("pe", "gather", exceptions)
 
@@ -95,12 +97,12 @@ def _from_four_banks(exceptions: bool) -> Function:
             if not low <= at <= at + size <= high:
                 reason = f"{name} takes the bytes {at:#x}..{at + size:#x} of a lane"
                 raise MachineError(given["name"], reason, f"place it in {low:#x}..{high:#x}")
-        operands: dict[str, Operand | Constant] = {"x": x, "index": index}
+        operands: Operands = {"x": x, "index": index}
         if exceptions:
             operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
         api.issue("pe_gather_4bank", operands, {"y": y})
 
-    return Function(plain.parameters, run)
+    return DeviceFunction(plain.parameters, run)
 
 
 def _mask_select(api: Issuer, given: Given) -> None:
@@ -129,13 +131,13 @@ def _table_lookup(api: Issuer, given: Given) -> None:
 
 _NAMES = {"w": "w", "hw": "hw", "pe": "batch_bcast_w", "h": "batch_bcast_h"}
 #: Functions by name, without the prefix tpu_bdc_.
-GATHERS: dict[str, Function] = {
+GATHERS: Functions = {
     **{f"{name}_{way}": _moves(kind, way) for kind, name in _NAMES.items() for way in ("gather", "scatter")},
     **{f"{name}_gather_exception": _moves(kind, "gather", True) for kind, name in _NAMES.items()},
     "4bank_w_gather": _from_four_banks(False),
     "4bank_w_gather_exception": _from_four_banks(True),
-    "batch_bcast_w_mask_select": Function(
-        "output count_addr param mask shape dtype mask_dtype is_param_repeated", _mask_select
+    "batch_bcast_w_mask_select": DeviceFunction(
+        (p.OUTPUT, p.COUNT_ADDR, p.PARAM, CType.LOCAL("mask"), p.SHAPE, p.DTYPE, p.MASK_DTYPE, REPEATED), _mask_select
     ),
-    "table_lookup": Function("dst src table shape length dst_dtype src_dtype", _table_lookup),
+    "table_lookup": DeviceFunction((p.DST, p.SRC, p.TABLE, p.SHAPE, p.LENGTH, p.DST_DTYPE, p.SRC_DTYPE), _table_lookup),
 }

@@ -1,68 +1,112 @@
-"""The transfer functions of the device API, as a table. In a name, S2L says: from system (S) to local memory (L)."""
+"""The transfer functions of the device API. In a name, S2L says: from system (S) to local memory (L)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, function
+from tilewright.targets.bm1684x.capi import parameters as p
+from tilewright.targets.bm1684x.capi.forms import (
+    DeviceFunction,
+    Functions,
+    Given,
+    Issuer,
+    Layout,
+    Place,
+    Source,
+    function,
+    issue,
+    one_channel,
+    row_of,
+    turned_cw,
+    turned_nc,
+)
+from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U32
 
+MEMORIES = {"S": CType.SYSTEM, "L": CType.LOCAL}
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
-ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
+STRIDES, PLAIN = (p.DST_STRIDE, p.SRC_STRIDE), (p.SHAPE, p.DTYPE)
+STRIDED = (p.SHAPE, *STRIDES, p.DTYPE)
+TWO_SHAPES = (*CType.DIM4.each("dst_shape", "src_shape"), *STRIDES, p.DTYPE)
+FAR_DST, FAR_SRC = CType.SYSTEM.each("dst", "src")
+INDEX, MASK = CType.EITHER.each("index", "mask")
+INDEX_IS_LOCAL, MASK_IS_LOCAL = CType.BOOL("index_is_local"), CType.INT("mask_is_local")
+(INDEX_STRIDE,) = CType.DIM4.each("index_stride", optional=True)
+ROWS, COLUMNS, WIDTH, ROW_STRIDE = CType.INT.each("rows", "columns", "width", "row_stride")
+
+
+def _ends(way: str) -> tuple[Parameter, Parameter]:
+    """Return the parameters of the destination and the source of a transfer, such as S2L."""
+    return MEMORIES[way[2]]("dst"), MEMORIES[way[0]]("src")
 
 
 def _move(
     way: str,
     operation: str = "dma_copy",
-    parameters: str = f"{ADDRESSES} shape {STRIDES} dtype",
-    of: str = "",
-    local: str = "L",
-    fixed: Mapping[str, Any] | None = None,
-) -> Function:
-    """Return the C function of a transfer in the direction `way`, such as S2L (from system to local memory).
+    parameters: tuple[Parameter, ...] = STRIDED,
+    shape: Callable[[Shape, Given], Shape] | None = None,
+    local: Layout = layout.aligned,
+) -> DeviceFunction:
+    """Return the function of a transfer in the direction `way`. `shape` computes that of the source.
 
-    `of` is the /SHAPE of the source and `local` the letter for the layout of local operands (see forms.operand).
+    `local` is the layout of operands in local memory without strides.
     """
-    to, source = (local if letter == "L" else "S" for letter in (way[2], way[0]))
-    return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}", fixed)
+    dst, src = _ends(way)
+    return function(
+        (dst, src, *parameters), issue(operation, y=Place(dst, layout=local), x=Place(src, None, shape, local))
+    )
 
 
-def _bare(way: str, operation: str, of: str, always: bool = False) -> Function:
-    """Return the C function of a transfer whose command has no strides if the call has none.
+def _bare(way: str, operation: str, shape: Callable[[Shape, Given], Shape], always: bool = False) -> DeviceFunction:
+    """Return the function of a transfer whose command has no strides if the call has none.
 
     With `always`, the command always has strides.
     """
-    plain, bare = (_move(way, operation, of=of, fixed={"without_strides": bare}) for bare in (False, True))
+    dst, src = _ends(way)
 
-    def run(api: Issuer, given: Given) -> None:
-        strides = given["dst_stride"] or given["src_stride"] or always
-        (plain if strides else bare).run(api, given)
+    def strided(given: Given) -> bool:
+        return bool(given["dst_stride"] or given["src_stride"] or always)
 
-    return Function(plain.parameters, run)
+    ends: dict[str, Source] = {"y": dst, "x": Place(src, shape=shape)}
+    return function(
+        (dst, src, *STRIDED),
+        issue(operation, **ends, without_strides=False).only(strided),
+        issue(operation, **ends, without_strides=True).only(lambda given: not strided(given)),
+    )
 
 
-def _by_index(kind: str, way: str) -> Function:
-    """Return the C function of a gather or scatter of rows. Each row of each channel has its own index.
+def _by_index(kind: str, way: str) -> DeviceFunction:
+    """Return the function of a gather or scatter of rows. Each row of each channel has its own index.
 
     A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
     """
-    fill, last = ("C ", "fill=C") if kind == "gather" else ("", f"y_before=dst@{way[2]}")
-    parameters = f"dst src index index_is_local {fill}shape param_h {STRIDES} index_stride dtype"
-    operands = f"y=dst@{way[2]} x=src/rows@{way[0]} index=index/{kind}s@index_is_local:u32 {last}"
-    return function(parameters, f"dma_h_{kind}", operands)
+    dst, src = _ends(way)
+    gathers = kind == "gather"
+
+    def indices(shape: Shape, given: Given) -> Shape:
+        return Shape(1, shape.c, shape.h if gathers else given["param_h"], 1)
+
+    last: dict[str, Source] = {"fill": p.C} if gathers else {"y_before": dst}
+    source = Place(src, shape=lambda shape, given: shape._replace(h=given["param_h"]))
+    index = Place(INDEX, U32, indices, near=INDEX_IS_LOCAL)
+    fill = (p.C,) if gathers else ()
+    return function(
+        (dst, src, INDEX, INDEX_IS_LOCAL, *fill, p.SHAPE, p.PARAM_H, *STRIDES, INDEX_STRIDE, p.DTYPE),
+        issue(f"dma_h_{kind}", y=dst, x=source, index=index, **last),
+    )
 
 
-def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
-    """Return the C function of a transfer between a matrix in system memory and a matrix in local memory.
+def _matrix(way: str, transposed: bool, vector: bool = False) -> DeviceFunction:
+    """Return the function of a transfer between a matrix in system memory and a matrix in local memory.
 
     The function's size parameters are the sizes of the source. Its parameter `width` is the number of columns per
     channel of the local matrix.
     """
-    sizes = "length width" if vector else "rows columns width row_stride"
 
     def run(api: Issuer, given: Given) -> None:
         dtype, width = given["dtype"], given["width"]
@@ -78,7 +122,8 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
 
-    return Function(f"dst src {sizes} dtype", run)
+    sizes = (p.LENGTH, WIDTH) if vector else (ROWS, COLUMNS, WIDTH, ROW_STRIDE)
+    return DeviceFunction((*_ends(way), *sizes, p.DTYPE), run)
 
 
 def _to_lanes(api: Issuer, given: Given) -> None:
@@ -88,40 +133,54 @@ def _to_lanes(api: Issuer, given: Given) -> None:
     """
     count, dtype = given["count"], given["dtype"]
     x = api.system(given["src"], Shape(1, 1, 1, count), None, dtype)
-    y = api.local(
-        given["dst"] % api.config.local_bytes, Shape(1, given["lanes"], 1, count), None, dtype, layout.compact
-    )
+    shape = Shape(1, given["lanes"], 1, count)
+    y = api.local(given["dst"] % api.config.local_bytes, shape, None, dtype, layout.compact)
     api.issue("dma_linear_bcast", {"x": x}, {"y": y})
 
 
-PLAIN, TWO_SHAPES = f"{ADDRESSES} shape dtype", f"{ADDRESSES} dst_shape src_shape {STRIDES} dtype"
-SET, MASKED = "dst C shape dst_stride dtype", f"{ADDRESSES} mask mask_is_local shape dtype mask_dtype"
+def _fill(dst: Parameter) -> DeviceFunction:
+    """Return the function that fills a tensor with a number."""
+    parameters = (dst, p.C, p.SHAPE, p.DST_STRIDE, p.DTYPE)
+    return function(parameters, issue("dma_broadcast", y=Place(dst, layout=layout.dma_default), x=p.C))
+
+
+def _selection(way: str) -> Functions:
+    """Return the functions, by C name, that write the selected elements, or the positions of those that are not 0."""
+    src = _ends(way)[1]
+    mask = Place(MASK, p.MASK_DTYPE, near=MASK_IS_LOCAL)
+    return {
+        f"mask_select_{way}": function(
+            (FAR_DST, src, MASK, MASK_IS_LOCAL, *PLAIN, p.MASK_DTYPE),
+            issue("dma_mask_select", y=FAR_DST, x=src, mask=mask),
+        ),
+        f"nonzero_{way}": function(
+            (FAR_DST, src, *PLAIN, CType.UNSIGNED("base")), issue("dma_nonzero", y=Place(FAR_DST, U32), x=src)
+        ),
+    }
+
+
+LINEAR = row_of(p.COUNT)
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.
-MOVES: dict[str, Function] = {
-    **{f"cpy_{way}": _move(way, local="L" if way == "L2L" else "D") for way in WAYS},
-    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", "/nc", always=way[0] == way[2]) for way in WAYS},
-    **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", of="/cw") for way in WAYS},
-    **{f"channel_bcast_{way}": _bare(way, "dma_broadcast", "/c1") for way in ("S2L", "L2L")},
+MOVES: Functions = {
+    **{f"cpy_{way}": _move(way, local=layout.dma_default) for way in WAYS if way != "L2L"},
+    "cpy_L2L": _move("L2L"),
+    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", turned_nc, always=way[0] == way[2]) for way in WAYS},
+    **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", shape=turned_cw) for way in WAYS},
+    **{f"channel_bcast_{way}": _bare(way, "dma_broadcast", one_channel) for way in ("S2L", "L2L")},
     **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in WAYS[:3]},
-    **{f"compact_{way}": _move(way, parameters=PLAIN, local="C") for way in BETWEEN},
-    **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, "/nc", "C") for way in BETWEEN},
-    "system_cpy": function("dst src count dtype", "dma_linear", "y=dst/count@S x=src/count@S"),
-    "system_bcast": Function("dst src count lanes dtype", _to_lanes),
-    "set_C_local": function(SET, "dma_broadcast", "y=dst@D x=C"),
-    "set_C_system": function(SET, "dma_broadcast", "y=dst@S x=C"),
+    **{f"compact_{way}": _move(way, parameters=PLAIN, local=layout.compact) for way in BETWEEN},
+    **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, turned_nc, layout.compact) for way in BETWEEN},
+    "system_cpy": function(
+        (FAR_DST, FAR_SRC, p.COUNT, p.DTYPE),
+        issue("dma_linear", y=Place(FAR_DST, shape=LINEAR), x=Place(FAR_SRC, shape=LINEAR)),
+    ),
+    "system_bcast": DeviceFunction((FAR_DST, FAR_SRC, p.COUNT, p.LANES, p.DTYPE), _to_lanes),
+    "set_C_local": _fill(p.DST),
+    "set_C_system": _fill(FAR_DST),
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},
     **{f"matrix_trans_{way}": _matrix(way, True) for way in BETWEEN},
     **{f"vector_{way}": _matrix(way, False, vector=True) for way in BETWEEN},
     **{f"h_{kind}_{way}": _by_index(kind, way) for kind in ("gather", "scatter") for way in WAYS},
-    **{
-        f"mask_select_{way}": function(
-            MASKED, "dma_mask_select", f"y=dst@S x=src@{way[0]} mask=mask@mask_is_local:mask_dtype"
-        )
-        for way in FROM
-    },
-    **{
-        f"nonzero_{way}": function(f"{ADDRESSES} shape dtype base", "dma_nonzero", f"y=dst@S:u32 x=src@{way[0]}")
-        for way in FROM
-    },
+    **{name: made for way in FROM for name, made in _selection(way).items()},
 }

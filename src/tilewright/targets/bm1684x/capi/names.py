@@ -73,19 +73,6 @@ def ALIGN(x: int, a: int) -> int:
 
 
 TENSOR, SCALAR, VECTOR = range(3)
-#: The attribute of a command, by the name of the parameter that gives it.
-ATTRIBUTES = {
-    "mode": "mode",
-    "src_mode": "source_mode",
-    "saturation": "saturate",
-    "num_iter": "steps",
-    "lshift": "left",
-    "rshift": "right",
-    "result_relu": "relu",
-    "descended": "descending",
-    "base": "base",
-    "threshold": "threshold",
-}
 
 
 @dataclass

@@ -15,17 +15,28 @@ operation, results = operands in the order of the operation's description, and a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer
+from tilewright.targets.bm1684x.capi import parameters as p
+from tilewright.targets.bm1684x.capi.forms import (
+    DeviceFunction,
+    Functions,
+    Given,
+    Issue,
+    Issuer,
+    Place,
+    Source,
+    function,
+)
+from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import cast
 
@@ -40,91 +51,90 @@ COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "1/ln": lambda value: np.float32(1 / np.log(np.float64(value))),
 }
 EXPRESSION = re.compile(r"\{(1/ln|ln|1/)?\(?(\w+)\)?\}")
-
-
+#: The parameters of sequences by name. Numbers are floats.
+PARAMETERS = {
+    own.name: own
+    for own in (
+        *(p.DST, p.SRC, p.SRC0, p.SRC1, p.WORK, p.WORK0, p.WORK1, p.WORK2, p.WORK3, p.SHAPE, p.DTYPE, p.NUM_ITER),
+        *(p.COEFF, p.EXP_COEFF, p.LOG_COEFF, p.LN_COEFF, p.ERF_COEFF, p.TABLE, p.EXP_TABLE),
+        *CType.FLOAT.each("C", "alpha", "beta", "x"),
+    )
+}
 #: Attributes of commands, from their text. The number of steps is a parameter's name in braces.
 READ: Mapping[str, Callable[[str], Any]] = {
     "mode": lambda text: Rounding[text.upper()],
     "saturate": lambda text: text == "True",
-    "steps": lambda text: text.strip("{}"),
+    "steps": lambda text: PARAMETERS[text.strip("{}")],
 }
 
 
-class Step(NamedTuple):
-    """A command of a sequence: the operation, its results, operands (by name, as tokens) and attributes."""
+@dataclass(frozen=True)
+class Expression:
+    """A constant of a sequence that a float parameter of the call gives, or a function of it (COMPUTED)."""
 
-    operation: str
-    results: Mapping[str, str]
-    operands: Mapping[str, str]
-    attributes: Mapping[str, Any]
+    function: str
+    parameter: Parameter
+    dtype: DType
 
-
-def _step(line: str) -> Step:
-    name, *words = line.split()
-    operation, middle = OPERATIONS[name], words.index("=")
-    given = [word for word in words[middle + 1 :] if "=" not in word]
-    pairs = (word.split("=") for word in words[middle + 1 :] if "=" in word)
-    attributes = {key: READ[key](text) for key, text in pairs}
-    operands = {own: word for own, word in zip(operation.inputs, given, strict=True) if word != "-"}
-    return Step(name, dict(zip(operation.outputs, words[:middle], strict=True)), operands, attributes)
-
-
-def _blocks() -> Iterator[tuple[str, str, DType, tuple[Step, ...]]]:
-    """Yield the sequences: the function, its parameters, the float type, and the steps."""
-    for name in FILES:
-        text = files(__package__).joinpath("sequences", f"{name}.txt").read_text(encoding="utf-8")
-        for block in text.split("\n\n")[1:]:
-            head, *lines = block.strip().splitlines()
-            found = HEAD.fullmatch(head)
-            assert found, head
-            yield found[1], found[2], DTYPES[found[3]], tuple(map(_step, lines))
-
-
-def _operand(api: Issuer, given: Given, token: str, dtype: DType) -> Operand | Constant:
-    if token.startswith("{"):
-        found = EXPRESSION.fullmatch(token)
-        assert found, token
+    def operand(self, api: Issuer, given: Given) -> Constant:
+        """Return the constant. Raises MachineError if the function has no value."""
+        value = given[self.parameter.name]
+        if self.function == "1/ln" and not value > 0:
+            raise MachineError(given["name"], f"{self.parameter.name} is {value}", "give a positive number")
         with np.errstate(all="ignore"):
-            if found[1] == "1/ln" and not given[found[2]] > 0:
-                raise MachineError(given["name"], f"{found[2]} is {given[found[2]]}", "give a positive number")
-            real = np.atleast_1d(COMPUTED[found[1] or ""](np.float32(given[found[2]])))
-            bits = cast(real, F32, dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{dtype.bytes}")
-            return Constant(int(bits[0]), dtype)
+            real = np.atleast_1d(COMPUTED[self.function](np.float32(value)))
+            bits = cast(real, F32, self.dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{self.dtype.bytes}")
+        return Constant(int(bits[0]), self.dtype)
+
+
+def _source(token: str, dtype: DType) -> Source:
+    """Return the operand that a token describes, in a sequence of this type."""
+    if found := EXPRESSION.fullmatch(token):
+        return Expression(found[1] or "", PARAMETERS[found[2]], dtype)
     found = TOKEN.fullmatch(token)
     assert found, token
     own = DTYPES[found[2]] if found[2] else dtype
     if token.startswith("#"):
         return Constant(int(found[1][1:], 16), own)
-    shape = given["shape"].shape
-    if found[3]:
-        return api.row(given[found[1]], shape.c, int(found[3]), own)
-    return api.local(given[found[1]], shape, None, own)
+    return Place(PARAMETERS[found[1]], own, row=int(found[3] or 0))
 
 
-def _function(parameters: str, of_types: Mapping[DType, tuple[Step, ...]]) -> Function:
+def _command(line: str, dtype: DType) -> Issue:
+    name, *words = line.split()
+    operation, middle = OPERATIONS[name], words.index("=")
+    given = [word for word in words[middle + 1 :] if "=" not in word]
+    pairs = (word.split("=") for word in words[middle + 1 :] if "=" in word)
+    named = [*zip(operation.inputs, given, strict=True), *zip(operation.outputs, words[:middle], strict=True)]
+    places = {own: _source(word, dtype) for own, word in named if word != "-"}
+    return Issue(name, places, {key: READ[key](text) for key, text in pairs}, inherits=False)
+
+
+def _function(parameters: tuple[Parameter, ...], of_types: Mapping[DType, DeviceFunction]) -> DeviceFunction:
+    """Return the function that runs the sequence of the call's type."""
+
     def run(api: Issuer, given: Given) -> None:
         dtype = given.get("dtype", next(iter(of_types)))
         if dtype not in of_types:
             known = ", ".join(sorted(map(str, of_types)))
             raise MachineError(given["name"], f"the machine has no such function for {dtype}", f"give {known}")
-        for step in of_types[dtype]:
-            ends: list[Any] = [
-                {own: _operand(api, given, token, dtype) for own, token in end.items()}
-                for end in (step.operands, step.results)
-            ]
-            steps = {"steps": given[step.attributes["steps"]]} if "steps" in step.attributes else {}
-            api.issue(step.operation, ends[0], ends[1], {**step.attributes, **steps})
+        of_types[dtype].run(api, given)
 
-    return Function(parameters, run)
+    return DeviceFunction(parameters, run)
 
 
-def _functions() -> dict[str, Function]:
-    parameters: dict[str, str] = {}
-    found: dict[str, dict[DType, tuple[Step, ...]]] = {}
-    for name, names, dtype, steps in _blocks():
-        parameters[name] = names
-        found.setdefault(name, {})[dtype] = steps
-    return {name: _function(parameters[name], of_types) for name, of_types in found.items()}
+def _functions() -> Functions:
+    found: dict[str, dict[DType, DeviceFunction]] = {}
+    for name in FILES:
+        text = files(__package__).joinpath("sequences", f"{name}.txt").read_text(encoding="utf-8")
+        for block in text.split("\n\n")[1:]:
+            first, *lines = block.strip().splitlines()
+            head = HEAD.fullmatch(first)
+            assert head, first
+            dtype = DTYPES[head[3]]
+            parameters = tuple(PARAMETERS[word] for word in head[2].split())
+            sequence = function(parameters, *(_command(line, dtype) for line in lines))
+            found.setdefault(head[1], {})[dtype] = sequence
+    return {name: _function(next(iter(each.values())).parameters, each) for name, each in found.items()}
 
 
 #: Functions by name, without the prefix tpu_bdc_.

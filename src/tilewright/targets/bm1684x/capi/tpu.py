@@ -25,12 +25,13 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.computed import COMPUTED
 from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
-from tilewright.targets.bm1684x.capi.forms import Function, Issuer
+from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Issuer
 from tilewright.targets.bm1684x.capi.gathers import GATHERS
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import dim4, range_t
-from tilewright.targets.bm1684x.capi.neural import HAU_CALLS, NEURAL, SPECIAL
+from tilewright.targets.bm1684x.capi.products import PRODUCTS
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
+from tilewright.targets.bm1684x.capi.sorting import SORTING
 from tilewright.targets.bm1684x.capi.tables import LOADS, REFUSED
 from tilewright.targets.bm1684x.capi.vectors import VECTORS
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
@@ -42,12 +43,14 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType
 TABLES = (
     (
         "tpu_bdc_",
-        {**ELEMENTWISE, **CONVOLUTIONS, **GATHERS, **LOADS, **NEURAL, **SPECIAL, **SEQUENCED, **COMPUTED, **VECTORS},
+        {**ELEMENTWISE, **CONVOLUTIONS, **GATHERS, **LOADS, **PRODUCTS, **SEQUENCED, **COMPUTED, **VECTORS},
     ),
     ("tpu_gdma_", MOVES),
-    ("tpu_hau_", HAU_CALLS),
+    ("tpu_hau_", SORTING),
 )
-FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TABLES for name, made in table.items()}
+FUNCTIONS: Mapping[str, DeviceFunction] = {
+    prefix + name: made for prefix, table in TABLES for name, made in table.items()
+}
 
 
 class DeviceApi(Issuer):

@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.targets.bm1684x.capi.forms import ATTRIBUTES
 from tilewright.targets.bm1684x.capi.moves import FROM, WAYS
-from tilewright.targets.bm1684x.capi.names import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function
+from tilewright.targets.bm1684x.capi.forms import DeviceFunction
 from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
+from tilewright.targets.bm1684x.capi.parameters import FORMATS, CType
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.isa.operations.base import Values
-from tilewright.targets.bm1684x.native.prototypes import FORMATS, VARIABLE, prototypes
+from tilewright.targets.bm1684x.native.prototypes import prototypes
 from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
@@ -30,7 +31,7 @@ POINTERS: dict[str, Callable[..., Any]] = {
     "const dim4 *": dim4,
     "const dim2 *": dim2,
     "const padding_t *": padding_t,
-    VARIABLE: lambda kind, bits: variable_t(kind, scalar_t(bits) if kind == 1 else bits),
+    CType.VARIABLE: lambda kind, bits: variable_t(kind, scalar_t(bits) if kind == 1 else bits),
 }
 
 
@@ -127,7 +128,7 @@ class Replay:
                 where = ", ".join(part for part in (place, error.where) if part)
                 raise MachineError(where, error.reason, error.remedy) from None
 
-    def _issue(self, function: Function, name: str, arguments: tuple[Any, ...]) -> None:
+    def _issue(self, function: DeviceFunction, name: str, arguments: tuple[Any, ...]) -> None:
         function.call(name, self.api, arguments)
 
     def answer(self, question: bytes) -> bytes:
