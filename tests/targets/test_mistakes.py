@@ -21,11 +21,11 @@ from tilewright.sim.findings import LEAK, RACE, UNINITIALISED, Finding
 from tilewright.sim.grouped import Group, grouped
 from tilewright.targets.base import Target
 from tilewright.targets.bm1684x import TARGET as BM1684X
-from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config as Chip
 from tilewright.targets.bm1684x.isa import stream as queues
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.vta import TARGET as VTA
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.formats import Fields, Stream

@@ -13,9 +13,9 @@ import tilewright as tw
 from tests.conftest import ROOT
 from tilewright.sim.chart import Chart
 from tilewright.sim.steps import READ, WRITE, Trace
-from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.launch.run import Prepared, prepared
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing.banks import reach

@@ -23,12 +23,10 @@ from tilewright.run import run as run_program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream
+from tilewright.targets.bm1684x.compiler.build import Streamed
 from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.compile import lower
-from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.compiler.launch import Streamed
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
@@ -36,6 +34,8 @@ from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.meaning import command_of, encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode, queue
+from tilewright.targets.bm1684x.launch import run
+from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8
 from tilewright.targets.bm1684x.values.memory import Memories

@@ -15,12 +15,12 @@ from tilewright.array import Array
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.elaborate import Step, elaborate
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode
+from tilewright.targets.bm1684x.launch.image import QueueImage
 
 SEED = 20261122
 #: Small memories, so that places are used again.

@@ -12,8 +12,8 @@ from tilewright import targets
 from tilewright.sim.events import Events
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE
-from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.launch.run import Prepared, prepared
 
 
 def counted(batch: int) -> tuple[Prepared, Config, Events]:

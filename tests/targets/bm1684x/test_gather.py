@@ -11,10 +11,10 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.gather import Gather
-from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.launch import run
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values import window as machine
 from tilewright.targets.bm1684x.values.dtypes import U8

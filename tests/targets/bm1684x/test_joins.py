@@ -16,8 +16,8 @@ from tilewright.program.program import HostStep, Program
 from tilewright.run import run
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.compile import lower
-from tilewright.targets.bm1684x.compiler.run import prepared
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.launch.run import prepared
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
 #: Machines on which the same channels begin in other lanes, and whose samples share a launch.

@@ -22,13 +22,13 @@ from tilewright.report.metrics import Deviation
 from tilewright.run import run
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import assembly
-from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, Encoded, decode, encode, fresh
+from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import I8

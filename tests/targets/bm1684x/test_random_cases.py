@@ -16,11 +16,11 @@ from tilewright.graph.ops import AveragePool2D, Concat, Conv2D, DepthwiseConv2D,
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.run import run as run_program
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler import run
-from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.launch import run
+from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.bm1684x.timing import estimate
 
 ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")

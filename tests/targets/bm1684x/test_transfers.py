@@ -8,9 +8,9 @@ import tilewright as tw
 from tests.targets.bm1684x.networks import Builder
 from tilewright.program.program import Program
 from tilewright.targets.bm1684x.compiler.bundles import MOST_BYTES, bundled
-from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.operations import DMA
+from tilewright.targets.bm1684x.launch.run import Prepared, prepared
 
 
 def known(program: Program) -> Prepared:

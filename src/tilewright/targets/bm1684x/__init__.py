@@ -39,7 +39,7 @@ class Bm1684x(given.Machine[Config]):
         return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
-        from tilewright.targets.bm1684x.compiler.listing import c_header
+        from tilewright.targets.bm1684x.launch.listing import c_header
 
         return c_header(self.own(config))
 
@@ -51,13 +51,13 @@ class Bm1684x(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.bm1684x.compiler import run
+        from tilewright.targets.bm1684x.launch import run
 
         return run.run(program, launch, values, options, self.config_of(program))
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.bm1684x.compiler.run import prepared
         from tilewright.targets.bm1684x.debug.network import NetworkWalk
+        from tilewright.targets.bm1684x.launch.run import prepared
 
         config = self.config_of(program)
         with given.named(launch), given.untrusted(launch):
@@ -70,7 +70,7 @@ class Bm1684x(given.Machine[Config]):
         return changes(self.own(config), timing)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
-        from tilewright.targets.bm1684x.compiler import run
+        from tilewright.targets.bm1684x.launch import run
 
         return run.prepared(launch, config).findings(RunOptions(values=False))
 
@@ -92,18 +92,18 @@ class Bm1684x(given.Machine[Config]):
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
 
     def disassemble(self, program: Program) -> str:
-        from tilewright.targets.bm1684x.compiler import listing
+        from tilewright.targets.bm1684x.launch import listing
 
         return listing.disassemble(program, self.config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.bm1684x.compiler import listing
+        from tilewright.targets.bm1684x.launch import listing
 
         machine = self.own(config)
         return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from tilewright.targets.bm1684x.compiler.listing import explain
+        from tilewright.targets.bm1684x.launch.listing import explain
 
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 

@@ -21,7 +21,7 @@ class Parameter:
     optional: bool = False
 
     def check(self, function: str, value: Any) -> None:
-        """Raise MachineError if an argument of the Python form is not of the parameter's type."""
+        """Check an argument of the Python form. Raises MachineError if it is not of the parameter's type."""
         kind = PYTHON.get(self.type)
         if kind is None or isinstance(value, kind) or (self.optional and value is None):
             return

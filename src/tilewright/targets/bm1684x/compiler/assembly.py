@@ -19,7 +19,7 @@ from tilewright.array import ascending
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
-from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
+from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Ring
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
@@ -29,6 +29,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing import estimate
 

@@ -18,9 +18,10 @@ from tilewright.graph.ops import Concat, Quantize
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import quantize_multiplier
 from tilewright.targets.bm1684x.compiler import layer as ir
-from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT, Stored
+from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT
 from tilewright.targets.bm1684x.compiler.linear import add_zero_point
 from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 

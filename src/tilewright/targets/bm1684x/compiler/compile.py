@@ -10,15 +10,16 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
+from tilewright.targets.bm1684x.compiler.build import build, build_in_parts, fits
 from tilewright.targets.bm1684x.compiler.codes import join, rescale
-from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
-from tilewright.targets.bm1684x.compiler.layer import Layer, Refused, Stored
+from tilewright.targets.bm1684x.compiler.layer import Layer, Refused
 from tilewright.targets.bm1684x.compiler.linear import linear
 from tilewright.targets.bm1684x.compiler.plan import Full
 from tilewright.targets.bm1684x.compiler.real import real
 from tilewright.targets.bm1684x.compiler.sums import add, average, maximum, mean
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
 RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)

@@ -1,34 +1,20 @@
-"""Fold taps of convolutions into channels, on the machine.
-
-The cube multiplies 64 channels of a pixel at a time. A convolution of 16 channels with 3x3 taps therefore multiplies
-mostly by nothing. Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and
-the convolution has fewer taps. A command cannot move values to other lanes, so the layer before computes its channels
-several times (replicas): its further output channels are in lanes that would be empty.
-
-(linear.fold does the same for inputs of a network, whose shifted copies the DMA engine makes.)
-"""
+"""A gathered tensor: taps of a convolution as further channels of its input, copied by the compute engine."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Stored, WeightValues
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
-from tilewright.targets.bm1684x.timing.estimate import PIXELS
-from tilewright.targets.bm1684x.values.dtypes import I8
 from tilewright.targets.bm1684x.values.window import Window
-
-#: A fold must save this part of a layer's cycles: the replicas take longer to load.
-WORTH = 0.2
 
 
 @dataclass(frozen=True)
@@ -120,115 +106,3 @@ class Gather:
 
 def _shape(stored: Stored, channels: int) -> tuple[int, int, int, int]:
     return 1, channels, stored.h, stored.w
-
-
-def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> list[Layer]:
-    """Return `layers`, in which convolutions read gathered tensors where that is faster."""
-    maker = {layer.output: layer for layer in layers}
-    kept = {*leaving, *(name for layer in layers if layer.axis for name in (*layer.inputs, layer.output))}
-    replicas: dict[str, int] = {}
-    found: list[Layer] = []
-    for layer in layers:
-        gather = _best(layer, config)
-        sources = _sources(layer.inputs[0], maker, kept) if gather else None
-        if gather is None or sources is None:
-            found.append(layer)
-            continue
-        replicas |= {name: max(replicas.get(name, 1), gather.replicas) for name in sources}
-        assert layer.kernel is not None
-        kernel = WeightValues(gather.kernel(layer.kernel.values), layer.kernel.dtype)
-        count = f"{len(gather.taps)} of {prod(gather.window.kernel)}"
-        note = f"{count} taps are folded into channels, from {gather.replicas} replicas of its input"
-        shapes, window = (gather.stored,), gather.left
-        found.append(replace(layer, shapes=shapes, window=window, kernel=kernel, gather=gather, note=note))
-    spaced = {name: (count, _spacing(maker[name].result.c, config)) for name, count in replicas.items()}
-    return [_replicated(layer, spaced) for layer in found]
-
-
-def _spacing(channels: int, config: Config) -> int:
-    """Return how many lanes apart replicas of a tensor begin: a divisor of the number of lanes."""
-    return min(config.lanes, 1 << (channels - 1).bit_length())
-
-
-def _best(layer: Layer, config: Config) -> Gather | None:
-    """Return how to gather the input of a layer in the fewest cycles, or None if the layer is faster as it is."""
-    kernel, window, x = layer.kernel, layer.window, layer.shapes[0]
-    if kernel is None or kernel.depthwise or kernel.dtype is not I8 or window is None or x.phases or x.c > config.lanes:
-        return None
-    if window.inserted != (0, 0):
-        return None
-    spacing = _spacing(x.c, config)
-    most = config.lanes // spacing
-    choices = []
-    for rows, columns in ((True, False), (False, True), (True, True)):
-        count = prod(size for size, folded in zip(window.kernel, (rows, columns), strict=True) if folded)
-        gather = Gather(x, window, rows, columns, spacing, min(most, count))
-        choices.append((_cycles(layer, gather, config), gather))
-    cycles, best = min(choices, key=lambda choice: choice[0])
-    return best if best.replicas > 1 and cycles < _products(layer, kernel.values.shape, config) * (1 - WORTH) else None
-
-
-def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
-    """Return the cycles of gathering the input and of the products that are left."""
-    assert layer.kernel is not None
-    stored, oc = gather.stored, layer.kernel.values.shape[0]
-    stride = gather.window.stride[1] if gather.columns else 1
-    copies = len(gather.taps) * (-(-stored.h * stored.w // config.eu_bytes) * stride + 2)
-    return copies + _products(layer, (oc, stored.c, *gather.left.kernel), config)
-
-
-def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
-    oc, ic, kh, kw = kernel
-    pixels = -(-layer.result.h * layer.result.w // PIXELS[1])
-    return -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(1))
-
-
-def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
-    """Return the tensors that need replicas if the tensor `name` does; None if one of them cannot have any.
-
-    A convolution makes replicas of its own. Other layers work channel by channel, on replicas of their inputs.
-    """
-    found: set[str] = set()
-    left = [name]
-    while left:
-        own = left.pop()
-        if own in found:
-            continue
-        if own not in maker or own in kept:
-            return None
-        found.add(own)
-        layer = maker[own]
-        if layer.kernel is None or layer.kernel.depthwise:
-            if any(isinstance(ref, Input) and ref.whole for each in layer.operations for ref in each.operands.values()):
-                return None
-            left += layer.inputs
-    return found
-
-
-def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
-    """Return a layer with replicas of its channels: as many, and as far apart, as `spaced` says by name of a result."""
-    if layer.output not in spaced:
-        return layer
-    count, spacing = spaced[layer.output]
-    c = layer.result.c
-
-    def repeated(values: Array, axis: int = 0) -> Array:
-        """Return `count` copies of values per channel, zeros between them."""
-        room = [(0, 0)] * values.ndim
-        room[axis] = (0, spacing - c)
-        once = np.pad(values, room)
-        return np.concatenate([once] * count, axis)
-
-    kernel, bias = layer.kernel, layer.bias
-    if kernel is not None:
-        kernel = replace(kernel, values=repeated(kernel.values, int(kernel.depthwise)))
-    whole = kernel is not None and not kernel.depthwise
-    wide = replace(layer.result, c=count * spacing)
-    return replace(
-        layer,
-        result=wide,
-        shapes=layer.shapes if whole else tuple(replace(shape, c=wide.c) for shape in layer.shapes),
-        words=tuple(repeated(word) for word in layer.words),
-        bias=None if bias is None else repeated(bias),
-        kernel=kernel,
-    )

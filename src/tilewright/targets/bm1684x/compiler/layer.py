@@ -1,12 +1,5 @@
 """A layer: how its tensors are stored, its machine operations on each tile of its result, and their constants.
 
-A tensor of the graph is stored as (channels, rows, columns) of one element type. The input of a network may instead be
-stored by phase. The reason: the cube multiplies 64 channels of a pixel at a time, but an image has only 3. For a
-convolution of few channels the host pads the input and splits it into phases (space-to-depth): pixel
-(y * sh + py, x * sw + px) of channel c becomes element (y, x) of channel (py, px, c). A convolution of stride (sh, sw)
-then has stride 1 and fewer taps. The DMA engine can also fold taps into channels: it loads the input once per folded
-tap, shifted by that tap, into further lanes.
-
 `Writer` collects the operations. It gives each result a temporary buffer that holds no value still needed.
 """
 
@@ -14,135 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array, ascending
-from tilewright.graph.ir import Site, Tensor
-from tilewright.targets.bm1684x.config import Config
+from tilewright.graph.ir import Site
+from tilewright.targets.bm1684x.compiler.gather import Gather
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, Rounding
-from tilewright.targets.bm1684x.values.floats import as_stored, narrow
+from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
 from tilewright.targets.bm1684x.values.window import Window
-
-if TYPE_CHECKING:
-    from tilewright.targets.bm1684x.compiler.gather import Gather
-
-
-@dataclass(frozen=True)
-class Phases:
-    """An image (c, h, w) stored in DDR by phase (space-to-depth, see layer.py), as (sh * sw * c, rows, columns).
-
-    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads the
-    image once from each of `offsets` (in elements), each time into further channels.
-    """
-
-    c: int
-    h: int
-    w: int
-    sh: int
-    sw: int
-    top: int
-    left: int
-    rows: int
-    columns: int
-    offsets: tuple[int, ...]
-
-    @property
-    def channels(self) -> int:
-        return self.sh * self.sw * self.c
-
-    @property
-    def elements(self) -> int:
-        """The number of elements in DDR, with the padding after them that a load from the largest offset reads."""
-        return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
-
-    def spread(self, image: Array, fill: int) -> Array:
-        """Return the images (S, c, h, w) of S samples by phase, as (S, elements). The padding has the value `fill`."""
-        samples = len(image)
-        area = np.full((samples, self.c, self.rows * self.sh, self.columns * self.sw), fill, image.dtype)
-        inside = area[:, :, self.top : self.top + self.h, self.left : self.left + self.w]
-        inside[...] = image[:, :, : inside.shape[2], : inside.shape[3]]
-        split = area.reshape(samples, self.c, self.rows, self.sh, self.columns, self.sw)
-        laid = split.transpose(0, 3, 5, 1, 2, 4).reshape(samples, -1)
-        return np.pad(laid, ((0, 0), (0, self.elements - laid.shape[1])))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """How one sample of a tensor is stored: (c, h, w) elements, each a code (quantised value) of the graph plus `add`.
-
-    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
-    stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
-    All other codes are stored signed.
-    """
-
-    c: int
-    h: int
-    w: int
-    dtype: DType
-    add: int = 0
-    zero: int = 0
-    phases: Phases | None = None  # set if DDR holds the tensor by phase
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Stored:
-        """Return how an 8-bit tensor is stored. Its last axis is the channels; the axes before it are pixels."""
-        *before, c = tensor.shape or (1,)
-        image = len(before) == 3 and before[0] == 1
-        h, w = (before[1], before[2]) if image else (1, prod(before))
-        lowest = int(np.iinfo(tensor.dtype).min)
-        dtype, add = (U8, -lowest) if tensor.zero_point == lowest else (I8, -lowest - 128)
-        return cls(c, h, w, dtype, add, tensor.zero_point + add)
-
-    @classmethod
-    def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
-        """Return how a float32 tensor of `shape` (1, c) or (1, c, h, w) is stored, rounded to float type `dtype`."""
-        c, h, w = (*shape[1:], 1, 1)[:3]
-        return cls(c, h, w, dtype)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of one sample in DDR."""
-        elements = self.phases.elements if self.phases else self.c * self.h * self.w
-        return elements * self.dtype.bytes
-
-    def slots(self, config: Config) -> int:
-        return -(-self.c // config.lanes)
-
-    def plane(self, config: Config) -> int:
-        """Return the bytes of one channel in local memory."""
-        return plane_bytes(self.h * self.w, self.dtype, config)
-
-    def lane_bytes(self, config: Config) -> int:
-        """Return the bytes that one sample takes in each lane of local memory."""
-        return self.slots(config) * self.plane(config)
-
-    def pack(self, values: Array) -> Array:
-        """Return the values of S samples of a graph tensor, (S, *shape), as DDR stores them: (S, elements)."""
-        c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
-        if self.dtype.is_float:
-            stored = narrow(values.reshape(len(values), c, h, w), self.dtype)
-        else:
-            codes = values.reshape(len(values), h, w, c).transpose(0, 3, 1, 2)
-            stored = (codes.astype(np.int16) + self.add).astype(self.dtype.storage)
-        return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
-
-    def unpack(self, stored: Array, tensor: Tensor) -> Array:
-        """Return S stored samples, (S, c * h * w), as values of the graph's `tensor`: (S, *shape)."""
-        shape = (len(stored), *tensor.shape)
-        if self.dtype.is_float:
-            return as_stored(stored, self.dtype).reshape(shape)
-        codes = (stored.astype(np.int16) - self.add).astype(tensor.dtype).reshape(-1, self.c, self.h, self.w)
-        return np.ascontiguousarray(codes.transpose(0, 2, 3, 1)).reshape(shape)
-
-
-def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
-    """Return the bytes of a channel of `elements` elements in local memory, rounded up to a multiple of `eu_bytes`."""
-    return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
-
 
 #: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
 TEMP_BYTES = 1 << 14

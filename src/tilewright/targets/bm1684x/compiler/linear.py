@@ -1,16 +1,12 @@
 """Lower convolutions, depthwise convolutions and fully connected layers; requantise int32 sums to stored codes.
 
 Most functions add operations to `write`, which collects the operations of one layer.
-
-`fold` finds a faster variant of a convolution that reads a network input with few channels. The variant stores the
-input by phase (space-to-depth, see layer.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
@@ -22,13 +18,8 @@ from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler import layer as ir
-from tilewright.targets.bm1684x.compiler.bundles import copy
-from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
-from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
-from tilewright.targets.bm1684x.timing import estimate
-from tilewright.targets.bm1684x.timing.estimate import PIXELS
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -183,54 +174,3 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
         raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in the padding")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
-
-
-def fold(layer: ir.Layer, config: Config) -> ir.Layer:
-    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase (see layer.py).
-
-    The variants fold the rows of taps, the columns of taps, both or neither into channels.
-    """
-    kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
-    if kernel is None or kernel.depthwise or window is None or others:
-        return layer
-    if window.dilation != (1, 1) or x.c > config.lanes:
-        return layer
-    ways = (_folded(layer, kernel, window, x, *ways) for ways in product((False, True), repeat=2))
-    possible = (made for made in ways if made.shapes[0].c <= config.lanes and made.shapes[0].w < 1 << 16)
-    return min((layer, *possible), key=lambda made: _cost(made, config))
-
-
-def _cost(layer: ir.Layer, config: Config) -> float:
-    """Return the estimated cycles of loading a layer's input and of its multiplications.
-
-    The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
-    """
-    assert layer.kernel is not None
-    (oc, ic, kh, kw), x, result = layer.kernel.values.shape, layer.shapes[0], layer.result
-    size = layer.kernel.dtype.bytes
-    pixels = -(-result.h * result.w // PIXELS[size])
-    products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
-    channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
-    far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
-    load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here
-    parts = max(config.batch, -(-result.h * result.w * I32.bytes // ir.TEMP_BYTES))
-    return max(load, products) + min(load, products) / parts
-
-
-def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored, down: bool, across: bool) -> ir.Layer:
-    (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
-    taps, steps = -(-kh // sh), -(-kw // sw)  # kernel rows and columns per phase
-    rows, columns = result.h + taps - 1, result.w + steps - 1
-    values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
-    oc, c = values.shape[:2]
-    by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
-    fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
-    left = (taps // fold_rows, steps // fold_columns)
-    split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
-    values = np.ascontiguousarray(split.reshape(oc, -1, *left))
-    offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]
-    phases = Phases(x.c, x.h, x.w, sh, sw, window.pads[0], window.pads[2], rows, columns, tuple(offsets))
-    shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
-    note = f"its input is stored by phase; {len(offsets)} of {taps * steps} taps are folded into channels"
-    kernel = ir.WeightValues(values, kernel.dtype)
-    return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

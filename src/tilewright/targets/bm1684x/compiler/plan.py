@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler.layer import Layer, Stored, plane_bytes
+from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.layouts.stored import Stored, plane_bytes
 
 #: A layer whose constants take more than 1 / LARGE of a lane does not keep them for all samples.
 LARGE = 4

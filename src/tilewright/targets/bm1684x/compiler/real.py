@@ -18,10 +18,10 @@ from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.codes import joined
-from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.window import Window

@@ -20,8 +20,8 @@ from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, qu
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler import linear
 from tilewright.targets.bm1684x.compiler.codes import neighbours
-from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window

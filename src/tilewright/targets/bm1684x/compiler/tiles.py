@@ -23,15 +23,14 @@ from tilewright.targets.bm1684x.compiler.layer import (
     Output,
     PerChannel,
     Ref,
-    Stored,
     Temp,
     Weights,
-    plane_bytes,
 )
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, aligned
+from tilewright.targets.bm1684x.layouts.stored import Stored, plane_bytes
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
@@ -180,11 +179,6 @@ def commands(
         yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
 
 
-def sample(stored: Stored, offset: int, config: Config) -> Tensor:
-    """Return one whole sample as a tensor in local memory that begins at byte `offset` of each lane."""
-    return Tensor.local(0, offset, (1, stored.c, stored.h, stored.w), stored.dtype, config)
-
-
 class _Tile:
     def __init__(
         self, cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
@@ -240,7 +234,7 @@ class _Tile:
     def _rows(self, stored: Stored, offset: int) -> Tensor:
         """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
         if self._whole_rows and not stored.phases:
-            return sample(stored, offset, self._config)
+            return stored.near(offset, self._config)
         window = self._layer.window
         assert window is not None
         low, high = window.rows(self._tile.r0, self._tile.r1)

@@ -1,4 +1,4 @@
-"""A launch of a compiled network for the debugger (see sim/walk.py). It runs as `compiler/run.py` runs it."""
+"""A launch of a compiled network for the debugger (see sim/walk.py). It runs as `launch/run.py` runs it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import Placed, Range, State, numbers
-from tilewright.targets.bm1684x.compiler.image import QueueImage, StoredTensor
-from tilewright.targets.bm1684x.compiler.layer import Stored
-from tilewright.targets.bm1684x.compiler.listing import line
-from tilewright.targets.bm1684x.compiler.run import Machine, Prepared
-from tilewright.targets.bm1684x.compiler.tiles import sample
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.debug.commands import CommandWalk, Located, bytes_of, layout_of, local_bytes, where
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
+from tilewright.targets.bm1684x.launch.image import QueueImage, StoredTensor
+from tilewright.targets.bm1684x.launch.listing import line
+from tilewright.targets.bm1684x.launch.run import Machine, Prepared
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.floats import as_stored
 
 
@@ -187,23 +186,19 @@ class NetworkWalk(CommandWalk):
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", names)
         own, of, index, row, computed = self._places[tensor]
         stored, shape, part = own.stored, of.shape, None
-        c, h, w = _sizes(stored)
+        c, h, w = stored.sizes
         last, layout = None, f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
         if own.address < DDR_BASE:
             if computed:
                 part, shape = (slice(None), slice(row, row + h)), (shape[0], h, *shape[2:])
             c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/gather.py)
-            held = sample(stored, own.address - LOCAL_BASE, self.config)[:, :c]
+            held = stored.near(own.address - LOCAL_BASE, self.config)[:, :c]
             address, last = held.addresses.reshape(c, h, w), self._complete(index, computed)
+            if not stored.dtype.is_float:
+                address = address.transpose(1, 2, 0)
             layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
         else:
-            order = np.arange(1, c * h * w + 1).reshape(1, c, h, w)
-            laid = stored.phases.spread(order, 0)[0] if stored.phases else order.reshape(-1)
-            place = np.zeros(c * h * w, np.int64)
-            place[laid[laid > 0] - 1] = np.flatnonzero(laid)
-            address = own.address + (place * stored.dtype.bytes).reshape(c, h, w)
-        if not stored.dtype.is_float:
-            address = address.transpose(1, 2, 0)
+            address = own.address + stored.places.clip(0) * stored.dtype.bytes
         node = self.layers[index] if index >= 0 else ""
         byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
         return Placed(tensor, node, byte, not stored.dtype.is_float, last, layout, of.name, part)
@@ -234,12 +229,6 @@ class NetworkWalk(CommandWalk):
             ],
             np.int64,
         )
-
-
-def _sizes(stored: Stored) -> tuple[int, int, int]:
-    """Return the channels, rows and columns of a tensor, which may be stored by phase."""
-    own = stored.phases or stored
-    return own.c, own.h, own.w
 
 
 def _segments(image: QueueImage) -> Iterator[Range]:

@@ -29,13 +29,13 @@ from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine
-from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, numbered
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, Encoded, Format, decode, encode, fresh
+from tilewright.targets.bm1684x.launch.image import QueueImage
+from tilewright.targets.bm1684x.launch.run import Prepared, prepared
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 SIZES = ("short", "long")

@@ -19,14 +19,14 @@ from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler import bundles
 from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, Held, block_name
 from tilewright.targets.bm1684x.compiler.bundles import Key
-from tilewright.targets.bm1684x.compiler.gather import gathered
-from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
-from tilewright.targets.bm1684x.compiler.linear import fold
+from tilewright.targets.bm1684x.compiler.folding import fold, gathered
+from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
-from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, sample
+from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
@@ -156,9 +156,9 @@ class _Resident:
     def _join(self, index: int, number: int) -> None:
         """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
         layer, homes = self._layers[index], self._plan.homes
-        whole = sample(layer.result, homes[layer.output].of(number), self._config)
+        whole = layer.result.near(homes[layer.output].of(number), self._config)
         for name, stored, ranges in layer.joined:
-            place, part = whole[ranges], sample(stored, homes[name].of(number), self._config)
+            place, part = whole[ranges], stored.near(homes[name].of(number), self._config)
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(bundles.copy(place, part), index, JOINS)
 
@@ -187,7 +187,7 @@ class _Resident:
 
         A tensor of one pixel is transferred through a line buffer (Plan.turned), in which its channels are adjacent.
         """
-        near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
+        near, turned = stored.near(self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
         if turned is None:
             return near, None
         return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
@@ -283,7 +283,7 @@ class Streamed:
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):
             inputs.append(self._offsets[f"x{index}/{turn}"])
-            made.load(name, number, sample(shape, inputs[-1], config), 0, each[0].i0)
+            made.load(name, number, shape.near(inputs[-1], config), 0, each[0].i0)
         for index, own in enumerate(each):
             cut = self._cut(index, own)
             result = self._offsets[f"y{index}/{turn if index == len(each) - 1 else 0}"]
@@ -293,5 +293,5 @@ class Streamed:
             if number == 0:
                 self._held.append(Held(index, result, own.layer.result, own.r0, made.stream.computed))
             inputs = [result]
-        store = sample(each[-1].layer.result, result, config)
+        store = each[-1].layer.result.near(result, config)
         made.store(self._layers[-1].output, number, store, len(each) - 1, each[-1].r0)

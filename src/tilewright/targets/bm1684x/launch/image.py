@@ -23,11 +23,11 @@ from tilewright.fields import decode
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 from tilewright.sim.steps import Space
-from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 

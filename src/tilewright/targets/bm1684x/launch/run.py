@@ -20,12 +20,12 @@ from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space, Trace
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
-from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.events import events
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
 from tilewright.targets.bm1684x.layouts.layout import Operand, slots
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.timing import estimate

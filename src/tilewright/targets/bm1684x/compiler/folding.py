@@ -1,0 +1,197 @@
+"""Fold taps of convolutions into channels, on the machine or as it loads the input of a network.
+
+The cube multiplies 64 channels of a pixel at a time. A convolution of 16 channels with 3x3 taps therefore multiplies
+mostly by nothing. Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and
+the convolution has fewer taps. A command cannot move values to other lanes, so the layer before computes its channels
+several times (replicas): its further output channels are in lanes that would be empty.
+
+`fold` does the same for inputs of a network, which are stored by phase (layouts/stored.py): the DMA engine makes the
+shifted copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.compiler.bundles import copy
+from tilewright.targets.bm1684x.compiler.gather import Gather
+from tilewright.targets.bm1684x.compiler.layer import TEMP_BYTES, Input, Layer, WeightValues
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.timing import estimate
+from tilewright.targets.bm1684x.timing.estimate import PIXELS
+from tilewright.targets.bm1684x.values.dtypes import I8, I32
+from tilewright.targets.bm1684x.values.window import Window
+
+#: A fold must save this part of a layer's cycles: the replicas take longer to load.
+WORTH = 0.2
+
+
+def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> list[Layer]:
+    """Return `layers`, in which convolutions read gathered tensors where that is faster."""
+    maker = {layer.output: layer for layer in layers}
+    kept = {*leaving, *(name for layer in layers if layer.axis for name in (*layer.inputs, layer.output))}
+    replicas: dict[str, int] = {}
+    found: list[Layer] = []
+    for layer in layers:
+        gather = _best(layer, config)
+        sources = _sources(layer.inputs[0], maker, kept) if gather else None
+        if gather is None or sources is None:
+            found.append(layer)
+            continue
+        replicas |= {name: max(replicas.get(name, 1), gather.replicas) for name in sources}
+        assert layer.kernel is not None
+        kernel = WeightValues(gather.kernel(layer.kernel.values), layer.kernel.dtype)
+        count = f"{len(gather.taps)} of {prod(gather.window.kernel)}"
+        note = f"{count} taps are folded into channels, from {gather.replicas} replicas of its input"
+        shapes, window = (gather.stored,), gather.left
+        found.append(replace(layer, shapes=shapes, window=window, kernel=kernel, gather=gather, note=note))
+    spaced = {name: (count, _spacing(maker[name].result.c, config)) for name, count in replicas.items()}
+    return [_replicated(layer, spaced) for layer in found]
+
+
+def _spacing(channels: int, config: Config) -> int:
+    """Return how many lanes apart replicas of a tensor begin: a divisor of the number of lanes."""
+    return min(config.lanes, 1 << (channels - 1).bit_length())
+
+
+def _best(layer: Layer, config: Config) -> Gather | None:
+    """Return how to gather the input of a layer in the fewest cycles, or None if the layer is faster as it is."""
+    kernel, window, x = layer.kernel, layer.window, layer.shapes[0]
+    if kernel is None or kernel.depthwise or kernel.dtype is not I8 or window is None or x.phases or x.c > config.lanes:
+        return None
+    if window.inserted != (0, 0):
+        return None
+    spacing = _spacing(x.c, config)
+    most = config.lanes // spacing
+    choices = []
+    for rows, columns in ((True, False), (False, True), (True, True)):
+        count = prod(size for size, folded in zip(window.kernel, (rows, columns), strict=True) if folded)
+        gather = Gather(x, window, rows, columns, spacing, min(most, count))
+        choices.append((_cycles(layer, gather, config), gather))
+    cycles, best = min(choices, key=lambda choice: choice[0])
+    return best if best.replicas > 1 and cycles < _products(layer, kernel.values.shape, config) * (1 - WORTH) else None
+
+
+def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
+    """Return the cycles of gathering the input and of the products that are left."""
+    assert layer.kernel is not None
+    stored, oc = gather.stored, layer.kernel.values.shape[0]
+    stride = gather.window.stride[1] if gather.columns else 1
+    copies = len(gather.taps) * (-(-stored.h * stored.w // config.eu_bytes) * stride + 2)
+    return copies + _products(layer, (oc, stored.c, *gather.left.kernel), config)
+
+
+def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
+    oc, ic, kh, kw = kernel
+    pixels = -(-layer.result.h * layer.result.w // PIXELS[1])
+    return -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(1))
+
+
+def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
+    """Return the tensors that need replicas if the tensor `name` does; None if one of them cannot have any.
+
+    A convolution makes replicas of its own. Other layers work channel by channel, on replicas of their inputs.
+    """
+    found: set[str] = set()
+    left = [name]
+    while left:
+        own = left.pop()
+        if own in found:
+            continue
+        if own not in maker or own in kept:
+            return None
+        found.add(own)
+        layer = maker[own]
+        if layer.kernel is None or layer.kernel.depthwise:
+            if any(isinstance(ref, Input) and ref.whole for each in layer.operations for ref in each.operands.values()):
+                return None
+            left += layer.inputs
+    return found
+
+
+def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
+    """Return a layer with replicas of its channels: as many, and as far apart, as `spaced` says by name of a result."""
+    if layer.output not in spaced:
+        return layer
+    count, spacing = spaced[layer.output]
+    c = layer.result.c
+
+    def repeated(values: Array, axis: int = 0) -> Array:
+        """Return `count` copies of values per channel, zeros between them."""
+        room = [(0, 0)] * values.ndim
+        room[axis] = (0, spacing - c)
+        once = np.pad(values, room)
+        return np.concatenate([once] * count, axis)
+
+    kernel, bias = layer.kernel, layer.bias
+    if kernel is not None:
+        kernel = replace(kernel, values=repeated(kernel.values, int(kernel.depthwise)))
+    whole = kernel is not None and not kernel.depthwise
+    wide = replace(layer.result, c=count * spacing)
+    return replace(
+        layer,
+        result=wide,
+        shapes=layer.shapes if whole else tuple(replace(shape, c=wide.c) for shape in layer.shapes),
+        words=tuple(repeated(word) for word in layer.words),
+        bias=None if bias is None else repeated(bias),
+        kernel=kernel,
+    )
+
+
+def fold(layer: Layer, config: Config) -> Layer:
+    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase (see layer.py).
+
+    The variants fold the rows of taps, the columns of taps, both or neither into channels.
+    """
+    kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
+    if kernel is None or kernel.depthwise or window is None or others:
+        return layer
+    if window.dilation != (1, 1) or x.c > config.lanes:
+        return layer
+    ways = (_folded(layer, kernel, window, x, *ways) for ways in product((False, True), repeat=2))
+    possible = (made for made in ways if made.shapes[0].c <= config.lanes and made.shapes[0].w < 1 << 16)
+    return min((layer, *possible), key=lambda made: _cost(made, config))
+
+
+def _cost(layer: Layer, config: Config) -> float:
+    """Return the estimated cycles of loading a layer's input and of its multiplications.
+
+    The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
+    """
+    assert layer.kernel is not None
+    (oc, ic, kh, kw), x, result = layer.kernel.values.shape, layer.shapes[0], layer.result
+    size = layer.kernel.dtype.bytes
+    pixels = -(-result.h * result.w // PIXELS[size])
+    products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
+    channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
+    far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
+    load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here
+    parts = max(config.batch, -(-result.h * result.w * I32.bytes // TEMP_BYTES))
+    return max(load, products) + min(load, products) / parts
+
+
+def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
+    (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
+    taps, steps = -(-kh // sh), -(-kw // sw)  # kernel rows and columns per phase
+    rows, columns = result.h + taps - 1, result.w + steps - 1
+    values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
+    oc, c = values.shape[:2]
+    by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
+    fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
+    left = (taps // fold_rows, steps // fold_columns)
+    split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
+    values = np.ascontiguousarray(split.reshape(oc, -1, *left))
+    offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]
+    phases = Phases(x.c, x.h, x.w, sh, sw, window.pads[0], window.pads[2], rows, columns, tuple(offsets))
+    shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
+    note = f"its input is stored by phase; {len(offsets)} of {taps * steps} taps are folded into channels"
+    kernel = WeightValues(values, kernel.dtype)
+    return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

@@ -1,0 +1,164 @@
+"""How the tensors of a network are stored, in DDR and in local memory.
+
+A tensor of the graph is stored as (channels, rows, columns) of one element type. The input of a network may instead be
+stored by phase. The reason: the cube multiplies 64 channels of a pixel at a time, but an image has only 3. For a
+convolution of few channels the host pads the input and splits it into phases (space-to-depth): pixel
+(y * sh + py, x * sw + px) of channel c becomes element (y, x) of channel (py, px, c). A convolution of stride (sh, sw)
+then has stride 1 and fewer taps. The DMA engine can also fold taps into channels: it loads the input once per folded
+tap, shifted by that tap, into further lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Tensor
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.layouts.tensor import Tensor as Addressed
+from tilewright.targets.bm1684x.values.dtypes import I8, U8, DType
+from tilewright.targets.bm1684x.values.floats import as_stored, narrow
+
+
+@dataclass(frozen=True)
+class Phases:
+    """An image (c, h, w) stored in DDR by phase (space-to-depth, see above), as (sh * sw * c, rows, columns).
+
+    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads the
+    image once from each of `offsets` (in elements), each time into further channels.
+    """
+
+    c: int
+    h: int
+    w: int
+    sh: int
+    sw: int
+    top: int
+    left: int
+    rows: int
+    columns: int
+    offsets: tuple[int, ...]
+
+    @property
+    def channels(self) -> int:
+        return self.sh * self.sw * self.c
+
+    @property
+    def elements(self) -> int:
+        """The number of elements in DDR, with the padding after them that a load from the largest offset reads."""
+        return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
+
+    def places(self, c: Array, h: Array, w: Array) -> Array:
+        """Return where the elements (c, h, w) of the image are stored, from 0 on; -1 for those that are not stored."""
+        (row, y), (column, x) = np.divmod(h + self.top, self.sh), np.divmod(w + self.left, self.sw)
+        channel = (y * self.sw + x) * self.c + c
+        return np.where(
+            (row < self.rows) & (column < self.columns), (channel * self.rows + row) * self.columns + column, -1
+        )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How one sample of a tensor is stored: (c, h, w) elements, each a code (quantised value) of the graph plus `add`.
+
+    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
+    stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
+    All other codes are stored signed.
+    """
+
+    c: int
+    h: int
+    w: int
+    dtype: DType
+    add: int = 0
+    zero: int = 0
+    phases: Phases | None = None  # set if DDR holds the tensor by phase
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Stored:
+        """Return how an 8-bit tensor is stored. Its last axis is the channels; the axes before it are pixels."""
+        *before, c = tensor.shape or (1,)
+        image = len(before) == 3 and before[0] == 1
+        h, w = (before[1], before[2]) if image else (1, prod(before))
+        lowest = int(np.iinfo(tensor.dtype).min)
+        dtype, add = (U8, -lowest) if tensor.zero_point == lowest else (I8, -lowest - 128)
+        return cls(c, h, w, dtype, add, tensor.zero_point + add)
+
+    @classmethod
+    def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
+        """Return how a float32 tensor of `shape` (1, c) or (1, c, h, w) is stored, rounded to float type `dtype`."""
+        c, h, w = (*shape[1:], 1, 1)[:3]
+        return cls(c, h, w, dtype)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The channels, rows and columns of the tensor, also if it is stored by phase."""
+        own = self.phases or self
+        return own.c, own.h, own.w
+
+    @property
+    def elements(self) -> int:
+        """The elements of one sample in DDR."""
+        return self.phases.elements if self.phases else self.c * self.h * self.w
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one sample in DDR."""
+        return self.elements * self.dtype.bytes
+
+    @cached_property
+    def places(self) -> Array:
+        """Where each element of the graph's tensor is stored in DDR: int64, in the tensor's order.
+
+        Positions count from the first element of a sample; -1 stands for an element that no window reads. Codes of the
+        graph have the order (h, w, c), real numbers the order (c, h, w).
+        """
+        c, h, w = self.sizes
+        index = np.ogrid[:c, :h, :w]
+        found = self.phases.places(*index) if self.phases else np.arange(c * h * w).reshape(c, h, w)
+        return (found if self.dtype.is_float else found.transpose(1, 2, 0)).reshape(-1)
+
+    def slots(self, config: Config) -> int:
+        return -(-self.c // config.lanes)
+
+    def plane(self, config: Config) -> int:
+        """Return the bytes of one channel in local memory."""
+        return plane_bytes(self.h * self.w, self.dtype, config)
+
+    def lane_bytes(self, config: Config) -> int:
+        """Return the bytes that one sample takes in each lane of local memory."""
+        return self.slots(config) * self.plane(config)
+
+    def near(self, offset: int, config: Config) -> Addressed:
+        """Return one whole sample as a tensor in local memory that begins at byte `offset` of each lane."""
+        return Addressed.local(0, offset, (1, self.c, self.h, self.w), self.dtype, config)
+
+    def pack(self, values: Array) -> Array:
+        """Return the values of S samples of a graph tensor, (S, *shape), as DDR stores them: (S, elements)."""
+        given = values.reshape(len(values), -1)
+        if self.dtype.is_float:
+            given = narrow(given, self.dtype)
+        else:
+            given = (given.astype(np.int16) + self.add).astype(self.dtype.storage)
+        found = np.full((len(given), self.elements), self.zero, self.dtype.storage)
+        if self.phases:
+            found[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
+        there = self.places >= 0
+        found[:, self.places[there]] = given[:, there]
+        return found
+
+    def unpack(self, stored: Array, tensor: Tensor) -> Array:
+        """Return S stored samples, (S, elements), as values of the graph's `tensor`: (S, *shape)."""
+        values = stored[:, self.places].reshape(len(stored), *tensor.shape)
+        if self.dtype.is_float:
+            return as_stored(values, self.dtype)
+        return (values.astype(np.int16) - self.add).astype(tensor.dtype)
+
+
+def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
+    """Return the bytes of a channel of `elements` elements in local memory, rounded up to a multiple of `eu_bytes`."""
+    return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
