@@ -20,40 +20,11 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import TIU
-from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
-from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
-from tilewright.targets.bm1684x.timing.estimate import FACTORS, PRODUCTS, macs
+from tilewright.targets.bm1684x.isa.operations.base import Flow
+from tilewright.targets.bm1684x.timing.estimate import macs
 
-#: The arithmetic of one result of an element-wise command, without its type.
-_SUMS = ("fp_add", "fp_sub", "fp_diff_abs", "int_add", "int_sub", "neg", "abs")
-_PARTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_SUMS, ("add",)),
-    **dict.fromkeys(("fp_mul", "int_mul"), ("multiply",)),
-    **dict.fromkeys(("fp_mac", "int8_mac", "fp32_requant", "fp32_dequant"), ("multiply", "add")),
-    **dict.fromkeys(("int_requant", "int_dequant"), ("multiply", "shift", "add")),
-    **dict.fromkeys(("max", "min", "greater", "less", "equal", "sign"), ("compare",)),
-    **dict.fromkeys(("greater_select", "less_select", "equal_select"), ("compare",)),
-    **dict.fromkeys(("maximum_greater_select", "minimum_less_select"), ("compare", "compare")),
-    **dict.fromkeys(("arithmetic_shift", "logical_shift"), ("shift",)),
-    "prelu": ("compare", "multiply"),
-}
-#: Commands that move or convert values, or combine bits: no arithmetic that the tables know.
-_NONE = (
-    *("copy", "cast", "fp_round", "and", "or", "xor", "not"),
-    *(
-        "cw_trans",
-        "wc_trans",
-        "npu_bcast",
-        "static_bcast",
-        "static_distribute",
-        "table_lookup",
-        "w_mask_select",
-        *GATHERS,
-    ),
-)
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
-_POOLS = ("fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d", *REGIONS)
 
 
 def events(program: Elaborated, config: Config, trace: Trace | None, samples: int) -> Events:
@@ -98,23 +69,23 @@ def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Wo
         to[name] = Work(name, before + count, parts)
 
     for command in commands:
-        name = command.operation.name
-        if command.operation.engine != TIU:
+        operation = command.operation
+        if operation.engine != TIU:
             continue
-        if name in FACTORS:
+        if operation.factor:
             add(sums, *_macs(command))
-        elif name in _POOLS:
-            count = prod(command.results["y"].shape) * prod(command.attributes["window"].kernel)
-            add(others, *_named(command, count, ("compare",) if "max_pool2d" in name else ("add",)))
-        elif name in _PARTS:
-            add(others, *_named(command, prod(command.results["y"].shape), _PARTS[name]))
-        elif name not in _NONE:
-            unknown.add(name)
+        elif operation.arithmetic is None:
+            unknown.add(operation.name)
+        elif operation.arithmetic:
+            count = prod(command.results["y"].shape)
+            if operation.flow is Flow.WINDOW:
+                count *= prod(command.attributes["window"].kernel)
+            add(others, *_named(command, count, operation.arithmetic))
     return tuple(sums.values()), tuple(others.values()), unknown
 
 
 def _macs(command: Command) -> tuple[str, int, tuple[Part, ...]]:
-    left, right = ("L", "R") if command.operation.name in PRODUCTS else ("x", "w")
+    left, right = ("L", "R") if command.operation.flow is Flow.PRODUCT else ("x", "w")
     a, b = command.operands[left].dtype, command.operands[right].dtype
     real = a.is_float
     kinds = ("float_multiply", "float_add") if real else ("multiply", "add")

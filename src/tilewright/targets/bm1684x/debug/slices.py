@@ -15,10 +15,9 @@ from tilewright.array import Array
 from tilewright.sim.walk import Wanted
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import Values
+from tilewright.targets.bm1684x.isa.operations.base import PLACED, Flow
 from tilewright.targets.bm1684x.isa.operations.neural import sides
-from tilewright.targets.bm1684x.isa.undefined import CONVERSIONS, MOVES, PLACED
 from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.timing.estimate import CONVOLUTIONS, POOLS, PRODUCTS
 from tilewright.targets.bm1684x.values.window import Window
 
 #: See commands.CommandWalk.located.
@@ -72,19 +71,19 @@ def _any(given: Bits) -> int:
 
 def _spread(command: Command, given: Bits, union: np.uint64) -> dict[str, Array]:
     """Return the slices that want each element of the operands in memory: arrays that broadcast to their shapes."""
-    name = command.operation.name
+    flow = command.operation.flow
     shapes = {key: own.addresses.shape for key, own in command.operands.items() if not isinstance(own, Constant)}
     found = {key: np.full((), union) for key in shapes}
     if len(given) > 1 or "y" not in given:
         return found
     y = given["y"]
-    if name in MOVES and "x" in shapes:
+    if flow is Flow.MOVE and "x" in shapes:
         found["x"] = _moved(command, y, shapes["x"])
-    elif name in PRODUCTS:
+    elif flow is Flow.PRODUCT:
         found |= _product(command, y, shapes)
-    elif (name in CONVOLUTIONS or name in POOLS) and "x" in shapes:
-        found |= _windows(command, y, shapes, by_channel=name in POOLS)
-    elif (command.operation.inputs[0] == "a" and not name.startswith("vc_")) or name in CONVERSIONS:
+    elif flow in (Flow.CONVOLUTION, Flow.WINDOW) and "x" in shapes:
+        found |= _windows(command, y, shapes, by_channel=flow is Flow.WINDOW)
+    elif flow is Flow.ELEMENTWISE:
         found |= {key: _reduced(y, shape) for key, shape in shapes.items() if key in PLACED}
     return found
 

@@ -14,7 +14,7 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
 from tilewright.targets.bm1684x.isa.operations import OPTIONAL, TIU, Operation, Values
-from tilewright.targets.bm1684x.isa.operations.rules import COMPUTE, PLACES
+from tilewright.targets.bm1684x.isa.operations.rules import COMPUTE
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
@@ -86,7 +86,9 @@ class Command:
         """Return the reason why the machine cannot run the command, or an empty string if it can."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
-        rules = PLACES.get(self.operation.name, COMPUTE if self.operation.engine == TIU else ())
+        rules = self.operation.places
+        if rules is None:
+            rules = COMPUTE if self.operation.engine == TIU else ()
         return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:

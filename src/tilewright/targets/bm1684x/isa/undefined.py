@@ -18,33 +18,14 @@ from tilewright.sim.steps import READ
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
-from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
+from tilewright.targets.bm1684x.isa.operations.base import PLACED, Flow
 from tilewright.targets.bm1684x.isa.operations.neural import sides
-from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
 from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
 #: The shadow of a byte records whether it is defined: DEFINED, NEVER (written), or a positive number. That is 1 + the
 #: step whose uninitialised read the byte comes from.
 DEFINED, NEVER = 0, -1
-#: Moves: their meaning, applied to origins (shadows of elements), gives the origins of the result.
-MOVES = (
-    *("dma_copy", "dma_linear", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
-    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast", "static_distribute", "dma_linear_bcast"),
-)
-#: Element-wise operations whose first operand is x. The first operand of all other element-wise operations is a.
-CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant", "fp32_dequant")
-#: Operands from which an element-wise operation reads one element for each element of its result.
-PLACED = ("a", "b", "c", "d", "x", "acc")
-#: Operands whose values decide which elements a command moves.
-DECIDING = {
-    **dict.fromkeys(("dma_h_gather", "dma_h_scatter", *GATHERS), ("index",)),
-    **dict.fromkeys(("dma_mask_select", "w_mask_select"), ("mask",)),
-    **dict.fromkeys(("table_lookup", "dma_nonzero", "hau_sort"), ("x",)),
-    **dict.fromkeys(REGIONS, ("rois",)),
-    **{"hau_line_gather": ("index",), "hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
-}
 #: The most ranges that one finding lists.
 MOST = 256
 
@@ -85,7 +66,7 @@ class _Shadow:
     def _step(self, step: int, command: Command) -> None:
         origins = {name: self._read(step, command, name, own) for mode, name, own in command.in_memory if mode == READ}
         bad = {name: own for name, own in origins.items() if own.any()}
-        for name in DECIDING.get(command.operation.name, ()):
+        for name in command.operation.deciding:
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
@@ -141,15 +122,15 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
 
     The origin of an element that depends on several uninitialised reads is the step with the highest number.
     """
-    name, shape = command.operation.name, result.shape
-    if name in MOVES and "x" in origins:
+    flow, shape = command.operation.flow, result.shape
+    if flow is Flow.MOVE and "x" in origins:  # the meaning of a move, applied to origins
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
         return command.operation.results(values)["y"]
-    if name in PRODUCTS and {"L", "R"} <= origins.keys():
+    if flow is Flow.PRODUCT and {"L", "R"} <= origins.keys():
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
-    placed = command.operation.inputs[0] == "a" or name in CONVERSIONS
+    placed = flow in (Flow.ELEMENTWISE, Flow.PAIRS)
     whole = [own.max(initial=0) for key, own in origins.items() if not (placed and key in PLACED)]
     parts = [own for key, own in origins.items() if placed and key in PLACED]
     return _joined([*parts, np.array(max(whole, default=0), np.int32)], tuple(shape))

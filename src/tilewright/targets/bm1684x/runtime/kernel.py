@@ -37,7 +37,7 @@ from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor, sizes_of
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
+from tilewright.targets.bm1684x.values.dtypes import F32, DType, rounding_of
 from tilewright.targets.bm1684x.values.floats import widen
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
@@ -92,18 +92,6 @@ def kernel(body: Body) -> Kernel:
     return Kernel(body.__name__, body)
 
 
-#: Types of operands that are given as numbers: by operation and operand (OWN), else by operand (PARAMETERS). Those in
-#: CHOSEN have the type of the result, and all other operands the type of the first tensor.
-PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16}
-OWN: Mapping[tuple[str, str], DType] = {
-    ("fp32_requant", "scale"): F32,
-    ("fp32_requant", "offset"): F32,
-    ("fp32_dequant", "scale"): F32,
-    ("int8_avg_pool2d", "scale"): U8,
-}
-CHOSEN = ("c", "d")
-
-
 class Engine:
     """The operations of one engine as methods: `engine.NAME(results.., operands.., attribute=..)`."""
 
@@ -154,8 +142,8 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     for name in operation.inputs:
         operand = given.get(name)
         if isinstance(operand, int | float):
-            dtype = results["y"].dtype if name in CHOSEN else PARAMETERS.get(name, first)
-            operand = Constant.of(operand, OWN.get((operation.name, name), dtype))
+            dtype = operation.numbers.get(name, first)
+            operand = Constant.of(operand, dtype or results["y"].dtype)
         if operand is not None:
             operands[name] = operand
     if "y_before" in operation.inputs:  # other rows stay as they are

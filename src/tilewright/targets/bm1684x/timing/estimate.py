@@ -25,26 +25,16 @@ from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.operations.base import attribute
-from tilewright.targets.bm1684x.isa.operations.gather import GATHERS
-from tilewright.targets.bm1684x.isa.operations.regions import REGIONS
+from tilewright.targets.bm1684x.isa.operations.base import Flow, attribute
 from tilewright.targets.bm1684x.layouts.layout import aligned
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 from tilewright.targets.bm1684x.timing.transfers import transfer
 
-CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
-DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
-PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm", "int_mm")
-#: For each operation that multiplies, the operand whose shape gives the depth of its sums: weights or left matrix.
-FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
-POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d", *REGIONS)
 #: Pixels that the cube computes at a time, by bytes per weight; columns at a time, for matrices stored by rows.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
-#: Commands that are timed by the elements that they move.
-MOVES = (*GATHERS, "w_mask_select")
 #: Operands that are read element by element. All other operands are parameters.
 STREAMED = ("a", "b", "x", "acc")
 
@@ -57,11 +47,11 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
         return _up(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
         return max(1, transfer(command, timing))
-    if command.operation.name in CONVOLUTIONS:
+    if command.operation.flow is Flow.CONVOLUTION:
         return _conv(command, config)
-    if command.operation.name in PRODUCTS:
+    if command.operation.flow is Flow.PRODUCT:
         return _matmul(command, config)
-    if command.operation.name in MOVES:
+    if command.operation.flow is Flow.INDEXED:
         return _moved(command, config, timing)
     return max(1, _elements(command, config) * _passes(command, config, timing))
 
@@ -134,7 +124,7 @@ def _matmul(command: Command, config: Config) -> int:
 def _passes(command: Command, config: Config, timing: Timing) -> int:
     """Return the passes over a command's result. An overwritten operand doubles their number, two strided ones also."""
     name, y = command.operation.name, command.results["y"]
-    if name in POOLS:
+    if command.operation.flow is Flow.WINDOW:
         window = command.attributes["window"]
         return prod(window.kernel) * (timing.strided_pool if window.stride[1] > 1 else 1)
     if name == "fp_taylor":
@@ -234,17 +224,16 @@ def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
 
 def macs(command: Command) -> int:
     """Return a command's multiply-accumulates, with those on padding; 0 if it is no convolution or matrix product."""
-    if command.operation.name not in FACTORS:
-        return 0
-    if isinstance(command.operands[FACTORS[command.operation.name]], Constant):
+    name = command.operation.factor
+    if not name or isinstance(command.operands[name], Constant):
         return 0  # a product with a number is no work of the multipliers
-    factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
-    if command.operation.name in PRODUCTS:
+    factor, y = command.operands[name], prod(command.results["y"].shape)
+    if command.operation.flow is Flow.PRODUCT:
         return y * (factor.shape[0] if command.attributes.get("left_transposed") else factor.shape[1])
-    return y * prod(factor.shape[1:] if command.operation.name in CONVOLUTIONS else factor.shape[2:])
+    return y * prod(factor.shape[1:] if command.operation.flow is Flow.CONVOLUTION else factor.shape[2:])
 
 
 def peak(commands: Sequence[Command], lanes: int) -> int:
     """Return the machine's peak MACs per cycle for the narrowest type that the commands multiply; 0 if none."""
-    sizes = {c.operands[FACTORS[c.operation.name]].dtype.bytes for c in commands if c.operation.name in FACTORS}
+    sizes = {c.operands[c.operation.factor].dtype.bytes for c in commands if c.operation.factor}
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

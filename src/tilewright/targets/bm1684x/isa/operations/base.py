@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,23 @@ class Values:
         return self.attribute("mode")
 
 
+class Flow(Enum):
+    """Which elements of its operands an element of the result depends on."""
+
+    WHOLE = "all elements"
+    ELEMENTWISE = "an element of each operand in PLACED, and all elements of others"
+    PAIRS = "an element of each of two vectors"
+    MOVE = "an element of x; the meaning, applied to numbers of elements, tells which"
+    INDEXED = "an element that another operand selects"
+    CONVOLUTION = "the pixels in a window, of all channels"
+    WINDOW = "the pixels in a window, of one channel"
+    PRODUCT = "a row and a column"
+
+
+#: Operands from which an element-wise operation reads one element for each element of its result.
+PLACED = ("a", "b", "c", "d", "x", "acc")
+
+
 class Signature(NamedTuple):
     """The argument of a rule: the types of operands and results by name, and the attributes."""
 
@@ -76,7 +94,12 @@ class Operation:
 
     `inexact` marks an operation that the machine iterates in an undocumented way; the conformance check then allows a
     few units in the last place. `by_data` says that the values decide which elements are written. `touches` returns
-    masks of the touched elements, for operands and results of which the values decide what is touched.
+    masks of the touched elements, for operands and results of which the values decide what is touched; `deciding` are
+    the operands whose values decide it. `factor` is the operand whose shape gives the depth of sums of products.
+    `arithmetic` is the arithmetic of one element of the result, in the words of energy tables without their types
+    (None: not published). `numbers` are the types of operands that a kernel in Python gives as numbers, where it is not
+    that of the first tensor (None: that of the result). `places` are the rules on operands in memory (None: those of
+    the engine).
     """
 
     name: str
@@ -88,6 +111,12 @@ class Operation:
     inexact: bool = False
     by_data: bool = False
     touches: Touches | None = None
+    flow: Flow = Flow.WHOLE
+    deciding: tuple[str, ...] = ()
+    factor: str = ""
+    arithmetic: tuple[str, ...] | None = None
+    numbers: Mapping[str, DType | None] = field(default_factory=dict)
+    places: tuple[PlaceRule, ...] | None = None
 
     def results(self, values: Values) -> Mapping[str, Array]:
         """Compute the operation, and return its results by name."""

@@ -5,19 +5,23 @@ Constants, operands with one value per channel, and operands with strides of 0 b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Signature, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Signature, Values, define
 from tilewright.targets.bm1684x.values import elementwise as e
 from tilewright.targets.bm1684x.values import floats
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, Rounding
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
+
+#: Relations for which the machine has a function.
+MACHINE_RELATIONS = ("greater", "less", "equal")
 
 
 def float_binary(name: str, v: Values) -> Array:
@@ -136,41 +140,47 @@ def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]
 
 
 alike, integers = rules.alike, rules.integers
-for name in ("add", "sub", "mul", "diff_abs"):
-    define(TIU, f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"))
+elementwise = partial(define, TIU, flow=Flow.ELEMENTWISE)
+SUM, PRODUCT, COMPARISON, SHIFT = ("add",), ("multiply",), ("compare",), ("shift",)
+SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
+for name, work in (("add", SUM), ("sub", SUM), ("mul", PRODUCT), ("diff_abs", SUM)):
+    elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
 as_sources = rules.signed_as_its_sources("a", "b")
-for name, signs in (("add", as_sources), ("sub", rules.signed_result), ("mul", as_sources)):
-    define(TIU, f"int_{name}", "a b shift", partial(integer_binary, name), integers("a", "b", "y"), signs)
+for name, signs, work in (("add", as_sources, SUM), ("sub", rules.signed_result, SUM), ("mul", as_sources, PRODUCT)):
+    checks = (integers("a", "b", "y"), signs)
+    elementwise(f"int_{name}", "a b shift", partial(integer_binary, name), *checks, arithmetic=work, **SHIFTED)
 for name in ("max", "min"):
-    define(TIU, name, "a b", partial(extreme, name), alike("a", "b", "y"))
+    elementwise(name, "a b", partial(extreme, name), alike("a", "b", "y"), arithmetic=COMPARISON)
 for name, two in e.BITWISE.items():
-    define(TIU, name, "a b", _of("a b", two), integers("a", "b"), alike("a", "b", "y"))
+    elementwise(name, "a b", _of("a b", two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
 for name in ("arithmetic", "logical"):
-    same = rules.shifted_alike if name == "arithmetic" else rules.unsigned("a", "y")
-    define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"), same)
+    checks = (integers("a", "y"), rules.shifted_alike if name == "arithmetic" else rules.unsigned("a", "y"))
+    shifts = partial(shifted, name == "arithmetic")
+    elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
+selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
+compared = (alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
 for name in RELATIONS:
-    define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
+    counted = COMPARISON if name in MACHINE_RELATIONS else None
+    elementwise(name, "a b c", partial(compare, name), *compared, arithmetic=counted, **selected)
 choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
-for name in ("greater", "less", "equal"):  # the device API makes the others of these (capi/vectors.py)
-    define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
+for name in MACHINE_RELATIONS:  # the device API makes the others of these
+    elementwise(f"{name}_select", "a b c d", partial(select, name), *choices, arithmetic=COMPARISON, **selected)
 for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
     both = partial(extreme_select, key, relation)
-    define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, outputs="y0 y")
-ones = (
-    ("copy", lambda v: v["a"]),
-    ("abs", absolute),
-    ("neg", negative),
-    ("sign", sign),
-)
-for name, meaning in ones:
-    define(TIU, name, "a", meaning, alike("a", "y"))
+    more: Mapping[str, Any] = {"outputs": "y0 y", "arithmetic": COMPARISON * 2, **selected}
+    elementwise(f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, **more)
+elementwise("copy", "a", lambda v: v["a"], alike("a", "y"), arithmetic=())
+elementwise("abs", "a", absolute, alike("a", "y"), arithmetic=SUM)
+elementwise("neg", "a", negative, alike("a", "y"), arithmetic=SUM)
+elementwise("sign", "a", sign, alike("a", "y"), arithmetic=COMPARISON)
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
 for name in ("add", "sub"):
-    define(TIU, f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
-define(TIU, "prelu", "a slope", prelu, rules.floats("a", "slope", "y"))
-define(TIU, "fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"))
-define(TIU, "int8_mac", "a b acc", integer_mac, *macs)
-define(TIU, "fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"))
+    elementwise(f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
+elementwise("prelu", "a slope", prelu, rules.floats("a", "slope", "y"), arithmetic=COMPARISON + PRODUCT)
+elementwise("fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"), arithmetic=PRODUCT + SUM)
+elementwise("int8_mac", "a b acc", integer_mac, *macs, arithmetic=PRODUCT + SUM)
+series = (*rules.COMPUTE, rules.first_lane, rules.several_terms)
+elementwise("fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"), places=series)
 
 
 def _wide(x: Array) -> Array:
@@ -180,6 +190,11 @@ def _wide(x: Array) -> Array:
 def convert(v: Values) -> Array:
     """Return the operand x converted to the type of y. Integers clamp; NaN becomes 0 in an integer type."""
     return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
+
+
+def integral(v: Values) -> Array:
+    """Return the float operand x, rounded to integral values of its type."""
+    return floats.round_float(v["x"], v.types["x"], v.mode)
 
 
 def integer_requant(v: Values) -> Array:
@@ -264,18 +279,24 @@ def logarithm(v: Values) -> Array:
 
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
 scaled = "x multiplier shift offset"
-define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
-define(TIU, "fp_round", "x", lambda v: floats.round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
+words: dict[str, Any] = {"numbers": {"multiplier": I32, "shift": I8, "offset": I32}}
+words["arithmetic"] = PRODUCT + SHIFT + SUM
+narrowed = (rules.wide_source, rules.narrow_result)
+widened = (rules.narrow_source, rules.of("y", I16, U16, I32))
+elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
+elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
-define(TIU, "int_requant", scaled, integer_requant, rules.wide_source, rules.narrow_result)
-define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source, rules.narrow_result)
-define(TIU, "int_dequant", scaled, integer_dequant, rules.narrow_source, rules.of("y", I16, U16, I32))
-define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32))
-define(TIU, "fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
-define(TIU, "fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
+elementwise("int_requant", scaled, integer_requant, *narrowed, **words)
+floating: dict[str, Any] = {"arithmetic": PRODUCT + SUM, "numbers": {"scale": F32, "offset": F32}}
+elementwise("fp32_requant", "x scale offset", float_requant, modes, *narrowed, **floating)
+elementwise("int_dequant", scaled, integer_dequant, *widened, **words)
+floating["numbers"] = {"scale": F32, "offset": I32}
+elementwise("fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32), **floating)
+elementwise("fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
+elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    define(TIU, f"fp_{name}", "a", _of("a", function), in_f32)
-define(TIU, "fp_log", "a", logarithm, in_f32, inexact=True)
+    elementwise(f"fp_{name}", "a", _of("a", function), in_f32)
+elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 
 
 def _outer(meaning: Callable[[Values], Array]) -> Callable[[Values], Array]:
@@ -288,22 +309,14 @@ def _outer(meaning: Callable[[Values], Array]) -> Callable[[Values], Array]:
     return all_pairs
 
 
-VECTORS = {"add": as_sources, "sub": rules.signed_result, "mul": as_sources}
-for name, signs in VECTORS.items():
-    define(TIU, f"vc_fp_{name}", "a b", _outer(partial(float_binary, name)), rules.floats("a", "b", "y"))
-    define(TIU, f"vc_int_{name}", "a b", _outer(partial(integer_binary, name)), integers("a", "b", "y"), signs)
-define(TIU, "vc_fp_div", "a b", _outer(lambda v: e.divide(v["a"], v["b"], v.attribute("steps"))), in_f32)
+pairs = partial(define, TIU, flow=Flow.PAIRS)
+for name, signs in (("add", as_sources), ("sub", rules.signed_result), ("mul", as_sources)):
+    pairs(f"vc_fp_{name}", "a b", _outer(partial(float_binary, name)), rules.floats("a", "b", "y"))
+    pairs(f"vc_int_{name}", "a b", _outer(partial(integer_binary, name)), integers("a", "b", "y"), signs)
+pairs("vc_fp_div", "a b", _outer(lambda v: e.divide(v["a"], v["b"], v.attribute("steps"))), in_f32)
 for name in ("max", "min"):
-    define(TIU, f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
+    pairs(f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
 for name, two in e.BITWISE.items():
-    define(TIU, f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
-for name in ("greater", "less", "equal"):  # the device API makes the others of these (capi/vectors.py)
-    define(
-        TIU,
-        f"vc_{name}",
-        "a b c",
-        _outer(partial(compare, name)),
-        alike("a", "b"),
-        alike("c", "y"),
-        rules.narrow_enough_result,
-    )
+    pairs(f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
+for name in MACHINE_RELATIONS:
+    pairs(f"vc_{name}", "a b c", _outer(partial(compare, name)), *compared, **selected)

@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Values, define
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
 
@@ -34,22 +34,20 @@ class Kind(NamedTuple):
     """What an index of a gather or scatter is.
 
     `parts` splits an index array in the row numbers and the column numbers, either of which may be None: the element's
-    own row or column. `strict` says that an exception must also be in range.
+    own row or column. `strict` says that an exception must also be in range, `shared` that all channels share indices.
     """
 
     parts: Callable[[Array], tuple[Array | None, Array | None]]
     strict: bool = False
+    shared: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
-    "w": Kind(lambda index: (None, index.reshape(1, 1, 1, -1))),
-    "hw": Kind(lambda index: (index[..., 1].reshape(1, 1, 1, -1), index[..., 0].reshape(1, 1, 1, -1))),
+    "w": Kind(lambda index: (None, index.reshape(1, 1, 1, -1)), shared=True),
+    "hw": Kind(lambda index: (index[..., 1].reshape(1, 1, 1, -1), index[..., 0].reshape(1, 1, 1, -1)), shared=True),
     "pe": Kind(lambda index: (None, index)),
     "h": Kind(lambda index: (index, None), strict=True),
 }
-
-#: The names of the operations that move elements or rows by index.
-GATHERS = (*(f"{name}_{way}" for name in KINDS for way in ("gather", "scatter")), "pe_gather_4bank")
 
 
 def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -141,20 +139,16 @@ def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
 
 indices = rules.of("index", U8, U16)
 alike = rules.alike("x", "y", "other", "kept", "y_before")
+moves = partial(define, TIU, flow=Flow.INDEXED, arithmetic=())
 for name, kind in KINDS.items():
+    places = (*rules.COMPUTE, rules.shared_index) if kind.shared else None
+    chosen: dict[str, Any] = {"deciding": ("index",), "places": places}
     takes, puts = partial(gather, kind), partial(scatter, kind)
-    define(TIU, f"{name}_gather", "x index other kept", takes, alike, indices, touches=partial(gathered, kind))
-    scatters: dict[str, Any] = {"touches": partial(scattered, kind), "by_data": True}
-    define(TIU, f"{name}_scatter", "x index y_before", puts, alike, indices, **scatters)
-define(TIU, "pe_gather_4bank", "x index other kept", gather_copies, alike, indices, touches=gathered_copies)
-counted: dict[str, Any] = {"outputs": "y counts", "by_data": True, "touches": selected}
-define(
-    TIU,
-    "w_mask_select",
-    "x mask y_before",
-    mask_select,
-    alike,
-    rules.of("mask", U8, U16, U32),
-    rules.of("counts", U16),
-    **counted,
-)
+    moves(f"{name}_gather", "x index other kept", takes, alike, indices, touches=partial(gathered, kind), **chosen)
+    chosen |= {"touches": partial(scattered, kind), "by_data": True}
+    moves(f"{name}_scatter", "x index y_before", puts, alike, indices, **chosen)
+copies: dict[str, Any] = {"deciding": ("index",), "touches": gathered_copies}
+moves("pe_gather_4bank", "x index other kept", gather_copies, alike, indices, **copies)
+counted: dict[str, Any] = {"outputs": "y counts", "by_data": True, "deciding": ("mask",), "touches": selected}
+masks = (rules.of("mask", U8, U16, U32), rules.of("counts", U16))
+moves("w_mask_select", "x mask y_before", mask_select, alike, *masks, **counted)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Touches, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Flow, Touches, Values, define
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32
 from tilewright.targets.bm1684x.values.floats import widen
 
@@ -184,51 +185,40 @@ def _broadcast(v: Values) -> Array:
 
 cw_transposed = _transposed(0, 3, 2, 1)
 bits, counted = rules.alike("x", "y"), rules.of("count", U32, I32)
+moves = partial(define, flow=Flow.MOVE, arithmetic=())
+#: Operations whose values decide how many elements they write.
+selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
+near: Mapping[str, Any] = {"places": (rules.in_lanes, rules.first_lane)}
+for name, places in (("dma_copy", (rules.short_steps,)), ("dma_linear", None)):  # both in NCHW order
+    moves(DMA, name, "x", lambda v: v["x"].reshape(v.shapes["y"]), bits, places=places)
+moves(DMA, "dma_broadcast", "x", _broadcast, bits, places=(rules.within_lanes, rules.packed_rows))
+moves(DMA, "dma_linear_bcast", "x", _broadcast, bits, places=(rules.within_lanes,))
+moves(DMA, "dma_nc_trans", "x", _transposed(1, 0, 2, 3), bits)
+moves(DMA, "dma_cw_trans", "x", cw_transposed, bits)
+moves(DMA, "dma_matrix_trans", "x", _transposed(1, 0), bits)
+moves(DMA, "dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), bits)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
-kept = (rules.of("y", I32), counted)
-for name in ("dma_copy", "dma_linear"):  # both in NCHW order; a linear copy has a command of its own
-    define(DMA, name, "x", lambda v: v["x"].reshape(v.shapes["y"]), bits)
-define(DMA, "dma_broadcast", "x", _broadcast, bits)
-define(DMA, "dma_linear_bcast", "x", _broadcast, bits)
-define(DMA, "dma_nc_trans", "x", _transposed(1, 0, 2, 3), bits)
-define(DMA, "dma_cw_trans", "x", cw_transposed, bits)
-define(DMA, "dma_matrix_trans", "x", _transposed(1, 0), bits)
-define(DMA, "dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), bits)
-define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, touches=taken_from("x", gather_rows))
-define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, by_data=True, touches=scattered_rows)
-define(
-    DMA,
-    "dma_mask_select",
-    "x mask",
-    mask_select,
-    bits,
-    rules.integers("mask"),
-    outputs="y count",
-    by_data=True,
-    touches=selected,
-)
-define(
-    DMA,
-    "dma_nonzero",
-    "x",
-    nonzero,
-    rules.integers("x"),
-    rules.of("y", U32),
-    outputs="y count",
-    by_data=True,
-    touches=first_ones,
-)
-define(TIU, "cw_trans", "x", cw_transposed, bits)
-define(TIU, "wc_trans", "x", cw_transposed, bits)
-define(TIU, "npu_bcast", "x", _broadcast, bits)
-define(TIU, "static_bcast", "x", _broadcast, bits)
-define(TIU, "static_distribute", "x", cw_transposed, bits)
+indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": taken_from("x", gather_rows)}
+define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, **indexed)
+scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": scattered_rows}
+define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, **scatters)
+masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
+define(DMA, "dma_mask_select", "x mask", mask_select, bits, rules.integers("mask"), **masked)
+positions = (rules.integers("x"), rules.of("y", U32))
+define(DMA, "dma_nonzero", "x", nonzero, *positions, deciding=("x",), touches=first_ones, **selects)
+moves(TIU, "cw_trans", "x", cw_transposed, bits, **near)
+moves(TIU, "wc_trans", "x", cw_transposed, bits, **near)
+moves(TIU, "npu_bcast", "x", _broadcast, bits, places=(rules.in_lanes, rules.within_lanes))
+moves(TIU, "static_bcast", "x", _broadcast, bits, places=())
+moves(TIU, "static_distribute", "x", cw_transposed, bits, places=(rules.first_of_lanes,))
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
-define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=taken_from("table", table_lookup))
-define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index")
+looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": taken_from("table", table_lookup)}
+define(TIU, "table_lookup", "x table fill", table_lookup, *looks, **looked)
+define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index", deciding=("x",))
 lines = (rules.alike("x", "y", "other", "kept"), rules.of("index", I32))
-define(HAU, "hau_line_gather", "x index other kept", gather_lines, *lines, by_data=True, touches=gathered_lines)
-chosen: dict[str, Any] = {"outputs": "y count", "by_data": True, "touches": first_ones}
-define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, **chosen)
+gathers: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": gathered_lines}
+define(HAU, "hau_line_gather", "x index other kept", gather_lines, *lines, **gathers)
+kept = (rules.of("y", I32), counted)
+define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, deciding=("x",), touches=first_ones, **selects)
 boxes = (rules.of("x", F32), rules.of("scores", F32), *kept)
-define(HAU, "hau_soft_nms", "x scores", soft_nms, *boxes, **chosen)
+define(HAU, "hau_soft_nms", "x scores", soft_nms, *boxes, deciding=("x", "scores"), touches=first_ones, **selects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.floats import flush, narrow, saturate, shift, widen, wrap
@@ -230,22 +231,29 @@ def _eight_bits(*names: str) -> tuple[Rule, ...]:
 
 short = rules.of("y", I8, U8, I16, U16)
 wide = (rules.of("y", I32, U32), _accumulates_wide)
-convolved, multiplied = _eight_bits("x", "w"), _eight_bits("L", "R")
+eight, factors = _eight_bits("x", "w"), _eight_bits("L", "R")
 signed = rules.signed_as_its_sources
 bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
 accumulates = (bias, _float_result, _accumulates_wide)
-depthwise = (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias"))
-averaged = (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))
-define(TIU, "fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
-define(TIU, "int8_sym_quant_conv2d", "x w bias", symmetric_conv, *convolved, bias16, short, signed("x", "w", "bias"))
-define(TIU, "int8_asym_quant_conv2d", "x w zero pads inserts acc", asymmetric_conv, *convolved, *wide)
-define(TIU, "fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
-define(TIU, "int8_depthwise2d", "x w bias pads inserts", integer_depthwise, *depthwise)
-define(TIU, "fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"))
-define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
-define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))
-define(TIU, "fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates)
-define(TIU, "int8_mm", "L R bias", integer_matmul, *multiplied, bias16, short, signed("L", "R", "bias"))
-define(TIU, "int8_zp_mm", "L R zero zeros acc", wide_matmul, *multiplied, *wide)
+convolution = partial(define, TIU, flow=Flow.CONVOLUTION, factor="w", places=(*rules.COMPUTE, rules.cube_aligned))
+convolution("fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
+convolution("int8_sym_quant_conv2d", "x w bias", symmetric_conv, *eight, bias16, short, signed("x", "w", "bias"))
+zero: Mapping[str, Any] = {"numbers": {"zero": I16}}
+convolution("int8_asym_quant_conv2d", "x w zero pads inserts acc", asymmetric_conv, *eight, *wide, **zero)
+depthwise = partial(define, TIU, flow=Flow.WINDOW, factor="w")
+depthwise("fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
+checks = (*eight, bias32, rules.integers("y"), signed("x", "w", "bias"))
+depthwise("int8_depthwise2d", "x w bias pads inserts", integer_depthwise, *checks)
+pool = partial(define, TIU, flow=Flow.WINDOW)
+pool("fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"), arithmetic=("add",))
+checks = (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))
+pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",), numbers={"scale": U8})
+pool("max_pool2d", "x pad", maximum, rules.alike("x", "y"), arithmetic=("compare",))
+product = partial(define, TIU, flow=Flow.PRODUCT, factor="L")
+matrices: Mapping[str, Any] = {"places": (*rules.COMPUTE, rules.matrices)}
+by_rows = (*rules.COMPUTE, rules.matrices, rules.short_factors)
+product("fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates, places=by_rows)
+product("int8_mm", "L R bias", integer_matmul, *factors, bias16, short, signed("L", "R", "bias"), **matrices)
+product("int8_zp_mm", "L R zero zeros acc", wide_matmul, *factors, *wide, **zero, **matrices)
 whole = (rules.integers("L", "R"), _equal_widths, rules.of("shift", I8), rules.of("y", I32, U32), signed("L", "R"))
-define(TIU, "int_mm", "L R shift", shifted_matmul, *whole)
+product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **matrices)

@@ -16,14 +16,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Values, define
 from tilewright.targets.bm1684x.isa.operations.neural import largest
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16
 from tilewright.targets.bm1684x.values.floats import wrap
-
-#: The operations of this module.
-REGIONS = ("roi_max_pool2d", "fp_roi_avg_pool2d", "int8_roi_avg_pool2d", "int8_roi_depthwise2d")
 
 
 class Chosen(NamedTuple):
@@ -92,28 +89,11 @@ def _kernels(v: Values) -> Array:
 
 inputs = (rules.alike("x", "pad"), rules.of("rois", U16))
 eight, wide = rules.of("x", I8, U8), rules.of("y", I16, U16)
-signed = rules.signed_as_its_sources
-define(TIU, "roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), touches=touched)
-define(
-    TIU,
-    "fp_roi_avg_pool2d",
-    "x rois pad scale",
-    float_average,
-    *inputs,
-    rules.floats("x", "scale", "y"),
-    touches=touched,
-)
+signed = rules.signed_as_its_sources("x", "w")
+regions = partial(define, TIU, flow=Flow.WINDOW, deciding=("rois",), touches=touched)
+regions("roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), arithmetic=("compare",))
+floats = rules.floats("x", "scale", "y")
+regions("fp_roi_avg_pool2d", "x rois pad scale", float_average, *inputs, floats, arithmetic=("add",))
 for name, more, weights in (("avg_pool2d", "scale", _scale), ("depthwise2d", "w", _kernels)):
-    define(
-        TIU,
-        f"int8_roi_{name}",
-        f"x rois pad {more}",
-        partial(integer_sum, weights),
-        *inputs,
-        eight,
-        rules.of("w", I8, U8),
-        rules.of("scale", U8),
-        wide,
-        signed("x", "w"),
-        touches=touched,
-    )
+    checks = (*inputs, eight, rules.of("w", I8, U8), rules.of("scale", U8), wide, signed)
+    regions(f"int8_roi_{name}", f"x rois pad {more}", partial(integer_sum, weights), *checks, arithmetic=("add",))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.targets.bm1684x.isa.operations.base import PlaceRule, Rule, Signature
+from tilewright.targets.bm1684x.isa.operations.base import Rule, Signature
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
@@ -251,19 +251,5 @@ def first_of_lanes(places: Mapping[str, Any]) -> str:
     return first_lane({"y": places["y"]})
 
 
+#: The rules on places for commands of the compute engine that have no rules of their own.
 COMPUTE = (in_lanes, one_start_lane)
-#: Rules on places by operation. The default is COMPUTE for the compute engine, and no rule for other engines.
-PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
-    "dma_copy": (short_steps,),
-    "dma_broadcast": (within_lanes, packed_rows),
-    "static_bcast": (),
-    "static_distribute": (first_of_lanes,),
-    "dma_linear_bcast": (within_lanes,),
-    "npu_bcast": (in_lanes, within_lanes),
-    **dict.fromkeys(("cw_trans", "wc_trans"), (in_lanes, first_lane)),
-    **dict.fromkeys(("w_gather", "w_scatter", "hw_gather", "hw_scatter"), (*COMPUTE, shared_index)),
-    "fp_taylor": (*COMPUTE, first_lane, several_terms),
-    "fp_mm": (*COMPUTE, matrices, short_factors),
-    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (*COMPUTE, cube_aligned)),
-    **dict.fromkeys(("int8_mm", "int8_zp_mm", "int_mm"), (*COMPUTE, matrices)),
-}
