@@ -13,7 +13,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi import dim4
 from tilewright.targets.bm1684x.capi.gathers import GATHERS
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.isa.gathers import in_each_lane
+from tilewright.targets.bm1684x.isa.operations.gathers import in_each_lane
 from tilewright.targets.bm1684x.isa.meaning import checked, command_of
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import Tensor

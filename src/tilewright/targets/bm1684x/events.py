@@ -19,8 +19,8 @@ from tilewright.sim.steps import BASE, COUNT, LENGTH, SPACE, STRIDE, StepTable, 
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.operation import Flow
 from tilewright.targets.bm1684x.isa.operations import TIU
-from tilewright.targets.bm1684x.isa.operations.base import Flow
 from tilewright.targets.bm1684x.timing.estimate import macs
 
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.

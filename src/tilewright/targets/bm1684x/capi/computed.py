@@ -10,7 +10,7 @@ from tilewright.targets.bm1684x.capi.parameters import CType
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operation import attribute
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor

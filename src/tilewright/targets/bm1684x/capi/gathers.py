@@ -7,7 +7,7 @@ from tilewright.targets.bm1684x.capi import parameters as p
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Layout, Operands
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
-from tilewright.targets.bm1684x.isa.gathers import COPIES, in_each_lane, in_four_banks, once_in_four_banks
+from tilewright.targets.bm1684x.isa.operations.gathers import COPIES, in_each_lane, in_four_banks, once_in_four_banks
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor

@@ -35,7 +35,7 @@ from tilewright.targets.bm1684x.capi.sorting import SORTING
 from tilewright.targets.bm1684x.capi.tables import LOADS, REFUSED
 from tilewright.targets.bm1684x.capi.vectors import VECTORS
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.isa.operations.rules import WIDEST_STEP
+from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.values.dtypes import F32, DType

@@ -14,9 +14,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.walk import Wanted
 from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operation import PLACED, Flow
 from tilewright.targets.bm1684x.isa.operations import Values
-from tilewright.targets.bm1684x.isa.operations.base import PLACED, Flow
-from tilewright.targets.bm1684x.isa.operations.neural import sides
+from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.window import Window
 

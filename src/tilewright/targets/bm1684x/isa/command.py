@@ -13,8 +13,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
-from tilewright.targets.bm1684x.isa.operations import OPTIONAL, TIU, Operation, Values
-from tilewright.targets.bm1684x.isa.operations.rules import COMPUTE
+from tilewright.targets.bm1684x.isa.operation import OPTIONAL, TIU, Operation, Values
+from tilewright.targets.bm1684x.isa.rules import COMPUTE
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow

@@ -10,19 +10,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa import arithmetic, gathers, moves, neural, pairs, products, regions
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
-from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
+from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
+from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS, OPTIONAL, transfers
 from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
-INSTRUCTIONS = tuple(
-    instruction
-    for room in (arithmetic, neural, products, regions, pairs, moves, gathers)
-    for instruction in room.INSTRUCTIONS
-)
 #: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
 MOST_ELEMENTS = 1 << 26
 #: Operations that the machine runs as a sequence of commands, and that so have no encoding.
@@ -60,7 +54,7 @@ def command_of(encoded: Encoded, config: Config) -> Command:
     """Return the decoded command. Raises ProgramError if the model lacks it, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
-        moves.check(encoded)
+        transfers.check(encoded)
     try:
         command = instruction.read(encoded, config)
     except (TilewrightError, ValueError, KeyError) as error:

@@ -14,8 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, Operation
-from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operation import DMA, OPERATIONS, Operation, attribute
 from tilewright.targets.bm1684x.isa.stream import FORMATS, Encoded, Format, heading
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride

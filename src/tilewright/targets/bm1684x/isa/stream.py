@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Field, Layout
-from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.operation import DMA, TIU
 
 TIU_HEAD = "cmd_short cmd_id:20 cmd_id_dep:20 tsk_typ:4 tsk_eu_typ:5"
 OUTPUT = "res0_n:16 res0_c:16 res0_h:16 res0_w:16"

@@ -17,9 +17,9 @@ from tilewright.sim.hazards import UNWRITTEN, finding, hazards
 from tilewright.sim.steps import READ
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.operation import PLACED, Flow
 from tilewright.targets.bm1684x.isa.operations import Values
-from tilewright.targets.bm1684x.isa.operations.base import PLACED, Flow
-from tilewright.targets.bm1684x.isa.operations.neural import sides
+from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.memory import of_addresses
 

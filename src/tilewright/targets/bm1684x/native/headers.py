@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.targets.bm1684x.isa.operations.rules import WIDEST_STEP
+from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 from tilewright.targets.bm1684x.native.prototypes import Prototype, prototypes
 

@@ -15,8 +15,8 @@ from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_
 from tilewright.targets.bm1684x.capi.parameters import FORMATS, CType
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.isa.operation import Values
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.isa.operations.base import Values
 from tilewright.targets.bm1684x.native.prototypes import prototypes
 from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.kernel import Tpu

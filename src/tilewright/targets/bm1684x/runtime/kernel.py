@@ -32,8 +32,8 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
+from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, OPERATIONS, TIU, Operation
-from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor, sizes_of
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished

@@ -24,8 +24,8 @@ from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline
 from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.operation import Flow, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.operations.base import Flow, attribute
 from tilewright.targets.bm1684x.layouts.layout import aligned
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart

@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operation import attribute
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Tensor
 from tilewright.targets.bm1684x.timing.model import Timing

@@ -1,19 +1,24 @@
-"""All operations of the machine by name, as the dict OPERATIONS."""
+"""All operations of the machine by name, as the dict OPERATIONS, and the instructions that encode them."""
 
-from tilewright.targets.bm1684x.isa.operations import elementwise, gather, move, neural, regions
-from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
+from tilewright.targets.bm1684x.isa.operation import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
+from tilewright.targets.bm1684x.isa.operations import (
+    conversions,
+    convolutions,
+    elementwise,
+    gathers,
+    pairs,
+    products,
+    regions,
+    sorting,
+    transfers,
+    transposes,
+)
 
-__all__ = [
-    "DMA",
-    "HAU",
-    "OPERATIONS",
-    "OPTIONAL",
-    "TIU",
-    "Operation",
-    "Values",
-    "elementwise",
-    "gather",
-    "move",
-    "neural",
-    "regions",
-]
+__all__ = ["DMA", "HAU", "INSTRUCTIONS", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values", "sorting"]
+
+#: In the order in which they are tried.
+INSTRUCTIONS = tuple(
+    instruction
+    for family in (*(elementwise, conversions, convolutions, products, regions, pairs, transposes, transfers, gathers),)
+    for instruction in family.INSTRUCTIONS
+)

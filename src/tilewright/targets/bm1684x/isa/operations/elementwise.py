@@ -1,4 +1,4 @@
-"""The compute engine's element-wise commands and conversions, and the functions that it computes by iteration.
+"""The compute engine's element-wise commands: their meaning, and their encoding in the formats AR, CMP, SFU and LIN.
 
 Constants, operands with one value per channel, and operands with strides of 0 broadcast to the shape of the result.
 """
@@ -13,11 +13,31 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Signature, Values, define
+from tilewright.targets.bm1684x.isa import rules
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Values, attribute, define
+from tilewright.targets.bm1684x.isa.parts import (
+    CHANNEL,
+    FLOAT,
+    INTEGER,
+    STRIDED,
+    Again,
+    Computed,
+    Instruction,
+    Local,
+    Optional,
+    Pair,
+    Part,
+    Sizes,
+    Type,
+    one_field,
+)
+from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Stride
 from tilewright.targets.bm1684x.values import elementwise as e
 from tilewright.targets.bm1684x.values import floats
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, Rounding
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16, DType, Rounding, from_fields
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
 #: Relations for which the machine has a function.
@@ -134,9 +154,9 @@ def sign(v: Values) -> Array:
     return floats.narrow(np.where(positive, one, np.where(null, zero, minus)), dtype)
 
 
-def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
-    """Return a function that computes an operation: it applies `function` to the operands in `names`."""
-    return lambda v: function(*(v[name] for name in names.split()))
+def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Array]:
+    """Return the meaning of an operation that applies `function` to the bits of the operands a and b."""
+    return lambda v: function(v["a"], v["b"])
 
 
 alike, integers = rules.alike, rules.integers
@@ -152,7 +172,7 @@ for name, signs, work in (("add", as_sources, SUM), ("sub", rules.signed_result,
 for name in ("max", "min"):
     elementwise(name, "a b", partial(extreme, name), alike("a", "b", "y"), arithmetic=COMPARISON)
 for name, two in e.BITWISE.items():
-    elementwise(name, "a b", _of("a b", two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
+    elementwise(name, "a b", bitwise(two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
 for name in ("arithmetic", "logical"):
     checks = (integers("a", "y"), rules.shifted_alike if name == "arithmetic" else rules.unsigned("a", "y"))
     shifts = partial(shifted, name == "arithmetic")
@@ -183,140 +203,170 @@ series = (*rules.COMPUTE, rules.first_lane, rules.several_terms)
 elementwise("fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"), places=series)
 
 
-def _wide(x: Array) -> Array:
-    return x.astype(np.int64)
+class BitsType(Type):
+    """The encoding of a second operand's type. If the result is a float of the same width, integers are read as floats.
 
-
-def convert(v: Values) -> Array:
-    """Return the operand x converted to the type of y. Integers clamp; NaN becomes 0 in an integer type."""
-    return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
-
-
-def integral(v: Values) -> Array:
-    """Return the float operand x, rounded to integral values of its type."""
-    return floats.round_float(v["x"], v.types["x"], v.mode)
-
-
-def integer_requant(v: Values) -> Array:
-    """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
-    scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), _low_byte(v["shift"]), v.mode)
-    return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
-
-
-def _as_signed(x: Array) -> Array:
-    """Return the source of a requantisation as the machine takes it: 32-bit numbers are signed, whatever their type."""
-    return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
-
-
-def _flushed(value: Array) -> Array:
-    return floats.flush(np.asarray(value, np.float32))
-
-
-def float_requant(v: Values) -> Array:
-    """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
-    mode, x = v.attribute("source_mode"), _as_signed(v["x"])
-    with np.errstate(all="ignore"):
-        nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
-        real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
-        scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
-    return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
-
-
-def integer_dequant(v: Values) -> Array:
-    """Return `round((x - offset) * multiplier * 2**shift)`, clamped to the type of the result."""
-    wide = (_wide(v["x"]) - _short_offset(v)) * _wide(v["multiplier"])
-    return floats.saturate(floats.shift(wide, _low_byte(v["shift"]), v.mode), v.types["y"])
-
-
-def _low_byte(shift: Array) -> Array:
-    """Return the low bytes of shifts: a table has a word for each."""
-    return shift.astype(np.int8)
-
-
-def _short_offset(v: Values) -> Array:
-    """Return the offset of a dequantisation: its low 16 bits, signed if the source is."""
-    return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
-
-
-def float_dequant(v: Values) -> Array:
-    """Return `f32(x - offset) * scale`, where f32 converts integers to float32."""
-    with np.errstate(all="ignore"):
-        return floats.flush((_wide(v["x"]) - _short_offset(v)).astype(np.float32) * _flushed(v["scale"]))
-
-
-def exponent(v: Values) -> Array:
-    """Return the exponent field of the float x: as an integer of its width, or as the power of two with this exponent.
-
-    If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
-    A positive NaN gives the exponent after that of infinity, which as a float is 0.
+    The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """
-    source, out = v.types["x"], v.types["y"]
-    fraction = floats.SIGNIFICAND[source] - 1
-    bits = v["x"].view(f"<u{source.bytes}").astype(np.int64)
-    power, rest = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1, bits & (1 << fraction) - 1
-    positive = bits >> (source.bits - 1) == 0
-    found = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
-    if not out.is_float:
-        return found.astype(out.storage)
-    limit = (1 << (source.bits - 1 - fraction)) - 1
-    whole = (found & limit) << fraction | bits & 1 << (source.bits - 1)
-    return whole.astype(f"<u{out.bytes}").view(out.storage)
+
+    def read(self, encoded: Encoded) -> DType:
+        own, result = super().read(encoded), from_fields(encoded["res0_prec"], 1)
+        return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
 
 
-def exponent_types(found: Signature) -> str:
-    """Return the reason to refuse to extract exponents of these types, or ""."""
-    source, out = found.types["x"], found.types["y"]
-    if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
-        return ""
-    return f"exponents of {source} are not written as {out}; give the source's type, or a signed integer of its width"
+def _strided(encoded: Encoded) -> list[str]:
+    """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
+    names = {"a": "opd0", "b": "opd1"}.items()
+    return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
 
 
-def logarithm(v: Values) -> Array:
-    """Return `ln(a)`, rounded from float64. The results of the vendor's unknown sequence differ by at most one ulp."""
-    with np.errstate(all="ignore"):
-        return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
+def _ones(encoded: Encoded) -> Constant:
+    dtype = A.type.read(encoded)
+    return Constant((1 << dtype.bits) - 1, dtype)
 
 
-modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
-scaled = "x multiplier shift offset"
-words: dict[str, Any] = {"numbers": {"multiplier": I32, "shift": I8, "offset": I32}}
-words["arithmetic"] = PRODUCT + SHIFT + SUM
-narrowed = (rules.wide_source, rules.narrow_result)
-widened = (rules.narrow_source, rules.of("y", I16, U16, I32))
-elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
-elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
-define(TIU, "fp_exponent", "x", exponent, exponent_types)
-elementwise("int_requant", scaled, integer_requant, *narrowed, **words)
-floating: dict[str, Any] = {"arithmetic": PRODUCT + SUM, "numbers": {"scale": F32, "offset": F32}}
-elementwise("fp32_requant", "x scale offset", float_requant, modes, *narrowed, **floating)
-elementwise("int_dequant", scaled, integer_dequant, *widened, **words)
-floating["numbers"] = {"scale": F32, "offset": I32}
-elementwise("fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32), **floating)
-elementwise("fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
-elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
-for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    elementwise(f"fp_{name}", "a", _of("a", function), in_f32)
-elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
+STRIDES = Computed("strided", _strided)
+MODE = one_field("mode", "opd2_n_str", Rounding)
+STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
-def _outer(meaning: Callable[[Values], Array]) -> Callable[[Values], Array]:
-    """Return a function that computes an operation on all pairs of elements of a (a row) and b (a column)."""
-
-    def all_pairs(v: Values) -> Array:
-        pairs = {"a": v["a"].reshape(-1, 1), "b": v["b"].reshape(1, -1)}
-        return meaning(replace(v, data={**v.data, **pairs}))
-
-    return all_pairs
+def _type(name: str) -> Type:
+    """Return how the formats AR and RQ&DQ encode the type of the operand `name`. They set the sign flag for floats."""
+    return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 
-pairs = partial(define, TIU, flow=Flow.PAIRS)
-for name, signs in (("add", as_sources), ("sub", rules.signed_result), ("mul", as_sources)):
-    pairs(f"vc_fp_{name}", "a b", _outer(partial(float_binary, name)), rules.floats("a", "b", "y"))
-    pairs(f"vc_int_{name}", "a b", _outer(partial(integer_binary, name)), integers("a", "b", "y"), signs)
-pairs("vc_fp_div", "a b", _outer(lambda v: e.divide(v["a"], v["b"], v.attribute("steps"))), in_f32)
-for name in ("max", "min"):
-    pairs(f"vc_{name}", "a b", _outer(partial(extreme, name)), alike("a", "b", "y"))
-for name, two in e.BITWISE.items():
-    pairs(f"vc_{name}", "a b", _outer(_of("a b", two)), integers("a", "b"), alike("a", "b", "y"))
-for name in MACHINE_RELATIONS:
-    pairs(f"vc_{name}", "a b c", _outer(partial(compare, name)), *compared, **selected)
+A, X = Local("a", "opd0", _type("opd0")), Local("x", "opd0", _type("opd0"))
+B, COMPARED = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1)), Local("b", "opd1", _type("opd1"))
+#: Results that are signed if any operand is signed, if the first operand is signed, always, and if a field says so.
+EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
+SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
+COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
+COUNT = Local("shift", "opd2", Type("opd2_prec", "opd2_sign", always=I8), CHANNEL, layout.compact)
+SHIFTING = Optional(COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, there=lambda c: c["tsk_opd_num"] == 3)
+TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHANNEL, layout.compact)
+TRUE_RESULT = Local("y", "res0", TRUE.type)
+
+
+def _ar(function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> Instruction:
+    written = {"tsk_opd_num": operands} if operands else {}
+    return Instruction("AR", operation, parts, {"tsk_eu_typ": function}, written=written, **more)
+
+
+def _binary(function: int, operation: str, of: str = "") -> Instruction:
+    return _ar(function, operation, MODE, A, B, STRIDES, EITHER, operands=2, of=of)
+
+
+def _integer(function: int, operation: str, clamps: bool) -> Instruction:
+    """Return the instruction of an integer operation with an optional shift. A difference is always signed."""
+    result = SIGNED if operation == "int_sub" else EITHER
+    return _ar(function, operation, MODE, A, B, STRIDES, SHIFTING, result, of=INTEGER, fixed={"saturate": clamps})
+
+
+def _in_place(command: Command) -> bool:
+    """Return whether a command adds to its own result."""
+    return command.operands.get("acc") == command.results["y"]
+
+
+def _bytes(encoded: Encoded, place: int) -> int:
+    return encoded["opd2_addr"] >> 8 * place & 0xFF
+
+
+#: The two shifts of an 8-bit multiply-add, in the bytes of a constant.
+SHIFTS = Pair(
+    ("left", "right"),
+    lambda c: {"left": _bytes(c, 0), "right": _bytes(c, 1)},
+    lambda command: {
+        "opd2_const": 1,
+        "opd2_addr": attribute(command.attributes, "left") | attribute(command.attributes, "right") << 8,
+    },
+)
+
+AR = (
+    _binary(0, "fp_mul", FLOAT),
+    _binary(2, "fp_add", FLOAT),
+    _binary(3, "fp_sub", FLOAT),
+    _binary(27, "fp_diff_abs", FLOAT),
+    _binary(4, "max"),
+    _binary(5, "min"),
+    _binary(7, "and", INTEGER),
+    _binary(8, "or", INTEGER),
+    _binary(9, "xor", INTEGER),
+    _integer(0, "int_mul", clamps=False),
+    _integer(2, "int_add", clamps=False),
+    _integer(3, "int_sub", clamps=False),
+    _integer(20, "int_mul", clamps=True),
+    _integer(15, "int_add", clamps=True),
+    _integer(16, "int_sub", clamps=True),
+    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
+    _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
+    _ar(
+        18,
+        "int8_mac",
+        A,
+        B,
+        SHIFTS,
+        MODE,
+        Again("acc", SIGNED),
+        STRIDES,
+        SIGNED,
+        operands=3,
+        of=INTEGER,
+        takes=_in_place,
+    ),
+    _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
+    _ar(6, "logical_shift", MODE, A, COUNTS, FIRST, operands=2),
+    _ar(21, "arithmetic_shift", MODE, A, COUNTS, FIRST, operands=2),
+    _ar(10, "greater", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(11, "equal", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(13, "less", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(14, "fp_round", MODE, X, CONVERTED, operands=1, of=FLOAT, same_type=True),
+    _ar(14, "cast", MODE, X, CONVERTED, operands=1),
+    _ar(19, "copy", A, FIRST, operands=1),
+    _ar(26, "abs", A, FIRST, operands=1),
+    _ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1),  # repeats the first of n
+)
+
+
+#: The coefficients of a series; every lane holds all of them.
+TABLE = Local(
+    *("coefficients", "opd1", Type("opd0_prec", 1), Sizes("1 res0_c 1 opd1_n")),
+    lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
+)
+REAL, REAL_RESULT = Local("a", "opd0", Type("opd0_prec", 1)), Local("y", "res0", Type("res0_prec", 1))
+SPECIAL = tuple(
+    Instruction("SFU", operation, (part, REAL, REAL_RESULT), {"tsk_eu_typ": function})
+    for function, operation, part in ((13, "fp_taylor", TABLE), (12, "fp_taylor", TABLE), (17, "fp_rsqrt", STEPS))
+)
+#: The type of the compared operands, and that of the selected ones, of which only the width matters.
+COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
+OPERANDS = tuple(
+    Local(own, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
+    for number, own in enumerate("abcd")
+)
+ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
+TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
+COMPARED_SELECTIONS = tuple(
+    Instruction("CMP", operation, (*OPERANDS, *results), {"tsk_eu_typ": function})
+    for function, operation, results in (
+        (22, "maximum_greater_select", TWO_RESULTS),
+        (23, "greater_select", ONE_RESULT),
+        (24, "equal_select", ONE_RESULT),
+        (25, "minimum_less_select", TWO_RESULTS),
+        (26, "less_select", ONE_RESULT),
+    )
+)
+
+#: x * scale + offset, with a scale and an offset per channel.
+SCALE, OFFSET = (
+    Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
+)
+LINEAR_BY_CHANNEL = Instruction(
+    "LIN", "fp_mac", (Local("a", "opd0", REAL_RESULT.type), SCALE, OFFSET, REAL_RESULT), {"tsk_eu_typ": 1}
+)
+
+SQUARES = tuple(
+    Instruction("LIN", operation, (Local("a", "opd0", REAL_RESULT.type), SCALE, REAL_RESULT), {"tsk_eu_typ": function})
+    for function, operation in ((20, "fp_add_square"), (21, "fp_sub_square"))
+)
+
+INSTRUCTIONS = (*AR, *SPECIAL, *COMPARED_SELECTIONS, LINEAR_BY_CHANNEL, *SQUARES)

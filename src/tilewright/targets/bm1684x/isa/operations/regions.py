@@ -9,18 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import TIU, Flow, Values, define
-from tilewright.targets.bm1684x.isa.operations.neural import largest
+from tilewright.targets.bm1684x.isa import rules
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Values, define
+from tilewright.targets.bm1684x.isa.operations.convolutions import LIKE_SOURCE, SOURCE, TAPS, largest
+from tilewright.targets.bm1684x.isa.parts import (
+    FLOAT,
+    INTEGER,
+    Computed,
+    Fields,
+    Instruction,
+    Local,
+    Number,
+    Part,
+    Sizes,
+    Type,
+)
+from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16
 from tilewright.targets.bm1684x.values.floats import wrap
+from tilewright.targets.bm1684x.values.window import Window
 
 
 class Chosen(NamedTuple):
@@ -97,3 +113,40 @@ regions("fp_roi_avg_pool2d", "x rois pad scale", float_average, *inputs, floats,
 for name, more, weights in (("avg_pool2d", "scale", _scale), ("depthwise2d", "w", _kernels)):
     checks = (*inputs, eight, rules.of("w", I8, U8), rules.of("scale", U8), wide, signed)
     regions(f"int8_roi_{name}", f"x rois pad {more}", partial(integer_sum, weights), *checks, arithmetic=("add",))
+
+
+DEPTHWISE, AVERAGE, MAXIMUM = 5, 6, 7
+
+
+def _window(encoded: Encoded) -> Window:
+    return Window((encoded["opd1_h"], encoded["opd1_w"]))
+
+
+def _window_fields(command: Command) -> Fields:
+    height, width = command.attributes["window"].kernel
+    return {"opd1_h": height, "opd1_w": width}
+
+
+WINDOW = Computed("window", _window, _window_fields)
+X = Local("x", "opd0", SOURCE, Sizes("res0_n res0_c opd0_h opd0_w"))
+REGIONS = Local("rois", "opd3", Type(0, always=U16), Sizes("1 res0_w 1 4"), layout.compact)
+OUTSIDE = Number("pad", "opd2_addr", "opd2_const", SOURCE)
+BY_FACTORS = Local("y", "res0", Type("res0_prec", ("opd0_sign", "opd1_sign")))
+
+
+def _scaled(of: Type) -> Number:
+    return Number("scale", "opd1_addr", "opd1_const", of)
+
+
+def _regions(function: int, operation: str, *parts: Part, **more: Any) -> Instruction:
+    return Instruction(
+        "PorD", operation, (*parts[:-1], X, REGIONS, OUTSIDE, WINDOW, parts[-1]), {"tsk_eu_typ": function}, **more
+    )
+
+
+INSTRUCTIONS = (
+    _regions(MAXIMUM, "roi_max_pool2d", LIKE_SOURCE),
+    _regions(AVERAGE, "fp_roi_avg_pool2d", _scaled(SOURCE), LIKE_SOURCE, of=FLOAT),
+    _regions(AVERAGE, "int8_roi_avg_pool2d", _scaled(Type(0, always=U8)), BY_FACTORS, of=INTEGER),
+    _regions(DEPTHWISE, "int8_roi_depthwise2d", TAPS, BY_FACTORS, of=INTEGER),
+)

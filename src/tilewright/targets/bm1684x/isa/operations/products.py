@@ -1,4 +1,4 @@
-"""Encodings of matrix products: the formats MM and MM2."""
+"""Matrix products (section 6.3 of the specification): meaning, and encoding in the formats MM and MM2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.neural import NOTHING, SOURCE, WEIGHT
-from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Signature, Values, attribute, define
+from tilewright.targets.bm1684x.isa.operations.convolutions import (
+    NOTHING,
+    SOURCE,
+    WEIGHT,
+    accumulates,
+    bias16,
+    first_terms,
+    plus,
+    short,
+    wide,
+    zero,
+)
 from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
@@ -32,7 +47,101 @@ from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Matrix
-from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I8, DType, Rounding
+from tilewright.targets.bm1684x.values import conv
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I8, I32, U32, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import saturate, shift, wrap
+
+
+def _sides(v: Values) -> tuple[Array, Array]:
+    """Return the factors of a matrix product, (M, K) and (K, N). Zero points are subtracted from the operand R."""
+    left, right = _factor(v, "L"), _factor(v, "R")
+    if {"zero", "zeros"} & v.data.keys():
+        right = right.astype(np.int32) - (_zeros(v) if "zeros" in v.data else v["zero"])
+    return sides(left, right, v.attributes)
+
+
+def _zeros(v: Values) -> Array:
+    """Return the zero points that belong to the elements of R, as stored, or to its rows.
+
+    With `both_transposed`, `zeros` has one for each row of R, (1, N, 1, 1). Otherwise it is a row of N zero points, of
+    which each lane has a copy, (1, rows of R, 1, N), and R's elements take those of their own lane.
+    """
+    zeros = v["zeros"].astype(np.int32)
+    if v.attribute("both_transposed"):
+        return zeros.reshape(-1, 1)
+    return np.diagonal(zeros[0, :, 0])[:, None] if v.attribute("right_transposed") else zeros[0, :, 0]
+
+
+def _factor(v: Values, name: str) -> Array:
+    """Return a factor of a matrix product as stored. If it is a number, the attribute `depth` is the sums' length."""
+    factor = v[name]
+    if factor.ndim:
+        return factor
+    (rows, columns), depth = v.shapes["y"], v.attribute("depth")
+    if v.attribute("both_transposed"):
+        return np.broadcast_to(factor, (depth, columns) if name == "L" else (rows, depth))
+    turned = name == "R" and v.attribute("right_transposed")
+    return np.broadcast_to(factor, (rows, depth) if name == "L" else (columns, depth) if turned else (depth, columns))
+
+
+def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
+    """Return the two factors of a matrix product, (M, K) and (K, N), from the operands L (left) and R (right).
+
+    With `both_transposed` the operands' roles are swapped: y (N, M) = R (N, K) times L (K, M).
+    """
+    if attributes.get("both_transposed"):
+        return right, left
+    turned = attributes.get("left_transposed"), attributes.get("right_transposed")
+    return (left.T if turned[0] else left), (right.T if turned[1] else right)
+
+
+def float_matmul(v: Values) -> Array:
+    """Return the matrix product of L (M, K) and R (K, N), plus optional f32 bias (1, N) and acc."""
+    left, right = _sides(v)
+    return conv.float_matmul(left, right, v.types["L"], v.types["y"], first_terms(v))
+
+
+def integer_matmul(v: Values) -> Array:
+    """Return `round_half_up((product + bias) >> right)`, clamped. The product is that of L and R; bias has 16 bits."""
+    total = conv.integer_matmul(*_sides(v)).astype(np.int64)
+    return conv.scaled(plus(total, v, "bias"), v.types["y"], v.attribute("right"))
+
+
+def wide_matmul(v: Values) -> Array:
+    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers. `zeros` may replace `zero`."""
+    return wrap(plus(conv.integer_matmul(*_sides(v)).astype(np.int64), v, "acc"), v.types["y"])
+
+
+def shifted_matmul(v: Values) -> Array:
+    """Return the matrix product of the integers L and R, in 32-bit integers.
+
+    32-bit factors are added in 64 bits, shifted by the number `shift`, and clamped. Shorter
+    factors are added in 32 bits, without a shift.
+    """
+    left, right = _sides(v)
+    signed = v.types["y"].signed
+    kind = np.int64 if signed else np.uint64
+    total = left.astype(kind) @ right.astype(kind)
+    if v.types["R"].bytes < v.types["y"].bytes:
+        return wrap(total, v.types["y"])
+    return saturate(shift(total, v["shift"], v.mode), v.types["y"])
+
+
+def _equal_widths(found: Signature) -> str:
+    """Return the reason to refuse factors of different widths, or ""."""
+    left, right = found.types["L"], found.types["R"]
+    return "" if left.bits == right.bits else f"L is {left} and R is {right}; give factors of the same width"
+
+
+factors, signed = rules.eight_bits("L", "R"), rules.signed_as_its_sources
+product = partial(define, TIU, flow=Flow.PRODUCT, factor="L")
+matrices: Mapping[str, Any] = {"places": (*rules.COMPUTE, rules.matrices)}
+by_rows = (*rules.COMPUTE, rules.matrices, rules.short_factors)
+product("fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates, places=by_rows)
+product("int8_mm", "L R bias", integer_matmul, *factors, bias16, short, signed("L", "R", "bias"), **matrices)
+product("int8_zp_mm", "L R zero zeros acc", wide_matmul, *factors, *wide, **zero, **matrices)
+whole = (rules.integers("L", "R"), _equal_widths, rules.of("shift", I8), rules.of("y", I32, U32), signed("L", "R"))
+product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **matrices)
 
 
 @dataclass(frozen=True)
@@ -209,7 +318,7 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
     return Stride(0, 0, shape.w, 1)
 
 
-def _zeros(function: int) -> Local:
+def _zero_points(function: int) -> Local:
     """Return how zero points are encoded: one for each row of R if both are transposed, else a row in each lane."""
     if function == TT:
         return Local("zeros", "opd2", WEIGHT, Sizes("1 res0_c 1 1"), layout.compact)
@@ -239,7 +348,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
     if of == FLOAT:
         return Instruction("MM2", operation, parts, chosen, of, **more)
-    zero = _zeros(function) if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING)
+    zero = _zero_points(function) if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING)
     chosen = {**chosen, "opd2_const": int(not zeros)}
     return Instruction("MM2", operation, (*parts[:-1], zero, y), chosen, of, **more)
 

@@ -1,14 +1,23 @@
-"""Encodings of convolutions and pooling: the formats CONV and PorD."""
+"""Convolutions and pooling (section 6.3 of the specification): meaning, and encoding in the formats CONV and PorD.
+
+The attribute `window` is a Window.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Values, attribute, define
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     FLOAT,
@@ -33,8 +42,139 @@ from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, Rounding
+from tilewright.targets.bm1684x.values import conv
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import flush, narrow, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
+
+
+def _window(v: Values) -> Window:
+    window: Window | None = v.attribute("window")
+    if window is None:
+        raise MachineError("attribute window", "missing", "give window=Window((height, width), pads, stride, dilation)")
+    return window
+
+
+def _weights(v: Values) -> Array:
+    """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set.
+
+    If w is a number, all weights (output channels, input channels, kh, kw) are this number.
+    """
+    w = v["w"]
+    if not w.ndim:
+        w = np.broadcast_to(w, (v.shapes["y"][1], v["x"].shape[1], *_window(v).kernel))
+    return w[..., ::-1, ::-1] if v.attribute("rotated") else w
+
+
+def first_terms(v: Values) -> list[Array]:
+    """Return the float32 terms with which a sum of products begins: bias, then acc, each if the command has it."""
+    return [flush(v[name].astype(np.float32)) for name in ("bias", "acc") if name in v.data]
+
+
+def plus(total: Array, v: Values, name: str) -> Array:
+    """Return the integer sums `total` plus the optional operand `name`, if the command has it."""
+    return total + v[name] if name in v.data else total
+
+
+def float_conv(v: Values) -> Array:
+    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus optional f32 bias (1, oc, 1, 1) and acc."""
+    return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), first_terms(v))
+
+
+def symmetric_conv(v: Values) -> Array:
+    """Return `round_half_up((sum + bias) >> right)`, clamped to the result type; sum is x convolved with w."""
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
+    return conv.scaled(plus(total, v, "bias"), v.types["y"], v.attribute("right"))
+
+
+def _pad(v: Values) -> Array | int:
+    """Return the value of padding: one for each channel from the operand `pads`, or the attribute `pad`."""
+    pads: Array | int = v["pads"] if "pads" in v.data else v.attribute("pad")
+    return pads
+
+
+def _between(v: Values) -> Array | int:
+    """Return the value that is inserted between elements of x, as `_pad` does."""
+    values: Array | int = v["inserts"] if "inserts" in v.data else v.attribute("between")
+    return values
+
+
+def asymmetric_conv(v: Values) -> Array:
+    """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers."""
+    zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), _pad(v), zero, _between(v))
+    return wrap(plus(total, v, "acc"), v.types["y"])
+
+
+def _channels(v: Values) -> Array:
+    """Return the weights of a depthwise convolution, (c, kh, kw)."""
+    if not v["w"].ndim:
+        return np.broadcast_to(v["w"], (v["x"].shape[1], *_window(v).kernel))
+    return _weights(v).reshape(-1, *_window(v).kernel)
+
+
+def float_depthwise(v: Values) -> Array:
+    """Return x (n, c, h, w) convolved with w (1, c, kh, kw) by channel, plus bias (1, c, 1, 1). All have one type."""
+    dtype = v.types["x"]
+    taps = _window(v).taps(v["x"])
+    first = [widen(v["bias"], dtype)] if "bias" in v.data else []
+    return conv.float_depthwise(taps, _channels(v), dtype, first)
+
+
+def integer_depthwise(v: Values) -> Array:
+    """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit.
+
+    `sum + bias` has 32 bits. It is unsigned if x, w and bias are.
+    """
+    taps = _window(v).taps(v["x"], _pad(v), v["inserts"] if "inserts" in v.data else 0)
+    signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
+    total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
+    return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
+
+
+def float_average(v: Values) -> Array:
+    """Return the average of each window over x: the sum of its elements, each multiplied by `scale` before the sum."""
+    dtype = v.types["x"]
+    return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
+
+
+def integer_average(v: Values) -> Array:
+    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum is that of its elements."""
+    total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
+    return conv.scaled(total, v.types["y"], v.attribute("right"))
+
+
+def maximum(v: Values) -> Array:
+    """Return the largest element in each window over x; padding has the value `pad`."""
+    return largest(_window(v).taps(v["x"], v["pad"]), v.types["x"])
+
+
+def largest(taps: Array, dtype: DType) -> Array:
+    """Return the largest elements over kh and kw of `taps` (n, c, kh, kw, oh, ow), which are stored as `dtype`."""
+    return narrow(widen(taps, dtype).max((2, 3)), dtype) if dtype.is_float else taps.max((2, 3))
+
+
+short = rules.of("y", I8, U8, I16, U16)
+wide = (rules.of("y", I32, U32), rules.accumulates_wide)
+eight = rules.eight_bits("x", "w")
+signed = rules.signed_as_its_sources
+bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
+accumulates = (bias, rules.float_result, rules.accumulates_wide)
+convolution = partial(define, TIU, flow=Flow.CONVOLUTION, factor="w", places=(*rules.COMPUTE, rules.cube_aligned))
+convolution("fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
+convolution("int8_sym_quant_conv2d", "x w bias", symmetric_conv, *eight, bias16, short, signed("x", "w", "bias"))
+zero: Mapping[str, Any] = {"numbers": {"zero": I16}}
+convolution("int8_asym_quant_conv2d", "x w zero pads inserts acc", asymmetric_conv, *eight, *wide, **zero)
+depthwise = partial(define, TIU, flow=Flow.WINDOW, factor="w")
+depthwise("fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
+checks = (*eight, bias32, rules.integers("y"), signed("x", "w", "bias"))
+depthwise("int8_depthwise2d", "x w bias pads inserts", integer_depthwise, *checks)
+pool = partial(define, TIU, flow=Flow.WINDOW)
+pool("fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"), arithmetic=("add",))
+checks = (*rules.eight_bits("x"), rules.of("scale", U8), short, signed("x"))
+pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",), numbers={"scale": U8})
+pool("max_pool2d", "x pad", maximum, rules.alike("x", "y"), arithmetic=("compare",))
+
 
 #: An operand 2 that is left out is encoded as the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
@@ -55,7 +195,7 @@ WINDOW_FIELDS = {
 }
 
 
-def _window(encoded: Encoded) -> Window:
+def _read_window(encoded: Encoded) -> Window:
     parts: dict[str, Any] = {
         part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW_FIELDS.items()
     }
@@ -77,7 +217,7 @@ def _padding_fields(command: Command) -> Fields:
     return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
 
 
-WINDOW = Computed("window", _window, _window_fields)
+WINDOW = Computed("window", _read_window, _window_fields)
 
 
 @dataclass(frozen=True)
@@ -116,7 +256,7 @@ def _signed(encoded: Encoded, name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Weights:
+class CubeWeights:
     """How the weights of a convolution are encoded. They have the layout that the cube (matrix unit) needs."""
 
     own = "w"
@@ -148,7 +288,7 @@ def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
     sums = (Again("acc", y, "res_add"),) if function == PLAIN else ()
     for long in (False, True):
-        for fixed_weights, weights in enumerate((Weights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
+        for fixed_weights, weights in enumerate((CubeWeights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
             own = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
             chosen = {"tsk_eu_typ": function, "opd1_const": fixed_weights} | ({"opd0_const": 0} if long else {})
             yield Instruction("CONV", operation, own, chosen, of, long=long, **more)

@@ -1,20 +1,27 @@
-"""Encodings of the compute engine's transposes, broadcasts and gathers, and of the DMA engine's transfers."""
+"""The DMA engine's transfers, gathers and selections: meaning, and encoding. Values keep their bits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operation import DMA, Flow, Values, define
+from tilewright.targets.bm1684x.isa.operations.gathers import taken_from
+from tilewright.targets.bm1684x.isa.operations.transposes import broadcast, transposed
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
     Fields,
     Instruction,
-    Layout,
-    Local,
     Number,
     Part,
     Sizes,
@@ -29,68 +36,86 @@ from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
-from tilewright.targets.bm1684x.values.dtypes import U32
-
-#: The types of moves, of DMA commands and of compute commands. Moves copy bits, so the types are unsigned.
-BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
+from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
 
-@dataclass(frozen=True)
-class Static:
-    """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
+def gather_rows(v: Values) -> Array:
+    """Return y with `y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]`, or `fill` where the index is out of range."""
+    index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
+    inside = index < x.shape[1]
+    rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
+    return np.where(inside[:, :, None], rows, v["fill"])[None]
 
-    `length` is the field with the number of its elements.
+
+def scatter_rows(v: Values) -> Array:
+    """Return y with `y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]`. Rows with an index out of range are dropped.
+
+    All other rows come from y_before, or are 0 without it. If two indices are equal, the last row wins; what the
+    machine does then is not known.
     """
-
-    length: str = "res0_w"
-    own = "x"
-    type = NEAR_BITS
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
-        address = encoded["opd0_addr"]
-        if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
-            raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
-        return {"x": Tensor.ddr(address, (1, 1, 1, encoded[self.length]), NEAR_BITS.read(encoded), config)}
-
-    def write(self, command: Command) -> Fields:
-        return {"opd0_addr": of_kind(command, "x", Tensor, "x is not a tensor").address}
+    y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
+    index = v["index"][0, :, :, 0].astype(np.int64)
+    channel, row = np.nonzero(index < y.shape[2])
+    y[0, channel, index[channel, row]] = v["x"][0, channel, row]
+    return y
 
 
-def _channels(command: Command) -> int:
-    """Return the number of lanes that a row of static memory goes to."""
-    return command.results["y"].shape[1]
+def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return masks, by operand, of what a scatter touches: with y_before, only the indexed rows of y; else all rows."""
+    if "y_before" not in v.data:
+        return {}
+    marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
+    return {"y": scatter_rows(replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
-def _length(command: Command) -> int:
-    """Return the number of elements in a row of static memory."""
-    return command.results["y"].shape[3]
+def mask_select(v: Values) -> dict[str, Array]:
+    """Return y, the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
+    kept = v["x"][v["mask"] != 0]
+    return {"y": kept, "count": np.array([kept.size])}
 
 
-def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
-    x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
-    y = Local("y", "res0", NEAR_BITS, layout=y_layout)
-    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
+def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return masks, by name, of the elements of x that mask_select reads, and of those of y that it writes."""
+    return {"x": v["mask"] != 0, **first_ones(v, found)}
 
 
-COMPUTE = (
-    _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
-    _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
-    _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
-    Instruction(
-        *("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
-        written={"opd0_c": _channels, "opd0_w": _length},
-    ),
-    Instruction(
-        "TRANS&BC",
-        "static_distribute",
-        (Static("res0_c"), Local("y", "res0", NEAR_BITS, layout=layout.compact)),
-        {"tsk_eu_typ": 5},
-        written={"opd0_c": _channels, "opd0_w": 1},
-    ),
-)
+def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the mask of the elements of y that are written: the first N, if the operation found N elements."""
+    shape = v.shapes["y"]
+    return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
+
+
+def nonzero(v: Values) -> dict[str, Array]:
+    """Return y, the positions of nonzero elements of x (u32, in NCHW order, counted from `base`), and their count."""
+    found = np.flatnonzero(v["x"]) + v.attribute("base")
+    return {"y": found.astype(np.uint32), "count": np.array([found.size])}
+
+
+alike = rules.alike("x", "y")
+moves = partial(define, DMA, flow=Flow.MOVE, arithmetic=())
+for name, places in (("dma_copy", (rules.short_steps,)), ("dma_linear", None)):  # both in NCHW order
+    moves(name, "x", lambda v: v["x"].reshape(v.shapes["y"]), alike, places=places)
+moves("dma_broadcast", "x", broadcast, alike, places=(rules.within_lanes, rules.packed_rows))
+moves("dma_linear_bcast", "x", broadcast, alike, places=(rules.within_lanes,))
+moves("dma_nc_trans", "x", transposed(1, 0, 2, 3), alike)
+moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), alike)
+moves("dma_matrix_trans", "x", transposed(1, 0), alike)
+moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), alike)
+filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
+indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": taken_from("x", gather_rows)}
+define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, **indexed)
+scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": scattered_rows}
+define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, alike, **scatters)
+#: Operations whose values decide how many elements they write.
+selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
+masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
+define(DMA, "dma_mask_select", "x mask", mask_select, alike, rules.integers("mask"), **masked)
+positions = (rules.integers("x"), rules.of("y", U32))
+define(DMA, "dma_nonzero", "x", nonzero, *positions, deciding=("x",), touches=first_ones, **selects)
+
+
+#: The types of moves. They copy bits, so the type is unsigned.
+BITS = Type("src_data_format")
 
 
 def check(encoded: Encoded) -> None:
@@ -175,11 +200,11 @@ def _tensor_moves() -> Iterator[Instruction]:
     ):
         packed = operation != "dma_copy"
         x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
-        fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
+        fills, copies = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
         fixed = {"without_strides": not chosen["stride_enable"]} if "stride_enable" in chosen else NOTHING
-        yield Instruction(name, operation, (x, y), moves, written=SAME_SHAPE, takes=takes, fixed=fixed)
+        yield Instruction(name, operation, (x, y), copies, written=SAME_SHAPE, takes=takes, fixed=fixed)
 
 
 @dataclass(frozen=True)
@@ -316,7 +341,6 @@ SELECTIONS = (
 )
 PLAIN = {"cmd_special_function": 0, "fill_constant_en": 0}
 INSTRUCTIONS = (
-    *COMPUTE,
     *_tensor_moves(),
     *SELECTIONS,
     Instruction(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.targets.bm1684x.isa.operations.base import Rule, Signature
+from tilewright.targets.bm1684x.isa.operation import Rule, Signature
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
@@ -142,6 +142,30 @@ def narrow_enough_result(found: Signature) -> str:
     if result > compared:
         return f"it compares {compared}-bit operands, but its result has {result} bits; give {compared} bits or fewer"
     return ""
+
+
+def accumulates_wide(found: Signature) -> str:
+    """Refuse an accumulated result whose type is not the accumulator's: f32, or 32-bit integers.
+
+    Return the reason for refusing the command, or "".
+    """
+    wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
+    if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
+        return f"an accumulated result must be {wide}, not {found.types['y']}"
+    return ""
+
+
+def float_result(found: Signature) -> str:
+    """Return the reason to refuse a command whose result is neither f32 nor of the type of the factors, or ""."""
+    source = found.types.get("x", found.types.get("L", F32))
+    if found.types["y"] not in (F32, source):
+        return f"the result is {found.types['y']}; it must be f32 or {source}"
+    return ""
+
+
+def eight_bits(*names: str) -> tuple[Rule, ...]:
+    """Return rules that refuse a command unless each named operand has an 8-bit type."""
+    return tuple(of(name, I8, U8) for name in names)
 
 
 def _listed(types: Iterable[DType]) -> str:

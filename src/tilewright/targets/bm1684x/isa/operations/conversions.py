@@ -1,0 +1,258 @@
+"""Conversions, quantisation and iterated functions: their meaning, and their encoding in the formats RQ&DQ and SFU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa import rules
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operation import TIU, Signature, Values, attribute, define
+from tilewright.targets.bm1684x.isa.operations.elementwise import (
+    CONVERTED,
+    MODE,
+    PRODUCT,
+    SHIFT,
+    SUM,
+    _type,
+    elementwise,
+)
+from tilewright.targets.bm1684x.isa.parts import (
+    CHANNEL,
+    Fields,
+    Instruction,
+    Local,
+    Pair,
+    Part,
+    Type,
+    local_tensor,
+    located,
+    refused,
+)
+from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.values import elementwise as e
+from tilewright.targets.bm1684x.values import floats
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, DType, Rounding
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.int64)
+
+
+def convert(v: Values) -> Array:
+    """Return the operand x converted to the type of y. Integers clamp; NaN becomes 0 in an integer type."""
+    return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
+
+
+def integral(v: Values) -> Array:
+    """Return the float operand x, rounded to integral values of its type."""
+    return floats.round_float(v["x"], v.types["x"], v.mode)
+
+
+def integer_requant(v: Values) -> Array:
+    """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
+    scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), _low_byte(v["shift"]), v.mode)
+    return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
+
+
+def _as_signed(x: Array) -> Array:
+    """Return the source of a requantisation as the machine takes it: 32-bit numbers are signed, whatever their type."""
+    return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
+
+
+def _flushed(value: Array) -> Array:
+    return floats.flush(np.asarray(value, np.float32))
+
+
+def float_requant(v: Values) -> Array:
+    """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
+    mode, x = v.attribute("source_mode"), _as_signed(v["x"])
+    with np.errstate(all="ignore"):
+        nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
+        real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
+        scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
+    return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
+
+
+def integer_dequant(v: Values) -> Array:
+    """Return `round((x - offset) * multiplier * 2**shift)`, clamped to the type of the result."""
+    wide = (_wide(v["x"]) - _short_offset(v)) * _wide(v["multiplier"])
+    return floats.saturate(floats.shift(wide, _low_byte(v["shift"]), v.mode), v.types["y"])
+
+
+def _low_byte(shift: Array) -> Array:
+    """Return the low bytes of shifts: a table has a word for each."""
+    return shift.astype(np.int8)
+
+
+def _short_offset(v: Values) -> Array:
+    """Return the offset of a dequantisation: its low 16 bits, signed if the source is."""
+    return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
+
+
+def float_dequant(v: Values) -> Array:
+    """Return `f32(x - offset) * scale`, where f32 converts integers to float32."""
+    with np.errstate(all="ignore"):
+        return floats.flush((_wide(v["x"]) - _short_offset(v)).astype(np.float32) * _flushed(v["scale"]))
+
+
+def exponent(v: Values) -> Array:
+    """Return the exponent field of the float x: as an integer of its width, or as the power of two with this exponent.
+
+    If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
+    A positive NaN gives the exponent after that of infinity, which as a float is 0.
+    """
+    source, out = v.types["x"], v.types["y"]
+    fraction = floats.SIGNIFICAND[source] - 1
+    bits = v["x"].view(f"<u{source.bytes}").astype(np.int64)
+    power, rest = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1, bits & (1 << fraction) - 1
+    positive = bits >> (source.bits - 1) == 0
+    found = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
+    if not out.is_float:
+        return found.astype(out.storage)
+    limit = (1 << (source.bits - 1 - fraction)) - 1
+    whole = (found & limit) << fraction | bits & 1 << (source.bits - 1)
+    return whole.astype(f"<u{out.bytes}").view(out.storage)
+
+
+def exponent_types(found: Signature) -> str:
+    """Return the reason to refuse to extract exponents of these types, or ""."""
+    source, out = found.types["x"], found.types["y"]
+    if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
+        return ""
+    return f"exponents of {source} are not written as {out}; give the source's type, or a signed integer of its width"
+
+
+def logarithm(v: Values) -> Array:
+    """Return `ln(a)`, rounded from float64. The results of the vendor's unknown sequence differ by at most one ulp."""
+    with np.errstate(all="ignore"):
+        return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
+
+
+def _of(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
+    """Return the meaning of an operation that applies `function` to the operand a."""
+    return lambda v: function(v["a"])
+
+
+def divided(v: Values) -> Array:
+    """Return the quotient of the operands a and b, computed in f32."""
+    return e.divide(v["a"], v["b"], v.attribute("steps"))
+
+
+modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
+scaled = "x multiplier shift offset"
+words: dict[str, Any] = {"numbers": {"multiplier": I32, "shift": I8, "offset": I32}}
+words["arithmetic"] = PRODUCT + SHIFT + SUM
+narrowed = (rules.wide_source, rules.narrow_result)
+widened = (rules.narrow_source, rules.of("y", I16, U16, I32))
+elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
+elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
+define(TIU, "fp_exponent", "x", exponent, exponent_types)
+elementwise("int_requant", scaled, integer_requant, *narrowed, **words)
+floating: dict[str, Any] = {"arithmetic": PRODUCT + SUM, "numbers": {"scale": F32, "offset": F32}}
+elementwise("fp32_requant", "x scale offset", float_requant, modes, *narrowed, **floating)
+elementwise("int_dequant", scaled, integer_dequant, *widened, **words)
+floating["numbers"] = {"scale": F32, "offset": I32}
+elementwise("fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32), **floating)
+elementwise("fp_div", "a b", divided, in_f32)
+elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
+for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
+    elementwise(f"fp_{name}", "a", _of(function), in_f32)
+elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a requantisation or dequantisation: a table with an entry per channel, or constants.
+
+    `types` gives the type of each parameter, in the order of a table entry. `numbers` gives, for each parameter as a
+    constant, its field, its lowest bit in that field, and its type.
+    """
+
+    types: Mapping[str, DType]
+    numbers: Mapping[str, tuple[str, int, DType]]
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        if encoded["opd1_const"]:
+            fields = {own: (encoded[name] >> low, dtype) for own, (name, low, dtype) in self.numbers.items()}
+            return {own: Constant(bits & ((1 << dtype.bits) - 1), dtype) for own, (bits, dtype) in fields.items()}
+        shape, address = CHANNEL.read(encoded), encoded["opd1_addr"]
+        places = enumerate(self.types.items())
+        return {own: located(address + 4 * number, shape, dtype, config) for number, (own, dtype) in places}
+
+    def write(self, command: Command) -> Fields:
+        given = {own: command[own] for own in self.types}
+        constants = {own: operand for own, operand in given.items() if isinstance(operand, Constant)}
+        if not constants:
+            return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
+        if len(constants) < len(given):
+            raise refused(
+                command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
+            )
+        fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
+        for own, (name, low, dtype) in self.numbers.items():
+            number = constants[own].bits if dtype.is_float else int(constants[own].value)
+            fields[name] |= (number & ((1 << dtype.bits) - 1)) << low
+        return fields
+
+
+#: The rounding of a product with a float, and of its source.
+MODES = Pair(
+    ("mode", "source_mode"),
+    lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
+    lambda command: {
+        "opd2_n_str": attribute(command.attributes, "mode") << 3 | attribute(command.attributes, "source_mode")
+    },
+)
+
+
+def _quantised(
+    function: int,
+    operation: str,
+    types: Mapping[str, DType],
+    numbers: Mapping[str, tuple[str, int, DType]],
+    modes: Part = MODE,
+) -> Instruction:
+    parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), modes, CONVERTED)
+    return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})
+
+
+FIRST_WORD, SECOND_WORD = "opd1_addr", "opd2_addr"
+QUANTISATION = (
+    _quantised(
+        *(0, "fp32_requant", {"scale": F32, "offset": F32}),
+        {"scale": (FIRST_WORD, 0, F32), "offset": (SECOND_WORD, 0, F32)},
+        MODES,
+    ),
+    _quantised(
+        *(1, "int_requant", {"multiplier": I32, "shift": I32, "offset": I32}),
+        {"multiplier": (FIRST_WORD, 0, I32), "shift": (SECOND_WORD, 0, I8), "offset": (SECOND_WORD, 8, I16)},
+    ),
+    _quantised(
+        *(3, "fp32_dequant", {"offset": I32, "scale": F32}),
+        {"offset": (FIRST_WORD, 0, I32), "scale": (SECOND_WORD, 0, F32)},
+    ),
+    _quantised(
+        *(4, "int_dequant", {"offset": I32, "multiplier": I32, "shift": I32}),
+        {"offset": (FIRST_WORD, 0, I16), "shift": (FIRST_WORD, 16, I16), "multiplier": (SECOND_WORD, 0, I32)},
+    ),
+)
+
+
+EXPONENT = Instruction(
+    *("SFU", "fp_exponent"),
+    (
+        Local("x", "opd0", Type("opd0_prec", 1)),
+        Local("y", "res0", Type("res0_prec", 1)),
+    ),
+    {"tsk_eu_typ": 15},
+    written={"opd2_n_str": 3},
+)
+
+
+INSTRUCTIONS = (*QUANTISATION, EXPONENT)
