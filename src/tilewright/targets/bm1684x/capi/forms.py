@@ -14,6 +14,7 @@ from tilewright.targets.bm1684x.capi.parameters import (
     DTYPE,
     KERNEL,
     PADDING,
+    SHAPE,
     SRC_DTYPE,
     STRIDE,
     CType,
@@ -48,6 +49,8 @@ ATTRIBUTES = {
     "base": "base",
     "threshold": "threshold",
 }
+#: The types of parameters that are addresses, or point to one.
+ADDRESSES = (CType.LOCAL, CType.SYSTEM, CType.EITHER, CType.VARIABLE)
 #: The parameters of a window.
 WINDOW = (KERNEL, PADDING, STRIDE, DILATION)
 #: The unsigned type of a width, in bytes.
@@ -309,10 +312,6 @@ class Issue:
     inherits: bool = True
     when: Callable[[Given], bool] | None = None
 
-    def only(self, when: Callable[[Given], bool]) -> Issue:
-        """Return a command that is issued only in calls for which `when` holds."""
-        return replace(self, when=when)
-
     def run(self, api: Issuer, given: Given) -> None:
         """Issue the command. Raises MachineError if the machine refuses it."""
         if self.when is not None and not self.when(given):
@@ -333,6 +332,11 @@ def issue(operation: str, **given: Any) -> Issue:
     return Issue(operation, places, {key: value for key, value in given.items() if key not in named})
 
 
+def either(when: Callable[[Given], bool], first: Issue, second: Issue) -> tuple[Issue, Issue]:
+    """Return two commands, of which a call issues the first if `when` holds for it, else the second."""
+    return replace(first, when=when), replace(second, when=lambda given: not when(given))
+
+
 def function(parameters: tuple[Parameter, ...], *issues: Issue) -> DeviceFunction:
     """Return a function that issues the commands of `issues`, in this order."""
 
@@ -341,6 +345,31 @@ def function(parameters: tuple[Parameter, ...], *issues: Issue) -> DeviceFunctio
             each.run(api, given)
 
     return DeviceFunction(parameters, run)
+
+
+def plain(issues: Issue | tuple[Issue, ...], *tail: Parameter, strided: bool = False) -> DeviceFunction:
+    """Return a function whose first parameters follow from its commands.
+
+    They are the addresses of the first command, in its order, then its numbers without those of `tail`, then the shape.
+    A `strided` function then has the strides of all tensors. The parameters `tail` are the last ones.
+    """
+    each = issues if isinstance(issues, tuple) else (issues,)
+    sources = [
+        own if isinstance(own, Place) else Place(own)
+        for own in each[0].places.values()
+        if isinstance(own, Place | Parameter)
+    ]
+    used = dict.fromkeys(own.parameter for own in sources)
+    first = [own for own in used if own.type in ADDRESSES]
+    numbers = [own for own in used if own.type not in ADDRESSES and own not in tail]
+    tensors = dict.fromkeys(own.parameter for own in sources if own.parameter in first and own.shape is not channel)
+    strides = CType.DIM4.each(*(f"{own.name}_stride" for own in tensors if strided), optional=True)
+    return function((*first, *numbers, SHAPE, *strides, *tail), *each)
+
+
+def strided(issues: Issue | tuple[Issue, ...], *tail: Parameter) -> DeviceFunction:
+    """Return a function as `plain` does, with the strides of all tensors."""
+    return plain(issues, *tail, strided=True)
 
 
 def _operand(api: Issuer, given: Given, source: Source) -> Operand | Constant:

@@ -14,10 +14,12 @@ from tilewright.targets.bm1684x.capi.forms import (
     Layout,
     Place,
     Source,
+    either,
     function,
     issue,
     one_channel,
     row_of,
+    strided,
     turned_cw,
     turned_nc,
 )
@@ -31,7 +33,6 @@ MEMORIES = {"S": CType.SYSTEM, "L": CType.LOCAL}
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
 STRIDES, PLAIN = (p.DST_STRIDE, p.SRC_STRIDE), (p.SHAPE, p.DTYPE)
-STRIDED = (p.SHAPE, *STRIDES, p.DTYPE)
 TWO_SHAPES = (*CType.DIM4.each("dst_shape", "src_shape"), *STRIDES, p.DTYPE)
 FAR_DST, FAR_SRC = CType.SYSTEM.each("dst", "src")
 INDEX, MASK = CType.EITHER.each("index", "mask")
@@ -48,7 +49,7 @@ def _ends(way: str) -> tuple[Parameter, Parameter]:
 def _move(
     way: str,
     operation: str = "dma_copy",
-    parameters: tuple[Parameter, ...] = STRIDED,
+    parameters: tuple[Parameter, ...] = (p.SHAPE, *STRIDES, p.DTYPE),
     shape: Callable[[Shape, Given], Shape] | None = None,
     local: Layout = layout.aligned,
 ) -> DeviceFunction:
@@ -69,15 +70,12 @@ def _bare(way: str, operation: str, shape: Callable[[Shape, Given], Shape], alwa
     """
     dst, src = _ends(way)
 
-    def strided(given: Given) -> bool:
+    def has_strides(given: Given) -> bool:
         return bool(given["dst_stride"] or given["src_stride"] or always)
 
     ends: dict[str, Source] = {"y": dst, "x": Place(src, shape=shape)}
-    return function(
-        (dst, src, *STRIDED),
-        issue(operation, **ends, without_strides=False).only(strided),
-        issue(operation, **ends, without_strides=True).only(lambda given: not strided(given)),
-    )
+    given, missing = (issue(operation, **ends, without_strides=bare) for bare in (False, True))
+    return strided(either(has_strides, given, missing), p.DTYPE)
 
 
 def _by_index(kind: str, way: str) -> DeviceFunction:
@@ -140,8 +138,7 @@ def _to_lanes(api: Issuer, given: Given) -> None:
 
 def _fill(dst: Parameter) -> DeviceFunction:
     """Return the function that fills a tensor with a number."""
-    parameters = (dst, p.C, p.SHAPE, p.DST_STRIDE, p.DTYPE)
-    return function(parameters, issue("dma_broadcast", y=Place(dst, layout=layout.dma_default), x=p.C))
+    return strided(issue("dma_broadcast", y=Place(dst, layout=layout.dma_default), x=p.C), p.DTYPE)
 
 
 def _selection(way: str) -> Functions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.elementwise import RELATIONS, relation
+from tilewright.targets.bm1684x.capi.elementwise import RELATIONS, related
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Spread, function, issue
 from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 
@@ -38,6 +38,6 @@ VECTORS: Functions = {
     **{f"fp_vc_{name}": _pairs(f"vc_fp_{name}", p.DTYPE) for name in ("add", "sub", "mul")},
     **{f"int_vc_{name}": _pairs(f"vc_int_{name}", *INTEGERS) for name in ("add", "sub", "mul")},
     **{f"vc_{name}": _pairs(f"vc_{name}", p.DTYPE) for name in ("max", "min", "and", "or", "xor")},
-    **{f"vc_{name}": relation(name, COMPARED, Y, "vc_", a=A, b=B) for name in RELATIONS},
+    **{f"vc_{name}": function(COMPARED, *related(f"vc_{name}", Y, a=A, b=B)) for name in RELATIONS},
     "fp32_vc_div": _pairs("vc_fp_div"),
 }

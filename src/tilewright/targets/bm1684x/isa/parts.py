@@ -286,26 +286,10 @@ class Optional:
 
 @dataclass(frozen=True)
 class Computed:
-    """An attribute or operand that `value` computes from fields. `fields` gives the fields to write (default: none)."""
+    """Attributes or an operand that `values` computes from fields. `fields` gives the fields to write."""
 
-    own: str
-    value: Callable[[Encoded], Any]
-    fields: Callable[[Command], Fields] = lambda command: {}
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        return {self.own: self.value(encoded)}
-
-    def write(self, command: Command) -> Fields:
-        return self.fields(command)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Attributes that share fields. `values` computes all of them from fields, `fields` gives the fields to write."""
-
-    names: tuple[str, ...]
     values: Callable[[Encoded], Mapping[str, Any]]
-    fields: Callable[[Command], Fields]
+    fields: Callable[[Command], Fields] = lambda command: {}
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         return self.values(encoded)
@@ -316,7 +300,14 @@ class Pair:
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
     """Return a part: the attribute `own` in the field `name`, which `value` decodes and `code` encodes."""
-    return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
+    return Computed(
+        lambda encoded: {own: value(encoded[name])}, lambda command: {name: code(attribute(command.attributes, own))}
+    )
+
+
+def one_byte(own: str, name: str, byte: int) -> Computed:
+    """Return a part: the attribute `own` in a byte of the field `name`. The other bytes are 0."""
+    return one_field(own, name, lambda bits: bits >> 8 * byte & 0xFF, lambda number: number << 8 * byte)
 
 
 @dataclass(frozen=True, eq=False)

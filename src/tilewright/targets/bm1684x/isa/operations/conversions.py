@@ -24,10 +24,10 @@ from tilewright.targets.bm1684x.isa.operations.elementwise import (
 )
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
+    Computed,
     Fields,
     Instruction,
     Local,
-    Pair,
     Part,
     Type,
     local_tensor,
@@ -202,8 +202,7 @@ class Parameters:
 
 
 #: The rounding of a product with a float, and of its source.
-MODES = Pair(
-    ("mode", "source_mode"),
+MODES = Computed(
     lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
     lambda command: {
         "opd2_n_str": attribute(command.attributes, "mode") << 3 | attribute(command.attributes, "source_mode")

@@ -35,6 +35,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     local_tensor,
     located,
     of_kind,
+    one_byte,
     one_field,
     refused,
 )
@@ -195,11 +196,11 @@ WINDOW_FIELDS = {
 }
 
 
-def _read_window(encoded: Encoded) -> Window:
+def _read_window(encoded: Encoded) -> dict[str, Window]:
     parts: dict[str, Any] = {
         part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW_FIELDS.items()
     }
-    return Window(**parts)
+    return {"window": Window(**parts)}
 
 
 def _window_fields(command: Command) -> Fields:
@@ -217,7 +218,7 @@ def _padding_fields(command: Command) -> Fields:
     return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
 
 
-WINDOW = Computed("window", _read_window, _window_fields)
+WINDOW = Computed(_read_window, _window_fields)
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ SUMS = Local("y", "res0", Type("res0_prec", _signed_conv, loose=True))
 SHORT_BIAS = Local("bias", "opd2", Type(I16.precision, "opd2_sign"), CHANNEL, layout.compact)
 SYMMETRIC = (
     Optional(SHORT_BIAS, NOTHING, there=lambda c: not c["opd2_const"]),
-    one_field("right", "opd3_addr", lambda bits: bits & 0xFF),
+    one_byte("right", "opd3_addr", 0),
 )
 CONVOLUTIONS = (
     *_conv("fp_conv2d", FLOAT, REAL_RESULT, BIAS_UNLESS_0, written={"opd3_const": 1}),
@@ -321,12 +322,8 @@ CONVOLUTIONS = (
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
 LIKE_SOURCE = Local("y", "res0", Type("res0_prec", ("opd0_sign",)))
 TAPS = Local("w", "opd1", WEIGHT, Sizes("1 res0_c opd1_h opd1_w"), layout.compact)
-RIGHT = one_field("right", "opd2_addr", lambda bits: bits & 0xFF)
-#: The right shift of a depthwise convolution is the second byte of its field.
-SECOND_BYTE = Computed(
-    *("right", lambda c: c["res1_addr"] >> 8 & 0xFF),
-    lambda command: {"res1_addr": attribute(command.attributes, "right") << 8},
-)
+RIGHT = one_byte("right", "opd2_addr", 0)
+SECOND_BYTE = one_byte("right", "res1_addr", 1)
 
 
 def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any) -> Instruction:

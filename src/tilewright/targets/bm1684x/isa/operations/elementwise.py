@@ -26,7 +26,6 @@ from tilewright.targets.bm1684x.isa.parts import (
     Instruction,
     Local,
     Optional,
-    Pair,
     Part,
     Sizes,
     Type,
@@ -214,18 +213,20 @@ class BitsType(Type):
         return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
 
 
-def _strided(encoded: Encoded) -> list[str]:
+def _strided(encoded: Encoded) -> dict[str, list[str]]:
     """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
     names = {"a": "opd0", "b": "opd1"}.items()
-    return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
+    return {
+        "strided": [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
+    }
 
 
-def _ones(encoded: Encoded) -> Constant:
+def _ones(encoded: Encoded) -> dict[str, Constant]:
     dtype = A.type.read(encoded)
-    return Constant((1 << dtype.bits) - 1, dtype)
+    return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
-STRIDES = Computed("strided", _strided)
+STRIDES = Computed(_strided)
 MODE = one_field("mode", "opd2_n_str", Rounding)
 STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
@@ -272,8 +273,7 @@ def _bytes(encoded: Encoded, place: int) -> int:
 
 
 #: The two shifts of an 8-bit multiply-add, in the bytes of a constant.
-SHIFTS = Pair(
-    ("left", "right"),
+SHIFTS = Computed(
     lambda c: {"left": _bytes(c, 0), "right": _bytes(c, 1)},
     lambda command: {
         "opd2_const": 1,
@@ -297,7 +297,7 @@ AR = (
     _integer(20, "int_mul", clamps=True),
     _integer(15, "int_add", clamps=True),
     _integer(16, "int_sub", clamps=True),
-    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
+    _ar(1, "xor", A, Computed(_ones), EITHER, operands=1),  # bitwise not
     _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
     _ar(
         18,

@@ -28,7 +28,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Touches, Values, define
+from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Values, define
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
     Fields,
@@ -51,12 +51,14 @@ class Kind(NamedTuple):
     """What an index of a gather or scatter is.
 
     `parts` splits an index array in the row numbers and the column numbers, either of which may be None: the element's
-    own row or column. `strict` says that an exception must also be in range, `shared` that all channels share indices.
+    own row or column. `strict` says that an exception must also be in range, `shared` that all channels share indices,
+    and `lenient` that any index may be out of range (moves of the DMA engine).
     """
 
     parts: Callable[[Array], tuple[Array | None, Array | None]]
     strict: bool = False
     shared: bool = False
+    lenient: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -65,6 +67,8 @@ KINDS: Mapping[str, Kind] = {
     "pe": Kind(lambda index: (None, index)),
     "h": Kind(lambda index: (index, None), strict=True),
 }
+#: Rows of a transfer.
+TRANSFERRED = KINDS["h"]._replace(lenient=True)
 
 
 def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -80,7 +84,9 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
         top = v.types["index"].high
         excepted = np.any([part == top for part in (row, column) if part is not None], 0)
     for part, size in ((row, indexed[2]), (column, indexed[3])):
-        if part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
+        if part is not None and kind.lenient:
+            excepted = excepted | (part >= size)
+        elif part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
             reason = f"an index is {int(part[np.broadcast_to(bad, part.shape)][0])}, but there are {size} elements"
             raise MachineError("index", reason, "give indices in range, or an index of all ones as an exception")
     row, column = (own if part is None else np.where(excepted, 0, part) for part, own in ((row, h), (column, w)))
@@ -88,20 +94,34 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
 
+def taken(v: Values, x: Array, at: Array, excepted: Array) -> Array:
+    """Return the elements of x at the positions `at`; exceptions give `other` or `fill`, or else what `kept` has."""
+    instead = next((v[name] for name in ("other", "fill", "kept") if name in v.data), 0)
+    return np.where(excepted, instead, x.reshape(-1)[at])
+
+
+def read_from(x: Array, at: Array, excepted: Array) -> Array:
+    """Return the mask of the elements of x that `taken` reads."""
+    read = np.zeros(x.size, np.bool_)
+    read[at[~excepted]] = True
+    return read.reshape(x.shape)
+
+
+def masks(v: Values, read: Array, excepted: Array) -> dict[str, Array]:
+    """Return the masks of a gather that reads the elements `read` of x: exceptions are written if they have a value."""
+    written = ~excepted | bool({"other", "fill"} & v.data.keys())
+    return {"x": read, "y": written, "kept": np.zeros((), np.bool_)}
+
+
 def gather(kind: Kind, v: Values) -> Array:
-    """Return y, whose elements are those of x at the indices; exceptions give `other`, or else what `kept` has."""
-    at, excepted = _positions(kind, v, v["x"].shape, v.shapes["y"])
-    instead = v["other"] if "other" in v.data else v["kept"] if "kept" in v.data else 0
-    return np.where(excepted, instead, v["x"].reshape(-1)[at])
+    """Return y, whose elements are those of x at the indices, with exceptions as `taken` says."""
+    return taken(v, v["x"], *_positions(kind, v, v["x"].shape, v.shapes["y"]))
 
 
 def gathered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     """Return masks of the elements of x that a gather reads and of the elements of y that it writes."""
     at, excepted = _positions(kind, v, v["x"].shape, v.shapes["y"])
-    read = np.zeros(v["x"].size, np.bool_)
-    read[at[~excepted]] = True
-    written = ~excepted | ("other" in v.data)
-    return {"x": read.reshape(v["x"].shape), "y": written, "kept": np.zeros((), np.bool_)}
+    return masks(v, read_from(v["x"], at, excepted), excepted)
 
 
 def gather_copies(v: Values) -> Array:
@@ -113,8 +133,8 @@ def gather_copies(v: Values) -> Array:
 
 
 def gathered_copies(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    masks = gathered(KINDS["pe"], _first_copy(v), found)
-    return {**masks, "x": np.broadcast_to(masks["x"], v["x"].shape)}
+    touched = gathered(KINDS["pe"], _first_copy(v), found)
+    return {**touched, "x": np.broadcast_to(touched["x"], v["x"].shape)}
 
 
 def _first_copy(v: Values) -> Values:
@@ -122,16 +142,21 @@ def _first_copy(v: Values) -> Values:
 
 
 def scatter(kind: Kind, v: Values) -> Array:
-    """Return y: `y_before` with the elements of x written at the indices."""
-    y = v["y_before"].copy()
+    """Return y: `y_before` (without it, zeros) with the elements of x written at the indices.
+
+    Exceptions are dropped. If two indices are equal, the last one wins.
+    """
+    y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     shape = (y.shape[0], *v["x"].shape[1:])
-    at, _ = _positions(kind, v, y.shape, shape)
-    y.reshape(-1)[at.reshape(-1)] = np.broadcast_to(v["x"], shape).reshape(-1)
+    at, excepted = _positions(kind, v, y.shape, shape)
+    y.reshape(-1)[at[~excepted]] = np.broadcast_to(v["x"], shape)[~excepted]
     return y
 
 
 def scattered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that a scatter writes."""
+    """Return the mask of the elements of y that a scatter writes; without y_before, it writes all."""
+    if "y_before" not in v.data:
+        return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
     return {"y": scatter(kind, replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
@@ -154,30 +179,25 @@ def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     return {"x": read, "y": written, "y_before": np.zeros((), np.bool_)}
 
 
-def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
-    """Return a function that returns, as a mask, which elements of `operand` a gather reads.
-
-    To find these elements, it gathers the elements' numbers instead of their values.
-    """
-
-    def touches(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-        numbers, size = np.arange(v[operand].size).reshape(v[operand].shape), v[operand].size
-        taken = np.zeros(size + 1, np.bool_)
-        taken[gather(replace(v, data={**v.data, operand: numbers, "fill": np.array(size)}))] = True
-        return {operand: taken[:size].reshape(numbers.shape)}
-
-    return touches
-
-
-def table_lookup(v: Values) -> Array:
-    """Return `table[x]`, or `fill` where the operand x is out of range.
+def _entries(v: Values) -> tuple[Array, Array]:
+    """Return the position in the table that each element of x selects, and a mask of those out of range.
 
     A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
     """
-    index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
-    inside = index < tables.shape[1]
-    channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
-    return np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])
+    index, entries = v["x"].astype(np.int64), v["table"].shape[-1]
+    beyond = index >= entries
+    channel = np.arange(index.shape[1])[:, None, None] if v["table"].size > entries else 0
+    return channel * entries + np.where(beyond, 0, index), beyond
+
+
+def table_lookup(v: Values) -> Array:
+    """Return `table[x]`, or `fill` where the operand x is out of range."""
+    return taken(v, v["table"], *_entries(v))
+
+
+def looked_up(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the mask of the entries of the table that are read."""
+    return {"table": read_from(v["table"], *_entries(v))}
 
 
 indices = rules.of("index", U8, U16)
@@ -193,12 +213,12 @@ for name, kind in KINDS.items():
 copies: dict[str, Any] = {"deciding": ("index",), "touches": gathered_copies}
 moves("pe_gather_4bank", "x index other kept", gather_copies, alike, indices, **copies)
 counted: dict[str, Any] = {"outputs": "y counts", "by_data": True, "deciding": ("mask",), "touches": selected}
-masks = (rules.of("mask", U8, U16, U32), rules.of("counts", U16))
-moves("w_mask_select", "x mask y_before", mask_select, alike, *masks, **counted)
+kinds = (rules.of("mask", U8, U16, U32), rules.of("counts", U16))
+moves("w_mask_select", "x mask y_before", mask_select, alike, *kinds, **counted)
 
 
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
-looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": taken_from("table", table_lookup)}
+looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": looked_up}
 define(TIU, "table_lookup", "x table fill", table_lookup, *looks, **looked)
 
 

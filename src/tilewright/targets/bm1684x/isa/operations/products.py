@@ -30,7 +30,6 @@ from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
     Again,
-    Computed,
     Fields,
     Instruction,
     Local,
@@ -41,6 +40,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     Type,
     located,
     of_kind,
+    one_byte,
     one_field,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
@@ -257,10 +257,7 @@ class Shift:
         return Number("shift", "opd2_addr", "opd2_const", self.type).write(command) | {"opd2_sign": 1}
 
 
-RIGHT = Computed(
-    *("right", lambda c: c["opd3_addr"] >> 8 & 0xFF),
-    lambda command: {"opd3_addr": attribute(command.attributes, "right") << 8},
-)
+RIGHT = one_byte("right", "opd3_addr", 1)
 MODE = one_field("mode", "opd2_n_str", Rounding)
 #: Functions of MM: plain products, and products of 8 bits that are shifted and clamped, also below zero.
 PLAIN, SHIFTED, SHIFTED_RELU = 1, 2, 3
@@ -330,9 +327,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     left: Part = Local("L", "opd0", SOURCE, Sizes(LEFTS[function]), layout.aligned, by_rows=True)
     right: Part = Local("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"), layout.aligned, by_rows=True)
     y = Local("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"), layout.aligned, by_rows=True)
-    depth = Computed(
-        *("depth", lambda c: c[DEPTHS[function]]), lambda command: {DEPTHS[function]: command.attributes["depth"]}
-    )
+    depth = one_field("depth", DEPTHS[function])
     parts: tuple[Part, ...] = (left, right, Again("acc", y, "res_add"), y)
     written: dict[str, Any] = {}
     if constant:

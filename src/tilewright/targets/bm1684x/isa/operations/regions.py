@@ -118,8 +118,8 @@ for name, more, weights in (("avg_pool2d", "scale", _scale), ("depthwise2d", "w"
 DEPTHWISE, AVERAGE, MAXIMUM = 5, 6, 7
 
 
-def _window(encoded: Encoded) -> Window:
-    return Window((encoded["opd1_h"], encoded["opd1_w"]))
+def _window(encoded: Encoded) -> dict[str, Window]:
+    return {"window": Window((encoded["opd1_h"], encoded["opd1_w"]))}
 
 
 def _window_fields(command: Command) -> Fields:
@@ -127,7 +127,7 @@ def _window_fields(command: Command) -> Fields:
     return {"opd1_h": height, "opd1_w": width}
 
 
-WINDOW = Computed("window", _window, _window_fields)
+WINDOW = Computed(_window, _window_fields)
 X = Local("x", "opd0", SOURCE, Sizes("res0_n res0_c opd0_h opd0_w"))
 REGIONS = Local("rois", "opd3", Type(0, always=U16), Sizes("1 res0_w 1 4"), layout.compact)
 OUTSIDE = Number("pad", "opd2_addr", "opd2_const", SOURCE)

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.operation import HAU, Values, define
+from tilewright.targets.bm1684x.isa.operations.gathers import masks, read_from, taken
 from tilewright.targets.bm1684x.isa.operations.transfers import first_ones
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U32
 from tilewright.targets.bm1684x.values.floats import widen
@@ -23,36 +24,29 @@ def sort(v: Values) -> dict[str, Array]:
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
-def gather_lines(v: Values) -> Array:
-    """Return y, whose line i is line `index[i] - base` of x. Where an index is out of range, it is `other` or `kept`.
-
-    All operands are flat. A line has as many elements as y has for each index.
-    """
-    at, inside = _lines(v)
-    lines = v["x"].reshape(-1, v.shapes["y"][0] // len(at))
-    instead = v["other"] if "other" in v.data else v["kept"].reshape(len(at), -1)
-    return np.where(inside[:, None], lines[at], instead).reshape(-1)
-
-
 def _lines(v: Values) -> tuple[Array, Array]:
-    """Return the number of the line that each index selects, and a mask of the indices in range.
+    """Return the position in x of each element of y, and a mask of those whose index is out of range.
 
-    Raises ValueError if x and y are not whole lines.
+    All operands are flat. A line has as many elements as y has for each index. Line i of y is line `index[i] - base` of
+    x. Raises ValueError if x and y are not whole lines.
     """
-    at, size = v["index"].astype(np.int64) - v.attribute("base"), v.shapes["y"][0] // len(v["index"])
-    if not size or v["x"].size % size or size * len(at) != v.shapes["y"][0]:
-        raise ValueError(f"x has {v['x'].size} elements and y {v.shapes['y'][0]}, for {len(at)} indices")
-    inside = (at >= 0) & (at < v["x"].size // size)
-    return np.where(inside, at, 0), inside
+    line, size = v["index"].astype(np.int64) - v.attribute("base"), v.shapes["y"][0] // len(v["index"])
+    if not size or v["x"].size % size or size * len(line) != v.shapes["y"][0]:
+        raise ValueError(f"x has {v['x'].size} elements and y {v.shapes['y'][0]}, for {len(line)} indices")
+    beyond = (line < 0) | (line >= v["x"].size // size)
+    at = np.where(beyond, 0, line)[:, None] * size + np.arange(size)
+    return at.reshape(-1), np.repeat(beyond, size)
+
+
+def gather_lines(v: Values) -> Array:
+    """Return the lines of x at the indices. Where an index is out of range, it is `other` or `kept`."""
+    return taken(v, v["x"], *_lines(v))
 
 
 def gathered_lines(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     """Return masks of the elements of x that gather_lines reads and of the elements of y that it writes."""
-    at, inside = _lines(v)
-    read = np.zeros((v["x"].size // (v.shapes["y"][0] // len(at)), v.shapes["y"][0] // len(at)), np.bool_)
-    read[at[inside]] = True
-    written = np.repeat(inside | ("other" in v.data), read.shape[1])
-    return {"x": read.reshape(-1), "y": written, "kept": np.zeros((), np.bool_)}
+    at, beyond = _lines(v)
+    return masks(v, read_from(v["x"], at, beyond), beyond)
 
 
 def hard_nms(v: Values) -> dict[str, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operation import DMA, Flow, Values, define
-from tilewright.targets.bm1684x.isa.operations.gathers import taken_from
+from tilewright.targets.bm1684x.isa.operations.gathers import TRANSFERRED, gather, gathered, scatter, scattered
 from tilewright.targets.bm1684x.isa.operations.transposes import broadcast, transposed
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
@@ -37,35 +37,6 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
-
-
-def gather_rows(v: Values) -> Array:
-    """Return y with `y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]`, or `fill` where the index is out of range."""
-    index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
-    inside = index < x.shape[1]
-    rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
-    return np.where(inside[:, :, None], rows, v["fill"])[None]
-
-
-def scatter_rows(v: Values) -> Array:
-    """Return y with `y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]`. Rows with an index out of range are dropped.
-
-    All other rows come from y_before, or are 0 without it. If two indices are equal, the last row wins; what the
-    machine does then is not known.
-    """
-    y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
-    index = v["index"][0, :, :, 0].astype(np.int64)
-    channel, row = np.nonzero(index < y.shape[2])
-    y[0, channel, index[channel, row]] = v["x"][0, channel, row]
-    return y
-
-
-def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks, by operand, of what a scatter touches: with y_before, only the indexed rows of y; else all rows."""
-    if "y_before" not in v.data:
-        return {}
-    marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
-    return {"y": scatter_rows(replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def mask_select(v: Values) -> dict[str, Array]:
@@ -102,10 +73,10 @@ moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), alike)
 moves("dma_matrix_trans", "x", transposed(1, 0), alike)
 moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), alike)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
-indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": taken_from("x", gather_rows)}
-define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, **indexed)
-scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": scattered_rows}
-define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, alike, **scatters)
+indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathered, TRANSFERRED)}
+define(DMA, "dma_h_gather", "x index fill", partial(gather, TRANSFERRED), *filled, **indexed)
+scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(scattered, TRANSFERRED)}
+define(DMA, "dma_h_scatter", "x index y_before", partial(scatter, TRANSFERRED), alike, **scatters)
 #: Operations whose values decide how many elements they write.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
@@ -130,10 +101,16 @@ def _end_fields(end: str, tensor: Tensor) -> Fields:
     """Return the fields with the sizes, strides and address of a tensor; `end` is `src`, `dst` or `index`."""
     fields = {f"{end}_{axis}size": size for axis, size in zip("nchw", tensor.shape, strict=True)}
     fields |= {f"{end}_{axis}stride": step for axis, step in zip("nchw", tensor.stride, strict=True)}
-    return fields | {
-        f"{end}_start_addr_l32": tensor.address & 0xFFFF_FFFF,
-        f"{end}_start_addr_h8": tensor.address >> 32,
-    }
+    return fields | _place_fields(end, tensor)
+
+
+def _place_fields(end: str, tensor: Tensor) -> Fields:
+    return {f"{end}_start_addr_l32": tensor.address & 0xFFFF_FFFF, f"{end}_start_addr_h8": tensor.address >> 32}
+
+
+def _address(encoded: Encoded, end: str) -> int:
+    high = encoded[f"{end}_start_addr_h8"] & 0xFF  # of a mask, the field has 32 bits
+    return high << 32 | encoded[f"{end}_start_addr_l32"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +118,8 @@ class End:
     """How a transfer's source, destination or index is encoded. Without strides, it has its memory's default layout.
 
     With `packed`, the stride along w is 1, whatever its field says. With `strided`, the command always has strides,
-    whatever its flag for strides says.
+    whatever its flag for strides says. Without `sized`, only the address is written, and without `steps` no strides:
+    the operands of a selection have the order and number of the source's elements.
     """
 
     own: str
@@ -150,9 +128,11 @@ class End:
     packed: bool = False
     strided: bool = False
     type: Type = BITS
+    sized: bool = True
+    steps: bool = True
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        address = encoded[f"{self.end}_start_addr_h8"] << 32 | encoded[f"{self.end}_start_addr_l32"]
+        address = _address(encoded, self.end)
         shape, dtype = self.sizes.read(encoded), self.type.read(encoded)
         if self.strided or encoded["stride_enable"]:
             stride = Stride(*(encoded.get(f"{self.end}_{axis}stride") for axis in "nchw"))
@@ -164,7 +144,10 @@ class End:
 
     def write(self, command: Command) -> Fields:
         tensor = of_kind(command, self.own, Tensor, f"{self.own} is not a tensor")
-        return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
+        if not self.sized:
+            return _place_fields(self.end, tensor)
+        fields = _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
+        return {name: value for name, value in fields.items() if self.steps or not name.endswith("stride")}
 
 
 def _keeps_shape(command: Command) -> bool:
@@ -268,46 +251,15 @@ class Lanes:
     type = BITS
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        address = encoded["dst_start_addr_h8"] << 32 | encoded["dst_start_addr_l32"]
-        at, shape = address % config.local_bytes, Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"])
+        at, shape = (
+            _address(encoded, "dst") % config.local_bytes,
+            Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"]),
+        )
         return {"y": located(at, shape, BITS.read(encoded), config, layout.compact)}
 
     def write(self, command: Command) -> Fields:
         y = local_tensor(command, "y")
         return {"dst_start_addr_l32": y.address, "dst_start_addr_h8": 0, "dst_csize": y.shape.c}
-
-
-@dataclass(frozen=True)
-class Mask(End):
-    """How the mask of a selection is encoded. The field with the high bits of its address has 32 bits."""
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        high = {"mask_start_addr_h8": encoded["mask_start_addr_h8"] & 0xFF}
-        return super().read(replace(encoded, fields={**encoded.fields, **high}), config)
-
-    def write(self, command: Command) -> Fields:
-        return _without_strides(super().write(command))
-
-
-@dataclass(frozen=True)
-class Selected(End):
-    """How the result of a selection is encoded: its address. Its elements have the order and number of the source."""
-
-    def write(self, command: Command) -> Fields:
-        y = of_kind(command, self.own, Tensor, f"{self.own} is not a tensor")
-        return {"dst_start_addr_l32": y.address & 0xFFFF_FFFF, "dst_start_addr_h8": y.address >> 32}
-
-
-@dataclass(frozen=True)
-class Packed(End):
-    """How the source of a selection is encoded. It has its memory's default layout."""
-
-    def write(self, command: Command) -> Fields:
-        return _without_strides(super().write(command))
-
-
-def _without_strides(fields: Fields) -> Fields:
-    return {name: value for name, value in fields.items() if not name.endswith("stride")}
 
 
 def _counts_in_register(command: Command) -> bool:
@@ -320,9 +272,9 @@ SELECTIONS = (
     Instruction(
         *("DMA_masked_select", "dma_mask_select"),
         (
-            Packed("x", "src", Sizes(SRC)),
-            Mask("mask", "mask", Sizes(SRC), type=MASK_TYPE),
-            Selected("y", "dst", Sizes(SRC)),
+            End("x", "src", Sizes(SRC), steps=False),
+            End("mask", "mask", Sizes(SRC), type=MASK_TYPE, steps=False),
+            End("y", "dst", Sizes(SRC), sized=False),
         ),
         {"stride_enable": 0},
         takes=_counts_in_register,
@@ -330,9 +282,9 @@ SELECTIONS = (
     Instruction(
         *("DMA_nonzero", "dma_nonzero"),
         (
-            Packed("x", "src", Sizes(SRC)),
+            End("x", "src", Sizes(SRC), steps=False),
             one_field("base", "dst_nstride"),
-            Selected("y", "dst", Sizes(SRC), type=Type(0, always=U32)),
+            End("y", "dst", Sizes(SRC), type=Type(0, always=U32), sized=False),
         ),
         {"stride_enable": 0},
         written={"index_data_format": U32.precision},
