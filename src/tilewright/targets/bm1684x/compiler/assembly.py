@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
+from tilewright.targets.bm1684x.launch.image import StoredTensor
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -281,13 +282,13 @@ class Assembly:
             "batch": self.config.batch,
             "values_end": self._values_end,
             "scheduled": cycles,
-            "inputs": [described(own, *where) for own, where in self.entering.items()],
-            "outputs": [described(own, *where) for own, where in self.leaving.items()],
+            "inputs": [StoredTensor(own, *where).row for own, where in self.entering.items()],
+            "outputs": [StoredTensor(own, *where).row for own, where in self.leaving.items()],
             "notes": [layer.note for layer in self._layers],
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
             "held": [
-                [own.row, own.computed, *described(name, LOCAL_BASE + own.offset, own.stored)]
+                [own.row, own.computed, *StoredTensor(name, LOCAL_BASE + own.offset, own.stored).row]
                 for own in held
                 if (name := self._layers[own.layer].output) not in self.leaving
             ],
@@ -305,12 +306,3 @@ class Assembly:
 def block_name(index: int, number: int) -> str:
     """Return the name of block `number` of the constants of layer `index`."""
     return f"layer {index}, part {number}"
-
-
-def described(name: str, address: int, stored: Stored) -> list[Any]:
-    """Return the name, DDR address and format of a tensor as a list of JSON values (see image.ROW)."""
-    row = [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add, stored.zero]
-    if stored.phases:
-        *sizes, offsets = astuple(stored.phases)
-        row += [*sizes, *offsets]
-    return row

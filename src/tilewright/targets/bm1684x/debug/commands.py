@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.elaborate import Step
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand as Placed
-from tilewright.targets.bm1684x.layouts.layout import Shape, slots
+from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 
 #: The name of local memory in places: local[lane, bank, byte].
@@ -97,9 +97,8 @@ def layout_of(operand: Placed) -> str:
     form = "" if isinstance(operand, Tensor) else "matrix, "
     if not tensor.is_local:
         return form + ("continuous" if _alike(tensor, layout.continuous(tensor.shape), tensor.shape.c) else "free")
-    count = slots(tensor.start_lane, tensor.shape.c, tensor.config)
     for name, strides in layout.LAYOUTS.items():
-        if _alike(tensor, strides(tensor.shape, tensor.dtype, tensor.start_lane, tensor.config), count):
+        if _alike(tensor, strides(tensor.shape, tensor.dtype, tensor.start_lane, tensor.config), tensor.slots):
             return form + name
     return f"{form}free"
 

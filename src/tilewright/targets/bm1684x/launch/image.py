@@ -11,10 +11,10 @@ ends. An operand then lies in all lanes of a range or in none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from tilewright.sim.steps import Space
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.layouts.layout import slots
 from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
@@ -52,6 +51,16 @@ class StoredTensor:
     name: str
     address: int
     stored: Stored
+
+    @property
+    def row(self) -> list[Any]:
+        """The tensor as JSON values (ROW)."""
+        own = self.stored
+        row = [self.name, self.address, own.c, own.h, own.w, str(own.dtype), own.add, own.zero]
+        if own.phases:
+            *sizes, offsets = astuple(own.phases)
+            row += [*sizes, *offsets]
+        return row
 
 
 class HeldTensor(NamedTuple):
@@ -155,7 +164,7 @@ def oddity(command: Command, config: Config) -> str:
         tensor = operand.storage
         if prod(tensor.shape) > config.local_bytes:
             return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
-        if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
+        if tensor.shape.n * tensor.runs[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
             return f"its operand is scattered over more than {MOST_RUNS} runs of bytes"
     return ""
 
@@ -167,7 +176,7 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
     for operands in touched:
         for _, tensor in operands:
             if tensor.is_local:
-                cuts |= {edge for _, low, high in _lanes(tensor, config) for edge in (low, high)}
+                cuts |= {edge for _, low, high in tensor.spans for edge in (low, high)}
     edges = sorted(cuts)
     parts = [
         Space(
@@ -177,21 +186,14 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
         )
         for low, high in pairwise(edges)
     ]
-    rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges, config)] for operands in touched]
+    rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges)] for operands in touched]
     return (ddr, *parts), [np.array(own, np.int64).reshape(-1, 6) for own in rows]
 
 
-def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
-    """Yield (slot, first lane, one past the last lane) for each slot of a tensor (see layout.slots)."""
-    for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
-        low = tensor.start_lane if slot == 0 else 0
-        yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)
-
-
-def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Rows:
+def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     """Yield the contiguous byte runs of one operand, as footprint rows (sim.steps.Footprints)."""
     size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
-    lines, length = _lines(tensor)
+    lines, length = tensor.runs
     for sample in range(n if stride.n else 1):
         for line in range(lines):
             first = (sample * stride.n + line * stride.h) * size
@@ -199,19 +201,8 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Ro
                 for index in range(c):
                     yield 0, mode, tensor.address - DDR_BASE + first + index * stride.c * size, length * size, 1, 0
                 continue
-            for slot, low, high in _lanes(tensor, config):
+            for slot, (_, low, high) in enumerate(tensor.spans):
                 byte = tensor.lane_offset + first + slot * stride.c * size
                 for part, (begin, end) in enumerate(pairwise(edges), 1):
                     if low <= begin and end <= high:
                         yield part, mode, byte * (end - begin), length * size * (end - begin), 1, 0
-
-
-def _lines(tensor: Tensor) -> tuple[int, int]:
-    """Return how many runs of memory a channel consists of, and how many elements (with gaps) each run spans."""
-    _, _, h, w = tensor.shape
-    across = (w - 1) * tensor.stride.w + 1
-    if h == 1 or tensor.stride.h == 0:
-        return 1, across
-    if tensor.stride.w == 1 and tensor.stride.h == w:
-        return 1, h * w
-    return h, across

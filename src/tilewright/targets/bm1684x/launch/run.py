@@ -26,7 +26,7 @@ from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
-from tilewright.targets.bm1684x.layouts.layout import Operand, slots
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
@@ -114,10 +114,7 @@ class Machine:
         """Return the values of weights, (oc, ic, kh, kw). They are cached until a command overwrites constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
-            oc, ic, kh, kw = kernel.shape
-            rows = self._read(kernel.storage)[0, :oc]
-            taps = rows.reshape(oc, -1, kh * kw, kernel.group).transpose(0, 1, 3, 2)
-            self._kernels[key] = np.ascontiguousarray(taps.reshape(oc, -1, kh, kw)[:, :ic])
+            self._kernels[key] = kernel.unpacked(self._read(kernel.storage)[0])
         return self._kernels[key]
 
     def _write(self, result: Tensor, values: Array) -> None:
@@ -136,11 +133,8 @@ class Machine:
         if not result.is_local:
             view[:, :, :, 0] = given.reshape(view[:, :, :, 0].shape)
             return
-        lanes, channel, lane = self.config.lanes, 0, result.start_lane
-        for slot in range(view.shape[2]):
-            count = min(lanes - lane, c - channel)
-            view[:, :, slot, lane : lane + count] = given[:, :, channel : channel + count]
-            channel, lane = channel + count, 0
+        for slot, (channel, lane, end) in enumerate(result.spans):
+            view[:, :, slot, lane:end] = given[:, :, channel : channel + end - lane]
 
     def _differs(self, operand: Tensor) -> bool:
         """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
@@ -172,7 +166,7 @@ class Machine:
         steps = [step * size for step in stride]
         if tensor.is_local:
             data, base = (self._own, 0) if self._differs(tensor) else (self._constant, self._split)
-            start, count = tensor.lane_offset - base, slots(tensor.start_lane, c, self.config)
+            start, count = tensor.lane_offset - base, tensor.slots
             first = data[:, :, start:]
             extent = (len(data), n, count, data.shape[1], h, w)
             strides = (data.strides[0], steps[0], steps[1], data.strides[1], steps[2], steps[3])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -126,10 +127,32 @@ class Tensor(Drawn):
         return base + lane * self.config.lane_bytes + elements * self.dtype.bytes
 
     @property
+    def slots(self) -> int:
+        """The most channels that any lane holds, if the tensor is in local memory."""
+        return layout.slots(self.start_lane, self.shape.c, self.config)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """For each slot of a tensor in local memory: the first channel, its lane, and one past the last lane."""
+        channel, lane = 0, self.start_lane
+        while channel < self.shape.c:
+            end = min(self.config.lanes, lane + self.shape.c - channel)
+            yield channel, lane, end
+            channel, lane = channel + end - lane, 0
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """The number of runs of memory of a channel, and how many elements (with gaps) each run spans."""
+        _, _, h, w = self.shape
+        across = (w - 1) * self.stride.w + 1
+        if h == 1 or self.stride.h == 0:
+            return 1, across
+        return (1, h * w) if self.stride.w == 1 and self.stride.h == w else (h, across)
+
+    @property
     def lane_end(self) -> int:
         """The byte offset in a lane just past the tensor's highest byte."""
-        n, c, h, w = self.shape
-        last = Shape(n, layout.slots(self.start_lane, c, self.config), h, w)
+        last = self.shape._replace(c=self.slots)
         elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
@@ -310,22 +333,34 @@ class ConvWeights(Drawn):
     @cached_property
     def storage(self) -> Tensor:
         """The weights as a tensor (1, oc, groups * kh * kw, group), with a row per group of input channels and tap."""
+        shape = self.storage_shape
+        return Tensor(self.address, shape, Stride(0, shape.h * shape.w, shape.w, 1), self.dtype, self.config)
+
+    @property
+    def storage_shape(self) -> Shape:
         oc, ic, kh, kw = self.shape
-        rows = -(-ic // self.group) * kh * kw
-        strides = Stride(0, rows * self.group, self.group, 1)
-        return Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
+        return Shape(1, oc, -(-ic // self.group) * kh * kw, self.group)
+
+    @cached_property
+    def places(self) -> Array:
+        """The place of each weight (oc, ic, kh, kw) among the elements of the storage."""
+        o, i, y, x = np.ogrid[tuple(slice(size) for size in self.shape)]
+        row = i // self.group * (self.shape[2] * self.shape[3]) + y * self.shape[3] + x
+        return (o * self.storage_shape.h + row) * self.group + i % self.group
 
     @cached_property
     def addresses(self) -> Array:
-        _, ic, kh, kw = self.shape
-        i = np.arange(ic, dtype=np.int64)
-        row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
-        return self.storage.addresses[0][:, row, (i % self.group)[:, None, None]]
+        return self.storage.addresses.reshape(-1)[self.places]
+
+    def unpacked(self, stored: Array) -> Array:
+        """Return the weights in the elements of the storage."""
+        return stored.reshape(-1)[self.places]
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
     """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are filled up with 0."""
     oc, ic, kh, kw = weights.shape
-    group = config.cube_group(dtype.bytes)
-    full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))
-    return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))
+    laid = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
+    found = np.zeros(laid.storage_shape, weights.dtype)
+    found.reshape(-1)[laid.places] = weights
+    return found

@@ -16,7 +16,6 @@ from tilewright.sim.steps import READ, WRITE, Trace
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.layouts.layout import slots
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 TITLE = "Lanes and banks"
@@ -64,8 +63,8 @@ def reach(tensor: Tensor, config: Config) -> Array:
 
     The rows and columns of a channel count as one stretch of bytes.
     """
-    (n, c, h, w), stride, size = tensor.shape, tensor.stride, tensor.dtype.bytes
-    slot = np.arange(slots(tensor.start_lane, c, config))
+    (n, _, h, w), stride, size = tensor.shape, tensor.stride, tensor.dtype.bytes
+    slot = np.arange(tensor.slots)
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
     last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
@@ -74,9 +73,8 @@ def reach(tensor: Tensor, config: Config) -> Array:
     np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)
     banks = np.cumsum(edges, 1)[:, :-1] > 0
     found = np.zeros((config.lanes, config.banks), np.bool_)
-    for index in slot.tolist():
-        first = tensor.start_lane if index == 0 else 0
-        found[first : tensor.start_lane + c - index * config.lanes] |= banks[index]
+    for used, (_, lane, end) in zip(banks, tensor.spans, strict=True):
+        found[lane:end] |= used
     return found
 
 
