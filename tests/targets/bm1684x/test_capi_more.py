@@ -34,6 +34,7 @@ from tilewright.targets.bm1684x.capi import (
     range_t,
     variable_t,
 )
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
 from tilewright.targets.bm1684x.host import Handle, function
 from tilewright.targets.bm1684x.host.capi import (
@@ -416,7 +417,7 @@ def test_every_function_says_what_it_takes(name: str) -> None:
     def body(c: DeviceApi, _: int) -> None:
         getattr(c, name)()
 
-    first = FUNCTIONS[name].parameters[0].name
+    first = PROTOTYPES[name].parameters[0].name
     with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; give {first}"):
         run(body, (1, 1, 1, 1), I8)
 

@@ -13,8 +13,8 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi import dim4
 from tilewright.targets.bm1684x.capi.gathers import GATHERS
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.isa.operations.gathers import in_each_lane
 from tilewright.targets.bm1684x.isa.meaning import checked, command_of
+from tilewright.targets.bm1684x.isa.operations.gathers import in_each_lane
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing.estimate import cycles

@@ -12,7 +12,7 @@ import pytest
 from tests.targets.bm1684x.native.build import launch, load
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction
 from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
-from tilewright.targets.bm1684x.native.prototypes import prototypes
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
 from tilewright.targets.bm1684x.native.replay import Replay
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
@@ -64,7 +64,7 @@ def test_arguments_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     print(f"seed {seed}")
     pick = random.Random(seed)
     lines, expected = [], []
-    for made in pick.sample(prototypes(), len(prototypes())):
+    for made in pick.sample(list(PROTOTYPES.values()), len(PROTOTYPES)):
         pairs = [argument(kind, pick) for kind, _ in made.parameters]
         lines.append(f"{made.name}({', '.join(text for text, _ in pairs)});")
         expected.append((made.name, tuple(value for _, value in pairs), f":{len(lines) + 2}"))

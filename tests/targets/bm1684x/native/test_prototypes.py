@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+import struct
 
-from tilewright.targets.bm1684x.capi.parameters import FORMATS, CType
-from tilewright.targets.bm1684x.capi.tpu import DeviceApi
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType
+from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.native import headers
-from tilewright.targets.bm1684x.native.prototypes import prototypes
 
 
 def test_every_type_has_a_recorded_form() -> None:
-    assert set(FORMATS) == set(CType)
-    for made in prototypes():
+    assert all(struct.calcsize(kind.recorded) for kind in CType)
+    for made in PROTOTYPES.values():
         assert all(isinstance(kind, CType) for kind, _ in made.parameters), made.declaration
         names = [name for _, name in made.parameters]
         assert len(set(names)) == len(names), made.declaration
 
 
+def test_every_function_is_declared_and_every_declared_function_does_something() -> None:
+    assert set(FUNCTIONS) == set(PROTOTYPES)
+    assert list(PROTOTYPES) == sorted(PROTOTYPES)
+
+
 def test_declarations_are_those_of_the_published_api() -> None:
-    found = {made.name: made.declaration for made in prototypes()}
+    found = {made.name: made.declaration for made in PROTOTYPES.values()}
     assert found["tpu_gdma_cpy_S2L"] == (
         "void tpu_gdma_cpy_S2L(local_addr_t dst, system_addr_t src, const dim4 *shape, "
         "const dim4 *dst_stride, const dim4 *src_stride, data_type_t dtype)"

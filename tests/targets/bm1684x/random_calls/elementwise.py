@@ -9,7 +9,7 @@ from typing import Any
 from tests.targets.bm1684x.random_calls.draw import FLOATS, INTEGERS, STEP, TYPES, Call, Draw
 from tilewright.targets.bm1684x.capi import dim4
 from tilewright.targets.bm1684x.capi.names import SCALAR, TENSOR, VECTOR, variable_t
-from tilewright.targets.bm1684x.native.prototypes import prototypes
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
 #: The rounding modes that all operations have. The other two exist for integer shifts only.
@@ -21,7 +21,7 @@ Chooser = Callable[[Draw, str], Given]
 @cache
 def parameters() -> Mapping[str, tuple[tuple[str, str], ...]]:
     """Return the parameters of each function: pairs of C type and name."""
-    return {made.name: made.parameters for made in prototypes()}
+    return {made.name: made.parameters for made in PROTOTYPES.values()}
 
 
 def _type(given: Mapping[str, Any], own: str) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.bm1684x.vendor.library import prototypes as published
-from tilewright.targets.bm1684x.native.prototypes import prototypes
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
 
 #: Types that are the same in C, or that C converts without a loss: by the name in the header, the name here.
 SAME = {"u32": "unsigned int", "u64": "unsigned long long", "_Bool": "bool", "global_addr_t": "system_addr_t"}
@@ -21,7 +21,7 @@ def test_parameters_have_the_types_of_the_header() -> None:
     theirs = published()
     wrong = [
         f"{made.declaration}: the header has {theirs[made.name]}"
-        for made in prototypes()
+        for made in PROTOTYPES.values()
         if [kind for kind, _ in made.parameters] != [_of_header(kind) for kind, _ in theirs.get(made.name, ())]
     ]
     assert not wrong, "\n".join(wrong)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Place, function, issue
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Place, Run, either, issue, row_of
 from tilewright.targets.bm1684x.capi.names import dim4
-from tilewright.targets.bm1684x.capi.parameters import CType
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -20,11 +20,13 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: The numbers 0, 1, .. in static memory: their place, and how many there are.
 NUMBERS, COUNTED = OFFSETS["numbers", I32]
+#: A part of a sequence: its tensor, by its first number and its length.
+Part = Callable[[int, int], Tensor]
 
 
-def _static(api: Issuer, offset: int, count: int, dtype: DType) -> Tensor:
-    """Return a row of static memory."""
-    return Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
+def _static(api: Issuer, count: int, dtype: DType) -> Tensor:
+    """Return the first numbers in static memory as a row."""
+    return Tensor.ddr(STATIC_BASE + NUMBERS, (1, 1, 1, count), dtype, api.config)
 
 
 def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> None:
@@ -32,14 +34,6 @@ def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> Non
     dtype = y.dtype
     b = Constant(number & (1 << dtype.bits) - 1, dtype)
     api.issue(f"int_{name}", {"a": a, "b": b, "shift": Constant(0, I8)}, {"y": y}, {"saturate": False})
-
-
-def _stepped(api: Issuer, y: Operand, start: int, step: int) -> None:
-    """Issue the commands that turn the numbers 0, 1, .. of y to start, start + step, .."""
-    if step != 1:
-        _integer(api, "mul", y, y, step)
-    if start:
-        _integer(api, "add", y, y, start)
 
 
 def _count(given: Given) -> int:
@@ -50,24 +44,40 @@ def _count(given: Given) -> int:
     return count
 
 
+def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
+    """Issue the sums that extend the numbers 0 to `done` - 1 to `count` numbers.
+
+    A sum writes COUNTED numbers at most, or with `doubles` as many as there are.
+    """
+    while done < count:
+        more = min(done if doubles else COUNTED, count - done)
+        _integer(api, "add", part(done, more), part(0, more), done)
+        done += more
+
+
+def _stepped(api: Issuer, y: Operand, given: Given) -> None:
+    """Issue the commands that turn the numbers 0, 1, .. of y to start, start + step, .."""
+    if given["step"] != 1:
+        _integer(api, "mul", y, y, given["step"])
+    if given["start"]:
+        _integer(api, "add", y, y, given["start"])
+
+
 def _rows(api: Issuer, given: Given) -> None:
-    """Issue the commands that write a sequence to a row in each of some lanes: each doubles what is there."""
+    """Issue the commands that write a sequence to a row in each of some lanes."""
     place, lanes, count = given["dst"], given["lanes"], _count(given)
 
     def row(first: int, length: int) -> Tensor:
         return api.local(place + first * I32.bytes, Shape(1, lanes, 1, length), None, I32)
 
     done = min(count, COUNTED)
-    api.issue("static_bcast", {"x": _static(api, NUMBERS, done, I32)}, {"y": row(0, done)})
-    while done < count:
-        more = min(done, count - done)
-        _integer(api, "add", row(done, more), row(0, more), done)
-        done += more
-    _stepped(api, row(0, count), given["start"], given["step"])
+    api.issue("static_bcast", {"x": _static(api, done, I32)}, {"y": row(0, done)})
+    _extended(api, row, count, done, doubles=True)
+    _stepped(api, row(0, count), given)
 
 
 def _generate(api: Issuer, given: Given) -> None:
-    """Issue the commands that write 0, 1, .. to a row of one lane, in parts of COUNTED."""
+    """Issue the commands that write 0, 1, .. to a row of one lane."""
     count, dtype = _count(given), given["dtype"]
     if dtype not in (U16, U32):
         raise MachineError(given["name"], f"the type is {dtype}", f"give {U16} or {U32}")
@@ -76,21 +86,19 @@ def _generate(api: Issuer, given: Given) -> None:
         return api.local(given["dst"] + first * dtype.bytes, Shape(1, 1, 1, length), None, dtype)
 
     wide = api.local(given["dst"], Shape(1, 1, 1, COUNTED), None, U32)
-    api.issue("static_bcast", {"x": _static(api, NUMBERS, COUNTED, U32)}, {"y": wide})
+    api.issue("static_bcast", {"x": _static(api, COUNTED, U32)}, {"y": wide})
     if dtype is U16:  # the low halves
         first = row(0, min(count, COUNTED))
         halves = first.stride._replace(n=2 * first.stride.n, c=2 * first.stride.c, h=2, w=2)
         first = Tensor(first.address, first.shape, first.stride._replace(h=1), dtype, api.config)
         api.issue("copy", {"a": Tensor(first.address, first.shape, halves, dtype, api.config)}, {"y": first})
-    for done in range(COUNTED, count, COUNTED):
-        more = min(COUNTED, count - done)
-        _integer(api, "add", row(done, more), row(0, more), done)
+    _extended(api, row, count, COUNTED)
 
 
-def _from_static(api: Issuer, place: int, offset: int, count: int, dtype: DType) -> None:
-    """Issue the command that gives each channel one element of static memory."""
-    y = api.local(place, Shape(1, count, 1, 1), None, dtype, layout.compact)
-    api.issue("static_distribute", {"x": _static(api, offset, count, dtype)}, {"y": y})
+def _by_channel(api: Issuer, place: int, count: int) -> None:
+    """Issue the command that gives each channel one of the numbers 0, 1, .."""
+    y = api.local(place, Shape(1, count, 1, 1), None, I32, layout.compact)
+    api.issue("static_distribute", {"x": _static(api, count, I32)}, {"y": y})
 
 
 def _channels(api: Issuer, given: Given) -> None:
@@ -103,18 +111,16 @@ def _channels(api: Issuer, given: Given) -> None:
         place = given["dst"] + first // lanes * slot
         return api.local(place, Shape(1, channels, 1, 1), None, I32, form)
 
-    _from_static(api, given["dst"], NUMBERS, min(count, COUNTED), I32)
-    for done in range(COUNTED, count, COUNTED):
-        more = min(COUNTED, count - done)
-        _integer(api, "add", part(done, more), part(0, more), done)
-    _stepped(api, part(0, count), given["start"], given["step"])
+    _by_channel(api, given["dst"], min(count, COUNTED))
+    _extended(api, part, count, COUNTED)
+    _stepped(api, part(0, count), given)
 
 
 def _everywhere(api: Issuer, given: Given) -> None:
     """Issue the commands that write a sequence to rows of lanes: each lane goes on where the one before it ends."""
     _rows(api, given)
     lanes, count = given["lanes"], given["num"]
-    _from_static(api, given["buffer"], NUMBERS, lanes, I32)
+    _by_channel(api, given["buffer"], lanes)
     firsts = api.local(given["buffer"], Shape(1, lanes, 1, 1), None, I32, layout.compact)
     if given["step"] * count != 1:
         _integer(api, "mul", firsts, firsts, given["step"] * count)
@@ -175,62 +181,49 @@ def _sign(api: Issuer, given: Given) -> None:
         api.issue("equal_select", {"a": x, "b": zero, "c": zero, "d": y}, {"y": y})
 
 
-def _in_f32(name: str) -> DeviceFunction:
-    """Return the C function of a type that is the function `name` of f32, and takes no other type."""
-    plain = SEQUENCED[name]
+def _in_f32(name: str) -> Run:
+    """Return what the function of a type does that is the function `name` of f32, and takes no other type."""
 
     def run(api: Issuer, given: Given) -> None:
         if given["dtype"] is not F32:
             raise MachineError(given["name"], f"the machine has no such function for {given['dtype']}", f"give {F32}")
-        plain.run(api, given)
+        SEQUENCED[name](api, given)
 
-    return DeviceFunction((*plain.parameters, p.DTYPE), run)
-
-
-def _tangent(api: Issuer, given: Given) -> None:
-    """Issue the commands of a tangent or a cotangent."""
-    SEQUENCED["fp32_tan" if given["is_tan"] else "fp32_cot"].run(api, given)
+    return run
 
 
-def _to_lanes(api: Issuer, given: Given) -> None:
-    """Issue a copy of a row of static memory to some lanes."""
-    length, dtype = given["length"], given["dtype"]
-    y = api.local(given["dst"], Shape(1, given["lanes"], 1, length), None, dtype, layout.compact)
-    api.issue("static_bcast", {"x": _static(api, given["src"], length, dtype)}, {"y": y})
+def _compact(sizes: Callable[[Given], tuple[int, int]]) -> Place:
+    """Return the destination with `sizes`, channels and columns, in the layout compact."""
+
+    def shape(whole: Shape, given: Given) -> Shape:
+        channels, columns = sizes(given)
+        return Shape(1, channels, 1, columns)
+
+    return Place("dst", shape=shape, layout=layout.compact)
 
 
-def _distribute(api: Issuer, given: Given) -> None:
-    _from_static(api, given["dst"], given["src"], given["length"], given["dtype"])
-
-
-BUFFER, IS_ALIGNED, IS_TAN = CType.LOCAL("buffer"), CType.BOOL("is_aligned"), CType.BOOL("is_tan")
-NUM_COMP, NUMBER = CType.INT.each("num_comp", "number")
-STATIC_SRC = CType.STATIC("src")
-COEFFICIENTS = Place(CType.LOCAL("coefficients"), row=NUMBER)
-STEPS = (p.START, p.STEP, p.NUM)
-RECIPROCAL = (p.DST, p.SRC, p.WORK0, p.WORK1, p.WORK2, p.SHAPE, p.SRC_STRIDE)
+STATIC_ROW = Place("src", shape=row_of("length"))
 #: Functions by name, without the prefix tpu_bdc_.
 COMPUTED: Functions = {
-    "arithmetic_sequence_bcast": DeviceFunction((p.DST, p.LANES, *STEPS), _rows),
-    "arithmetic_sequence_general": DeviceFunction((p.DST, BUFFER, p.LANES, *STEPS), _everywhere),
-    "arithmetic_sequence_distribute": DeviceFunction((p.DST, *STEPS), _channels),
-    "arithmetic_sequence_distribute_aligned": DeviceFunction(
-        (p.DST, *STEPS), lambda api, given: _channels(api, {**given, "is_aligned": True})
+    "arithmetic_sequence_bcast": _rows,
+    "arithmetic_sequence_general": _everywhere,
+    "arithmetic_sequence_distribute": _channels,
+    "arithmetic_sequence_distribute_aligned": lambda api, given: _channels(api, {**given, "is_aligned": True}),
+    "arithmetic_sequence_distribute_general": _channels,
+    "generate_arithmetic_sequence": _generate,
+    "npu_distribute_from_static": issue(
+        "static_distribute", y=_compact(lambda given: (given["length"], 1)), x=STATIC_ROW
     ),
-    "arithmetic_sequence_distribute_general": DeviceFunction((p.DST, *STEPS, IS_ALIGNED), _channels),
-    "generate_arithmetic_sequence": DeviceFunction((p.DST, p.NUM, p.DTYPE), _generate),
-    "npu_distribute_from_static": DeviceFunction((p.DST, STATIC_SRC, p.LENGTH, p.DTYPE), _distribute),
-    "npu_bcast_from_static": DeviceFunction((p.DST, STATIC_SRC, p.LANES, p.LENGTH, p.DTYPE), _to_lanes),
+    "npu_bcast_from_static": issue(
+        "static_bcast", y=_compact(lambda given: (given["lanes"], given["length"])), x=STATIC_ROW
+    ),
     # It loads nothing: the exponential of this machine needs no table.
-    "load_fp32_exp_table": DeviceFunction((p.TABLE,), lambda api, given: None),
-    "fp_taylor": function(
-        (p.DST, p.SRC, COEFFICIENTS.parameter, p.SHAPE, NUMBER, p.DTYPE),
-        issue("fp_taylor", y=p.DST, a=p.SRC, coefficients=COEFFICIENTS),
-    ),
-    "fp32_compensate_reciprocal": DeviceFunction((*RECIPROCAL, NUM_COMP), _compensated),
-    "fp32_tunable_compensate_reciprocal": DeviceFunction((*RECIPROCAL, p.NUM_ITER, NUM_COMP), _compensated),
-    "fp_hw_reduce_mean": DeviceFunction((p.DST, p.SRC, p.WORK, p.SHAPE, p.DTYPE), _mean),
-    "sign": DeviceFunction((p.DST, p.SRC, p.SHAPE, p.DTYPE), _sign),
+    "load_fp32_exp_table": lambda api, given: None,
+    "fp_taylor": issue("fp_taylor", y="dst", a="src", coefficients=Place("coefficients", row="number")),
+    "fp32_compensate_reciprocal": _compensated,
+    "fp32_tunable_compensate_reciprocal": _compensated,
+    "fp_hw_reduce_mean": _mean,
+    "sign": _sign,
     **{f"fp_{name}": _in_f32(f"fp32_{name}") for name in ("gelu_fast", "gelu_fast2")},
-    "fp32_tan_cot": DeviceFunction((p.DST, p.SRC, p.WORK, p.COEFF, p.SHAPE, IS_TAN), _tangent),
+    "fp32_tan_cot": either(lambda given: given["is_tan"], SEQUENCED["fp32_tan"], SEQUENCED["fp32_cot"]),
 }

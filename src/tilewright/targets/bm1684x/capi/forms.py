@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
 from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, dim2, dim4, variable_t
-from tilewright.targets.bm1684x.capi.parameters import (
-    DILATION,
-    DTYPE,
-    KERNEL,
-    PADDING,
-    SHAPE,
-    SRC_DTYPE,
-    STRIDE,
-    CType,
-    Parameter,
-)
-from tilewright.targets.bm1684x.config import LOCAL_BASE
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, TYPES, CType
+from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
@@ -33,8 +23,8 @@ from tilewright.targets.bm1684x.values.window import Window
 Layout = Callable[[Shape, DType, int, Any], Stride]
 #: The arguments of a call by the names of parameters, and the function's name as `name`.
 Given = Mapping[str, Any]
-#: A number, the parameter that gives it, or a function of the arguments.
-Size = int | Parameter | Callable[[Given], int]
+#: A number, the name of the parameter that gives it, or a function of the arguments.
+Size = int | str | Callable[[Given], int]
 Operands = dict[str, Operand | Constant]
 #: The attributes of commands, by the parameter that gives each.
 ATTRIBUTES = {
@@ -49,10 +39,6 @@ ATTRIBUTES = {
     "base": "base",
     "threshold": "threshold",
 }
-#: The types of parameters that are addresses, or point to one.
-ADDRESSES = (CType.LOCAL, CType.SYSTEM, CType.EITHER, CType.VARIABLE)
-#: The parameters of a window.
-WINDOW = (KERNEL, PADDING, STRIDE, DILATION)
 #: The unsigned type of a width, in bytes.
 BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
@@ -126,24 +112,30 @@ class Issuer:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
 
 
+#: What a call of a function does. It gets the arguments by name.
+Run = Callable[[Issuer, Given], None]
+#: What functions do, by their names without a prefix.
+Functions = dict[str, Run]
+
+
 class DeviceFunction(NamedTuple):
-    """A function of the device API: its parameters, in the order of the C prototype, and what a call does."""
+    """A function of the device API: its C name, and what a call does."""
 
-    parameters: tuple[Parameter, ...]
-    run: Callable[[Issuer, Given], None]
+    name: str
+    run: Run
 
-    def call(self, name: str, api: Issuer, arguments: tuple[Any, ...]) -> None:
+    def call(self, api: Issuer, arguments: tuple[Any, ...]) -> None:
         """Run the function. Raises MachineError if the number or a type of the arguments is wrong."""
-        names = [parameter.name for parameter in self.parameters]
-        if len(arguments) != len(names):
-            raise MachineError(name, f"{len(arguments)} arguments are given", f"give {', '.join(names)}")
-        for parameter, value in zip(self.parameters, arguments, strict=True):
-            parameter.check(name, value)
-        api.function = name
-        self.run(api, {**dict(zip(names, arguments, strict=True)), "name": name})
-
-
-Functions = dict[str, DeviceFunction]
+        parameters = PROTOTYPES[self.name].parameters
+        if len(arguments) != len(parameters):
+            names = ", ".join(parameter.name for parameter in parameters)
+            raise MachineError(self.name, f"{len(arguments)} arguments are given", f"give {names}")
+        given: dict[str, Any] = {"name": self.name}
+        for parameter, value in zip(parameters, arguments, strict=True):
+            parameter.check(self.name, value)
+            given[parameter.name] = value
+        api.function = self.name
+        self.run(api, given)
 
 
 @dataclass(frozen=True)
@@ -151,39 +143,41 @@ class Place:
     """How an operand follows from a parameter, where the parameter alone does not say it.
 
     A parameter alone is a tensor of the call's shape if it is an address, and else a constant. `dtype` is the type, or
-    the parameter that gives it. Without one, the type and the strides come from the parameters NAME_dtype and
-    NAME_stride of the operand's own parameter, else from common ones. `shape` computes the shape from the call's
+    the name of the parameter that gives it. Without one, the type and the strides come from the parameters NAME_dtype
+    and NAME_stride of the operand's own parameter, else from common ones. `shape` computes the shape from the call's
     shape and arguments. `layout` is the layout in local memory without strides. `beside` is added to the address:
     several parameters of a channel are neighbours. `near` is the parameter that says whether the address is local.
     A `flat` operand has one axis. `row` is the length of a row of which each lane has a copy; all channels read
     it. With `as_bits`, the operand is unsigned, with the same bits.
     """
 
-    parameter: Parameter
-    dtype: DType | Parameter | None = None
+    parameter: str
+    dtype: DType | str | None = None
     shape: Callable[[Shape, Given], Shape] | None = None
     layout: Layout = layout.aligned
     beside: int = 0
-    near: Parameter | None = None
+    near: str | None = None
     flat: bool = False
     row: Size = 0
     as_bits: bool = False
 
     def operand(self, api: Issuer, given: Given) -> Operand | Constant:
         """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
-        dtype, value = self._type(given), given[self.parameter.name]
+        dtype, value = self._type(given), given[self.parameter]
         if isinstance(value, variable_t):
             return self._variable(api, given, value, dtype)
         if self.row:
             api.begins(value, "aligned")
             return api.row(value, given["shape"].c, _size(self.row, given), dtype)
-        kind = self.parameter.type
-        if kind is CType.EITHER and self.near is not None:
-            kind = CType.LOCAL if given[self.near.name] else CType.SYSTEM
+        kind = TYPES[given["name"]][self.parameter]
+        if kind is CType.STATIC:
+            kind, value = CType.SYSTEM, STATIC_BASE + value
+        elif kind is CType.EITHER and self.near is not None:
+            kind = CType.LOCAL if given[self.near] else CType.SYSTEM
         if kind not in (CType.LOCAL, CType.SYSTEM):
             number = constant(value, dtype)
             return Constant(number.bits, BITS_OF[dtype.bytes]) if self.as_bits else number
-        shape, stride = self._shape(given), given.get(f"{self.parameter.name}_stride")
+        shape, stride = self._shape(given), given.get(f"{self.parameter}_stride")
         if self.as_bits:
             dtype = BITS_OF[dtype.bytes]
         if kind is CType.SYSTEM:
@@ -208,23 +202,23 @@ class Place:
             return constant(value.context, dtype)
         if value.type != VECTOR:
             return api.local(value.context, self._shape(given), None, dtype)
-        if self.parameter.name in ("src2", "src3"):
-            raise MachineError(given["name"], f"{self.parameter.name} is a VECTOR", "give a TENSOR or a SCALAR")
+        if self.parameter in ("src2", "src3"):
+            raise MachineError(given["name"], f"{self.parameter} is a VECTOR", "give a TENSOR or a SCALAR")
         # the machine takes the first slot of each lane for all channels of the lane
         return api.local(value.context, channel(self._shape(given), given), dim4(0, 0, 1, 1), dtype)
 
     def _shape(self, given: Given) -> Shape:
-        whole = given.get(f"{self.parameter.name}_shape", given.get("shape"))
+        whole = given.get(f"{self.parameter}_shape", given.get("shape"))
         shape = whole.shape if whole else Shape(1, 1, 1, 1)
         return self.shape(shape, given) if self.shape else shape
 
     def _type(self, given: Given) -> DType:
-        if isinstance(self.dtype, Parameter):
-            return given[self.dtype.name]
+        if isinstance(self.dtype, str):
+            return given[self.dtype]
         if self.dtype is not None:
             return self.dtype
-        name = self.parameter.name
-        common = (DTYPE.name,) if name.startswith("dst") else (SRC_DTYPE.name, DTYPE.name)
+        name = self.parameter
+        common = ("dtype",) if name.startswith("dst") else ("src_dtype", "dtype")
         return next((given[key] for key in (f"{name}_dtype", *common) if key in given), F32)
 
 
@@ -243,15 +237,15 @@ class Spread(Place):
     def operand(self, api: Issuer, given: Given) -> Operand | Constant:
         rows, columns, width = (_size(size, given) for size in (self.rows, self.columns, self.width))
         dtype = self._type(given)
-        address = given[self.parameter.name]
+        address = given[self.parameter]
         if self.as_bits:
             return api.matrix(address, rows, columns, width, BITS_OF[dtype.bytes]).storage
         return api.matrix(address, rows, columns, width, dtype)
 
 
 def _size(size: Size, given: Given) -> int:
-    if isinstance(size, Parameter):
-        return int(given[size.name])
+    if isinstance(size, str):
+        return int(given[size])
     return size if isinstance(size, int) else size(given)
 
 
@@ -261,9 +255,9 @@ class Described(Protocol):
     def operand(self, api: Issuer, given: Given) -> Operand | Constant: ...
 
 
-#: What an operand is made from: a parameter, a description, a constant, or a number that the function implies. An
-#: integer is a bit pattern, a float a value; both have the type of the call's operands.
-Source = Parameter | Described | Constant | int | float
+#: What an operand is made from: the name of a parameter, a description, a constant, or a number that the function
+#: implies. An integer is a bit pattern, a float a value; both have the type of the call's operands.
+Source = str | Described | Constant | int | float
 
 
 def channel(shape: Shape, given: Given) -> Shape:
@@ -271,14 +265,14 @@ def channel(shape: Shape, given: Given) -> Shape:
     return Shape(1, shape.c, 1, 1)
 
 
-def per_channel(parameter: Parameter, dtype: DType | None = None) -> Place:
+def per_channel(parameter: str, dtype: DType | None = None) -> Place:
     """Return the operand that has one value per channel at a local address."""
     return Place(parameter, dtype, channel, layout.compact)
 
 
-def row_of(length: Parameter) -> Callable[[Shape, Given], Shape]:
+def row_of(length: str) -> Callable[[Shape, Given], Shape]:
     """Return the function that computes the shape of a row whose length a parameter gives."""
-    return lambda shape, given: Shape(1, 1, 1, given[length.name])
+    return lambda shape, given: Shape(1, 1, 1, given[length])
 
 
 def windowed(shape: Shape, given: Given) -> Shape:
@@ -302,26 +296,28 @@ def one_channel(shape: Shape, given: Given) -> Shape:
 class Issue:
     """A command that a function issues: the sources of its operands and results by name, and its attributes.
 
-    An attribute may be a parameter. With `inherits`, the command also has the attributes that parameters of the call
-    give (ATTRIBUTES). It is issued only if `when` holds for the call, if there is such a condition.
+    An attribute may come from a parameter (FromCall). With `inherits`, the command also has the attributes that
+    parameters of the call give (ATTRIBUTES).
     """
 
     operation: str
     places: Mapping[str, Source]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     inherits: bool = True
-    when: Callable[[Given], bool] | None = None
 
-    def run(self, api: Issuer, given: Given) -> None:
+    def __call__(self, api: Issuer, given: Given) -> None:
         """Issue the command. Raises MachineError if the machine refuses it."""
-        if self.when is not None and not self.when(given):
-            return
         places = {name: _operand(api, given, source) for name, source in self.places.items()}
-        results: dict[str, Any] = {
-            name: places.pop(name) for name in OPERATIONS[self.operation].outputs if name in places
-        }
-        own = {key: given[own.name] if isinstance(own, Parameter) else own for key, own in self.attributes.items()}
+        outputs = OPERATIONS[self.operation].outputs
+        results: dict[str, Any] = {name: places.pop(name) for name in outputs if name in places}
+        own = {key: given[own.name] if isinstance(own, FromCall) else own for key, own in self.attributes.items()}
         api.issue(self.operation, places, results, {**attributes(given), **own} if self.inherits else own)
+
+
+class FromCall(NamedTuple):
+    """The argument of this name."""
+
+    name: str
 
 
 def issue(operation: str, **given: Any) -> Issue:
@@ -332,67 +328,42 @@ def issue(operation: str, **given: Any) -> Issue:
     return Issue(operation, places, {key: value for key, value in given.items() if key not in named})
 
 
-def either(when: Callable[[Given], bool], first: Issue, second: Issue) -> tuple[Issue, Issue]:
-    """Return two commands, of which a call issues the first if `when` holds for it, else the second."""
-    return replace(first, when=when), replace(second, when=lambda given: not when(given))
-
-
-def function(parameters: tuple[Parameter, ...], *issues: Issue) -> DeviceFunction:
-    """Return a function that issues the commands of `issues`, in this order."""
+def in_turn(*runs: Run) -> Run:
+    """Return what does all of `runs`, in this order."""
 
     def run(api: Issuer, given: Given) -> None:
-        for each in issues:
-            each.run(api, given)
+        for each in runs:
+            each(api, given)
 
-    return DeviceFunction(parameters, run)
-
-
-def plain(issues: Issue | tuple[Issue, ...], *tail: Parameter, strided: bool = False) -> DeviceFunction:
-    """Return a function whose first parameters follow from its commands.
-
-    They are the addresses of the first command, in its order, then its numbers without those of `tail`, then the shape.
-    A `strided` function then has the strides of all tensors. The parameters `tail` are the last ones.
-    """
-    each = issues if isinstance(issues, tuple) else (issues,)
-    sources = [
-        own if isinstance(own, Place) else Place(own)
-        for own in each[0].places.values()
-        if isinstance(own, Place | Parameter)
-    ]
-    used = dict.fromkeys(own.parameter for own in sources)
-    first = [own for own in used if own.type in ADDRESSES]
-    numbers = [own for own in used if own.type not in ADDRESSES and own not in tail]
-    tensors = dict.fromkeys(own.parameter for own in sources if own.parameter in first and own.shape is not channel)
-    strides = CType.DIM4.each(*(f"{own.name}_stride" for own in tensors if strided), optional=True)
-    return function((*first, *numbers, SHAPE, *strides, *tail), *each)
+    return run
 
 
-def strided(issues: Issue | tuple[Issue, ...], *tail: Parameter) -> DeviceFunction:
-    """Return a function as `plain` does, with the strides of all tensors."""
-    return plain(issues, *tail, strided=True)
+def either(when: Callable[[Given], bool], first: Run, second: Run) -> Run:
+    """Return what does the first if `when` holds for the call, else the second."""
+    return lambda api, given: (first if when(given) else second)(api, given)
 
 
 def _operand(api: Issuer, given: Given, source: Source) -> Operand | Constant:
     if isinstance(source, Constant):
         return source
-    if isinstance(source, Parameter):
+    if isinstance(source, str):
         return Place(source).operand(api, given)
     if not isinstance(source, int | float):
         return source.operand(api, given)
-    dtype = given.get(SRC_DTYPE.name, given.get(DTYPE.name, F32))
+    dtype = given.get("src_dtype", given.get("dtype", F32))
     return Constant.of(source, dtype) if isinstance(source, float) else Constant(source & (1 << dtype.bits) - 1, dtype)
 
 
 def attributes(given: Given) -> dict[str, Any]:
     """Return the attributes of a command that the call's arguments give (ATTRIBUTES), and its window."""
     found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
-    if KERNEL.name in given:
+    if "kernel" in given:
         found["window"] = window(given)
     return found
 
 
 def window(given: Given) -> Window:
-    kernel, pads, dilation = (given[own.name] for own in (KERNEL, PADDING, DILATION))
+    kernel, pads, dilation = (given[name] for name in ("kernel", "padding", "dilation"))
     stride, between = given.get("stride", dim2(1, 1)), given.get("insert", dim2(0, 0))
     around = (pads.top, pads.bottom, pads.left, pads.right)
     sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Layout, Operands
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Layout, Operands, Run
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.isa.operations.gathers import COPIES, in_each_lane, in_four_banks, once_in_four_banks
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U16
 
-REPEATED = CType.BOOL("is_param_repeated")
-#: The parameters of gathers and scatters, by kind: the sizes of the tensor `param`, and the types.
-SIZES: dict[str, tuple[Parameter, ...]] = {
-    "w": (p.PARAM_W, p.DTYPE, p.INDEX_DTYPE),
-    "hw": (p.PARAM_H, p.PARAM_W, p.DTYPE),
-    "pe": (p.PARAM_W, p.DTYPE, p.INDEX_DTYPE, REPEATED),
-    "h": (p.PARAM_H, p.DTYPE, p.INDEX_DTYPE, REPEATED),
-}
 #: The parts of a lane, in eighths, in which a gather from four banks demands its operands: from, to.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
@@ -52,7 +42,7 @@ def _source(api: Issuer, given: Given, shape: Shape, each: Layout, once: Layout)
     return api.local(given["param"], shape, None, dtype, layout_of)
 
 
-def _moves(kind: str, way: str, exceptions: bool = False) -> DeviceFunction:
+def _moves(kind: str, way: str, exceptions: bool = False) -> Run:
     """Return the C function of a gather or scatter (`way`). Gathers may have exceptions."""
 
     def run(api: Issuer, given: Given) -> None:
@@ -72,13 +62,11 @@ def _moves(kind: str, way: str, exceptions: bool = False) -> DeviceFunction:
             operands |= {"other": constant(given["C"], x.dtype)} if given["fill_const"] else {"kept": y}
         api.issue(f"{kind}_{way}", operands, {"y": y})
 
-    first, last = ((p.C,), (p.FILL_CONST,)) if exceptions else ((), ())
-    return DeviceFunction((p.OUTPUT, p.PARAM, p.INDEX, *first, p.SHAPE, *SIZES[kind], *last), run)
+    return run
 
 
-def _from_four_banks(exceptions: bool) -> DeviceFunction:
+def _from_four_banks(exceptions: bool) -> Run:
     """Return the C function of a gather from four copies of a tensor. Each operand has its own banks."""
-    plain = _moves("pe", "gather", exceptions)
 
     def run(api: Issuer, given: Given) -> None:
         n, c, h, w = given["shape"].shape
@@ -102,7 +90,7 @@ def _from_four_banks(exceptions: bool) -> DeviceFunction:
             operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
         api.issue("pe_gather_4bank", operands, {"y": y})
 
-    return DeviceFunction(plain.parameters, run)
+    return run
 
 
 def _mask_select(api: Issuer, given: Given) -> None:
@@ -136,8 +124,6 @@ GATHERS: Functions = {
     **{f"{name}_gather_exception": _moves(kind, "gather", True) for kind, name in _NAMES.items()},
     "4bank_w_gather": _from_four_banks(False),
     "4bank_w_gather_exception": _from_four_banks(True),
-    "batch_bcast_w_mask_select": DeviceFunction(
-        (p.OUTPUT, p.COUNT_ADDR, p.PARAM, CType.LOCAL("mask"), p.SHAPE, p.DTYPE, p.MASK_DTYPE, REPEATED), _mask_select
-    ),
-    "table_lookup": DeviceFunction((p.DST, p.SRC, p.TABLE, p.SHAPE, p.LENGTH, p.DST_DTYPE, p.SRC_DTYPE), _table_lookup),
+    "batch_bcast_w_mask_select": _mask_select,
+    "table_lookup": _table_lookup,
 }

@@ -5,101 +5,62 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.targets.bm1684x.capi import parameters as p
 from tilewright.targets.bm1684x.capi.forms import (
-    DeviceFunction,
     Functions,
     Given,
     Issuer,
     Layout,
     Place,
-    Source,
+    Run,
     either,
-    function,
     issue,
     one_channel,
     row_of,
-    strided,
     turned_cw,
     turned_nc,
 )
-from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32
 
-MEMORIES = {"S": CType.SYSTEM, "L": CType.LOCAL}
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
-STRIDES, PLAIN = (p.DST_STRIDE, p.SRC_STRIDE), (p.SHAPE, p.DTYPE)
-TWO_SHAPES = (*CType.DIM4.each("dst_shape", "src_shape"), *STRIDES, p.DTYPE)
-FAR_DST, FAR_SRC = CType.SYSTEM.each("dst", "src")
-INDEX, MASK = CType.EITHER.each("index", "mask")
-INDEX_IS_LOCAL, MASK_IS_LOCAL = CType.BOOL("index_is_local"), CType.INT("mask_is_local")
-(INDEX_STRIDE,) = CType.DIM4.each("index_stride", optional=True)
-ROWS, COLUMNS, WIDTH, ROW_STRIDE = CType.INT.each("rows", "columns", "width", "row_stride")
+Shaping = Callable[[Shape, Given], Shape]
 
 
-def _ends(way: str) -> tuple[Parameter, Parameter]:
-    """Return the parameters of the destination and the source of a transfer, such as S2L."""
-    return MEMORIES[way[2]]("dst"), MEMORIES[way[0]]("src")
+def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layout = layout.aligned) -> Run:
+    """Return what a transfer does. `shape` computes the shape of the source, `local` is the layout without strides."""
+    return issue(operation, y=Place("dst", layout=local), x=Place("src", None, shape, local))
 
 
-def _move(
-    way: str,
-    operation: str = "dma_copy",
-    parameters: tuple[Parameter, ...] = (p.SHAPE, *STRIDES, p.DTYPE),
-    shape: Callable[[Shape, Given], Shape] | None = None,
-    local: Layout = layout.aligned,
-) -> DeviceFunction:
-    """Return the function of a transfer in the direction `way`. `shape` computes that of the source.
+def _bare(way: str, operation: str, shape: Shaping) -> Run:
+    """Return what a transfer does whose command has no strides if the call has none, but within one memory always."""
 
-    `local` is the layout of operands in local memory without strides.
-    """
-    dst, src = _ends(way)
-    return function(
-        (dst, src, *parameters), issue(operation, y=Place(dst, layout=local), x=Place(src, None, shape, local))
-    )
+    def strided(given: Given) -> bool:
+        return bool(given["dst_stride"] or given["src_stride"] or (way[0] == way[2] and operation == "dma_nc_trans"))
+
+    given, bare = (issue(operation, y="dst", x=Place("src", shape=shape), without_strides=no) for no in (False, True))
+    return either(strided, given, bare)
 
 
-def _bare(way: str, operation: str, shape: Callable[[Shape, Given], Shape], always: bool = False) -> DeviceFunction:
-    """Return the function of a transfer whose command has no strides if the call has none.
-
-    With `always`, the command always has strides.
-    """
-    dst, src = _ends(way)
-
-    def has_strides(given: Given) -> bool:
-        return bool(given["dst_stride"] or given["src_stride"] or always)
-
-    ends: dict[str, Source] = {"y": dst, "x": Place(src, shape=shape)}
-    given, missing = (issue(operation, **ends, without_strides=bare) for bare in (False, True))
-    return strided(either(has_strides, given, missing), p.DTYPE)
+def _index(rows: Callable[[Shape, Given], int]) -> Place:
+    """Return the operand with an index for each of some rows of each channel."""
+    return Place("index", U32, lambda shape, given: Shape(1, shape.c, rows(shape, given), 1), near="index_is_local")
 
 
-def _by_index(kind: str, way: str) -> DeviceFunction:
-    """Return the function of a gather or scatter of rows. Each row of each channel has its own index.
-
-    A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
-    """
-    dst, src = _ends(way)
-    gathers = kind == "gather"
-
-    def indices(shape: Shape, given: Given) -> Shape:
-        return Shape(1, shape.c, shape.h if gathers else given["param_h"], 1)
-
-    last: dict[str, Source] = {"fill": p.C} if gathers else {"y_before": dst}
-    source = Place(src, shape=lambda shape, given: shape._replace(h=given["param_h"]))
-    index = Place(INDEX, U32, indices, near=INDEX_IS_LOCAL)
-    fill = (p.C,) if gathers else ()
-    return function(
-        (dst, src, INDEX, INDEX_IS_LOCAL, *fill, p.SHAPE, p.PARAM_H, *STRIDES, INDEX_STRIDE, p.DTYPE),
-        issue(f"dma_h_{kind}", y=dst, x=source, index=index, **last),
-    )
+def _param_rows(shape: Shape, given: Given) -> int:
+    rows: int = given["param_h"]
+    return rows
 
 
-def _matrix(way: str, transposed: bool, vector: bool = False) -> DeviceFunction:
+PARAM = Place("src", shape=lambda shape, given: shape._replace(h=given["param_h"]))
+#: A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
+GATHER = issue("dma_h_gather", y="dst", x=PARAM, index=_index(lambda shape, given: shape.h), fill="C")
+SCATTER = issue("dma_h_scatter", y="dst", x=PARAM, index=_index(_param_rows), y_before="dst")
+
+
+def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     """Return the function of a transfer between a matrix in system memory and a matrix in local memory.
 
     The function's size parameters are the sizes of the source. Its parameter `width` is the number of columns per
@@ -120,8 +81,7 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> DeviceFunction:
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
 
-    sizes = (p.LENGTH, WIDTH) if vector else (ROWS, COLUMNS, WIDTH, ROW_STRIDE)
-    return DeviceFunction((*_ends(way), *sizes, p.DTYPE), run)
+    return run
 
 
 def _to_lanes(api: Issuer, given: Given) -> None:
@@ -136,48 +96,28 @@ def _to_lanes(api: Issuer, given: Given) -> None:
     api.issue("dma_linear_bcast", {"x": x}, {"y": y})
 
 
-def _fill(dst: Parameter) -> DeviceFunction:
-    """Return the function that fills a tensor with a number."""
-    return strided(issue("dma_broadcast", y=Place(dst, layout=layout.dma_default), x=p.C), p.DTYPE)
-
-
-def _selection(way: str) -> Functions:
-    """Return the functions, by C name, that write the selected elements, or the positions of those that are not 0."""
-    src = _ends(way)[1]
-    mask = Place(MASK, p.MASK_DTYPE, near=MASK_IS_LOCAL)
-    return {
-        f"mask_select_{way}": function(
-            (FAR_DST, src, MASK, MASK_IS_LOCAL, *PLAIN, p.MASK_DTYPE),
-            issue("dma_mask_select", y=FAR_DST, x=src, mask=mask),
-        ),
-        f"nonzero_{way}": function(
-            (FAR_DST, src, *PLAIN, CType.UNSIGNED("base")), issue("dma_nonzero", y=Place(FAR_DST, U32), x=src)
-        ),
-    }
-
-
-LINEAR = row_of(p.COUNT)
+LINEAR, FILL = row_of("count"), issue("dma_broadcast", y=Place("dst", layout=layout.dma_default), x="C")
+MASK = Place("mask", "mask_dtype", near="mask_is_local")
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: Functions = {
-    **{f"cpy_{way}": _move(way, local=layout.dma_default) for way in WAYS if way != "L2L"},
-    "cpy_L2L": _move("L2L"),
-    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", turned_nc, always=way[0] == way[2]) for way in WAYS},
-    **{f"cpy_cw_trans_{way}": _move(way, "dma_cw_trans", shape=turned_cw) for way in WAYS},
+    **{f"cpy_{way}": _move(local=layout.dma_default) for way in WAYS if way != "L2L"},
+    "cpy_L2L": _move(),
+    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", turned_nc) for way in WAYS},
+    **{f"cpy_cw_trans_{way}": _move("dma_cw_trans", turned_cw) for way in WAYS},
     **{f"channel_bcast_{way}": _bare(way, "dma_broadcast", one_channel) for way in ("S2L", "L2L")},
-    **{f"general_cpy_{way}": _move(way, parameters=TWO_SHAPES) for way in WAYS[:3]},
-    **{f"compact_{way}": _move(way, parameters=PLAIN, local=layout.compact) for way in BETWEEN},
-    **{f"compact_nc_trans_{way}": _move(way, "dma_nc_trans", PLAIN, turned_nc, layout.compact) for way in BETWEEN},
-    "system_cpy": function(
-        (FAR_DST, FAR_SRC, p.COUNT, p.DTYPE),
-        issue("dma_linear", y=Place(FAR_DST, shape=LINEAR), x=Place(FAR_SRC, shape=LINEAR)),
-    ),
-    "system_bcast": DeviceFunction((FAR_DST, FAR_SRC, p.COUNT, p.LANES, p.DTYPE), _to_lanes),
-    "set_C_local": _fill(p.DST),
-    "set_C_system": _fill(FAR_DST),
+    **{f"general_cpy_{way}": _move() for way in WAYS[:3]},
+    **{f"compact_{way}": _move(local=layout.compact) for way in BETWEEN},
+    **{f"compact_nc_trans_{way}": _move("dma_nc_trans", turned_nc, layout.compact) for way in BETWEEN},
+    "system_cpy": issue("dma_linear", y=Place("dst", shape=LINEAR), x=Place("src", shape=LINEAR)),
+    "system_bcast": _to_lanes,
+    "set_C_local": FILL,
+    "set_C_system": FILL,
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},
     **{f"matrix_trans_{way}": _matrix(way, True) for way in BETWEEN},
     **{f"vector_{way}": _matrix(way, False, vector=True) for way in BETWEEN},
-    **{f"h_{kind}_{way}": _by_index(kind, way) for kind in ("gather", "scatter") for way in WAYS},
-    **{name: made for way in FROM for name, made in _selection(way).items()},
+    **{f"h_gather_{way}": GATHER for way in WAYS},
+    **{f"h_scatter_{way}": SCATTER for way in WAYS},
+    **{f"mask_select_{way}": issue("dma_mask_select", y="dst", x="src", mask=MASK) for way in FROM},
+    **{f"nonzero_{way}": issue("dma_nonzero", y=Place("dst", U32), x="src") for way in FROM},
 }

@@ -6,22 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer, Operands, attributes
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Operands, Run, attributes
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Rows
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U32, DType
 
-Parameters = tuple[Parameter, ...]
-LEFT, RIGHT, ZERO_ADDR, SHIFT_ADDR = CType.LOCAL.each("left", "right", "zero_addr", "shift_addr")
-LEFT_SIZES = CType.INT.each("left_rows", "left_columns")
-RIGHT_SIZE, RIGHT_COLUMNS, LEFT_WIDTH, RIGHT_WIDTH = CType.INT.each(
-    "right_size", "right_columns", "left_width", "right_width"
-)
 #: What a product of matrices stored by rows transposes, by the end of the function's name.
 TURNS: Mapping[str, Mapping[str, Any]] = {
     "": {},
@@ -29,10 +21,10 @@ TURNS: Mapping[str, Mapping[str, Any]] = {
     "_all_trans": {"both_transposed": True},
 }
 #: The factor that is a number C, by a part of the function's name.
-NUMBERS = {"": None, "_L_const": LEFT, "_R_const": RIGHT}
+NUMBERS = {"": "", "_L_const": "left", "_R_const": "right"}
 
 
-def _by_rows(turns: Mapping[str, Any], integer: bool, number: Parameter | None, zeros: bool) -> DeviceFunction:
+def _by_rows(turns: Mapping[str, Any], integer: bool, number: str, zeros: bool) -> Run:
     """Return the function of a matrix product. Factors have a row per channel; `turns` says which are transposed.
 
     `number` is the factor that is a number C, if one is. With `zeros`, the zero points are a tensor.
@@ -49,14 +41,14 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: Parameter | None, 
         left, right = (given.get(f"{side}_dtype", given.get("dtype")) for side in ("left", "right"))
         types: dict[str, DType] = {"y": given.get("out_dtype", I32), "L": left, "R": right}
 
-        def factor(name: str, address: Parameter) -> Rows:
+        def factor(name: str, address: str) -> Rows:
             height, width = sizes[name]
-            return Rows(api.local(given[address.name], Shape(1, height, 1, width), None, types[name]))
+            return Rows(api.local(given[address], Shape(1, height, 1, width), None, types[name]))
 
-        y = factor("y", p.OUTPUT)
+        y = factor("y", "output")
         operands: Operands = {}
-        for own, side in (("L", LEFT), ("R", RIGHT)):
-            if side is number:
+        for own, side in (("L", "left"), ("R", "right")):
+            if side == number:
                 operands[own] = Constant(constant(given["C"], types[own]).bits, types[own])
             else:
                 operands[own] = factor(own, side)
@@ -74,28 +66,14 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: Parameter | None, 
         length = {"depth": rows if swapped else depth} if number else {}
         api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, {**turns, **length})
 
-    factors = tuple(side for side in (LEFT, RIGHT) if side is not number)
-    zero: Parameters = (ZERO_ADDR,) if zeros else (p.ZERO,) if integer else ()
-    numbers: Parameters = (p.C,) if number else ()
-    between = (*zero, *numbers) if zeros else (*numbers, *zero)
-    types = (p.LEFT_DTYPE, p.RIGHT_DTYPE) if integer else (p.OUT_DTYPE, p.DTYPE)
-    adds = () if turned else (p.RESULT_ADD,)
-    return DeviceFunction((p.OUTPUT, *factors, *between, *LEFT_SIZES, RIGHT_SIZE, *types, *adds), run)
-
-
-def _sizes(number: bool) -> Parameters:
-    """Return the parameters with the sizes of matrices whose columns are spread over lanes.
-
-    left_rows and left_columns are the sizes of the left factor as stored, before any transposition.
-    """
-    widths = (RIGHT_WIDTH,) if number else (LEFT_WIDTH, RIGHT_WIDTH)
-    return (*LEFT_SIZES, RIGHT_COLUMNS, *widths)
+    return run
 
 
 def _factors(api: Issuer, given: Given, columns: int, transposed: bool) -> tuple[int, Operands, dict[str, Any]]:
     """Return the rows of the result, and the factors and attributes of a product of such matrices.
 
-    The left factor is the number C if the call has one. `columns` is the columns of the right factor.
+    left_rows and left_columns are the sizes of the left factor as stored, before any transposition. The factor is the
+    number C if the call has one. `columns` is the columns of the right factor.
     """
     rows, depth = given["left_rows"], given["left_columns"]
     inner, height = (rows, depth) if transposed else (depth, rows)
@@ -107,11 +85,8 @@ def _factors(api: Issuer, given: Given, columns: int, transposed: bool) -> tuple
     return height, {"L": api.matrix(given["left"], rows, depth, given["left_width"], left), **operands}, named
 
 
-def _spread(integer: bool, transposed: bool, number: bool = False) -> DeviceFunction:
-    """Return the function of a product of floats, or of 8-bit integers that are shifted and clamped.
-
-    With `number`, all elements of the left factor are the number C.
-    """
+def _spread(integer: bool, transposed: bool) -> Run:
+    """Return the function of a product of floats, or of 8-bit integers that are shifted and clamped."""
 
     def run(api: Issuer, given: Given) -> None:
         if integer and given["result_add"]:
@@ -126,17 +101,10 @@ def _spread(integer: bool, transposed: bool, number: bool = False) -> DeviceFunc
             operands["acc"] = y
         api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, {**attributes(given), **named})
 
-    constant_left = p.C if integer else CType.FLOAT("C")
-    factors = (RIGHT, p.BIAS, constant_left) if number else (LEFT, RIGHT, p.BIAS)
-    types: Parameters = ()
-    relu: Parameters = ()
-    if integer:
-        types = (p.OUT_DTYPE, p.LEFT_DTYPE, p.RIGHT_DTYPE, p.BIAS_DTYPE, p.LSHIFT, p.RSHIFT)
-        relu = (p.RESULT_RELU,)
-    return DeviceFunction((p.OUTPUT, *factors, *_sizes(number), *types, p.HAS_BIAS, p.RESULT_ADD, *relu), run)
+    return run
 
 
-def _whole(by_column: bool, transposed: bool, number: bool) -> DeviceFunction:
+def _whole(by_column: bool, transposed: bool) -> Run:
     """Return the function of a product of integers, in 32 bits.
 
     The shift is one number or, if `by_column`, a row with a number for each column of the result.
@@ -157,12 +125,7 @@ def _whole(by_column: bool, transposed: bool, number: bool) -> DeviceFunction:
         y = api.matrix(given["output"], height, columns, width, I32 if left.signed or right.signed else U32)
         api.issue("int_mm", operands, {"y": y}, {**named, "mode": given["mode"]})
 
-    factors: Parameters = (RIGHT,) if number else (LEFT, RIGHT)
-    shifts: Parameters = (SHIFT_ADDR,) if by_column else ()
-    numbers: Parameters = (p.C,) if number else ()
-    last: Parameters = () if by_column else (p.SHIFT,)
-    types = (p.LEFT_DTYPE, p.RIGHT_DTYPE)
-    return DeviceFunction((p.OUTPUT, *factors, *shifts, *numbers, *_sizes(number), *types, *last, p.MODE), run)
+    return run
 
 
 #: Functions by name, without the prefix tpu_bdc_.
@@ -175,7 +138,7 @@ PRODUCTS: Functions = {
         if (number, turn) != ("_R_const", "_R_trans")  # the machine does not have it
     },
     **{
-        f"{name}{kind}": make(integer, kind == "_L_trans", kind == "_L_const")
+        f"{name}{kind}": make(integer, kind == "_L_trans")
         for name, make, integer in (
             ("int_mm", _whole, False),
             ("int_pcs_mm", _whole, True),

@@ -1,7 +1,7 @@
 """Functions of the device API that the machine runs as sequences of commands, such as sines and activations.
 
 The sequences are in sequences/*.txt, as observed in the command queues of the vendor's model. A function begins with
-NAME(PARAMETERS) TYPE; a function for several float types has a block for each. Every further line is a command: its
+NAME TYPE; a function for several float types has a block for each. Every further line is a command: its
 operation, results = operands in the order of the operation's description, and attributes. An operand is one of:
 
     work0, work0:i16   the tensor of the call's shape at this parameter's local address, of TYPE or of the type given
@@ -23,25 +23,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import (
-    DeviceFunction,
-    Functions,
-    Given,
-    Issue,
-    Issuer,
-    Place,
-    Source,
-    function,
-)
-from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
+from tilewright.targets.bm1684x.capi.forms import FromCall, Functions, Given, Issue, Issuer, Place, Run, Source, in_turn
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import cast
 
 FILES = ("roots", "trigonometric", "exponential", "activations")
-HEAD = re.compile(r"(\w+)\(([\w ]+)\) (\w+)")
+HEAD = re.compile(r"(\w+) (\w+)")
 TOKEN = re.compile(r"([^:/]+?)(?::(\w+))?(?:/(\d+))?")
 #: Constants that a sequence computes from a parameter, by the expression around it.
 COMPUTED: Mapping[str, Callable[[Any], Any]] = {
@@ -51,20 +40,11 @@ COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "1/ln": lambda value: np.float32(1 / np.log(np.float64(value))),
 }
 EXPRESSION = re.compile(r"\{(1/ln|ln|1/)?\(?(\w+)\)?\}")
-#: The parameters of sequences by name. Numbers are floats.
-PARAMETERS = {
-    own.name: own
-    for own in (
-        *(p.DST, p.SRC, p.SRC0, p.SRC1, p.WORK, p.WORK0, p.WORK1, p.WORK2, p.WORK3, p.SHAPE, p.DTYPE, p.NUM_ITER),
-        *(p.COEFF, p.EXP_COEFF, p.LOG_COEFF, p.LN_COEFF, p.ERF_COEFF, p.TABLE, p.EXP_TABLE),
-        *CType.FLOAT.each("C", "alpha", "beta", "x"),
-    )
-}
 #: Attributes of commands, from their text. The number of steps is a parameter's name in braces.
 READ: Mapping[str, Callable[[str], Any]] = {
     "mode": lambda text: Rounding[text.upper()],
     "saturate": lambda text: text == "True",
-    "steps": lambda text: PARAMETERS[text.strip("{}")],
+    "steps": lambda text: FromCall(text.strip("{}")),
 }
 
 
@@ -73,14 +53,14 @@ class Expression:
     """A constant of a sequence that a float parameter of the call gives, or a function of it (COMPUTED)."""
 
     function: str
-    parameter: Parameter
+    parameter: str
     dtype: DType
 
     def operand(self, api: Issuer, given: Given) -> Constant:
         """Return the constant. Raises MachineError if the function has no value."""
-        value = given[self.parameter.name]
+        value = given[self.parameter]
         if self.function == "1/ln" and not value > 0:
-            raise MachineError(given["name"], f"{self.parameter.name} is {value}", "give a positive number")
+            raise MachineError(given["name"], f"{self.parameter} is {value}", "give a positive number")
         with np.errstate(all="ignore"):
             real = np.atleast_1d(COMPUTED[self.function](np.float32(value)))
             bits = cast(real, F32, self.dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{self.dtype.bytes}")
@@ -90,13 +70,13 @@ class Expression:
 def _source(token: str, dtype: DType) -> Source:
     """Return the operand that a token describes, in a sequence of this type."""
     if found := EXPRESSION.fullmatch(token):
-        return Expression(found[1] or "", PARAMETERS[found[2]], dtype)
+        return Expression(found[1] or "", found[2], dtype)
     found = TOKEN.fullmatch(token)
     assert found, token
     own = DTYPES[found[2]] if found[2] else dtype
     if token.startswith("#"):
         return Constant(int(found[1][1:], 16), own)
-    return Place(PARAMETERS[found[1]], own, row=int(found[3] or 0))
+    return Place(found[1], own, row=int(found[3] or 0))
 
 
 def _command(line: str, dtype: DType) -> Issue:
@@ -109,32 +89,30 @@ def _command(line: str, dtype: DType) -> Issue:
     return Issue(name, places, {key: READ[key](text) for key, text in pairs}, inherits=False)
 
 
-def _function(parameters: tuple[Parameter, ...], of_types: Mapping[DType, DeviceFunction]) -> DeviceFunction:
-    """Return the function that runs the sequence of the call's type."""
+def _function(of_types: Mapping[DType, Run]) -> Run:
+    """Return what runs the sequence of the call's type."""
 
     def run(api: Issuer, given: Given) -> None:
         dtype = given.get("dtype", next(iter(of_types)))
         if dtype not in of_types:
             known = ", ".join(sorted(map(str, of_types)))
             raise MachineError(given["name"], f"the machine has no such function for {dtype}", f"give {known}")
-        of_types[dtype].run(api, given)
+        of_types[dtype](api, given)
 
-    return DeviceFunction(parameters, run)
+    return run
 
 
 def _functions() -> Functions:
-    found: dict[str, dict[DType, DeviceFunction]] = {}
+    found: dict[str, dict[DType, Run]] = {}
     for name in FILES:
         text = files(__package__).joinpath("sequences", f"{name}.txt").read_text(encoding="utf-8")
         for block in text.split("\n\n")[1:]:
             first, *lines = block.strip().splitlines()
             head = HEAD.fullmatch(first)
             assert head, first
-            dtype = DTYPES[head[3]]
-            parameters = tuple(PARAMETERS[word] for word in head[2].split())
-            sequence = function(parameters, *(_command(line, dtype) for line in lines))
-            found.setdefault(head[1], {})[dtype] = sequence
-    return {name: _function(next(iter(each.values())).parameters, each) for name, each in found.items()}
+            dtype = DTYPES[head[2]]
+            found.setdefault(head[1], {})[dtype] = in_turn(*(_command(line, dtype) for line in lines))
+    return {name: _function(each) for name, each in found.items()}
 
 
 #: Functions by name, without the prefix tpu_bdc_.

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import (
-    DeviceFunction,
-    Functions,
-    Given,
-    Issuer,
-    Operands,
-    Place,
-    Source,
-    function,
-    issue,
-    row_of,
-)
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Operands, Place, Source, issue, row_of
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.capi.parameters import CType, Parameter
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Flat
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U32, DType
 
 SORTED_TYPES = (F32, I32, U32)
-OUTPUT, INDEX, SRC, PARAM = CType.SYSTEM.each("output", "index", "src", "param")
-NUMBERS, OVERLAPS, SCORES = CType.SYSTEM.each("numbers", "overlaps", "scores")
-K, BOXES, KEEP, LINE_NUM, LINE_LEN, INDEX_LEN, END, FLAGS = CType.INT.each(
-    "k", "boxes", "keep", "line_num", "line_len", "index_len", "end", "flags"
-)
-DESCENDS, INDEXED, AUTOMATIC = CType.INT.each("descends", "indexed", "automatic")
-ORDER = (p.LENGTH, K, CType.BOOL("descended"), p.DTYPE)
 
 
 def _flat(api: Issuer, given: Given, name: str, count: int, dtype: DType) -> Flat:
     return Flat(api.system(given[name], Shape(1, 1, 1, count), None, dtype))
-
-
-def _sort(*ends: Parameter, **indices: Source) -> DeviceFunction:
-    """Return the function of a sort: `ends` are the parameters of its operands, `indices` those with indices."""
-    y, x = Place(OUTPUT, shape=row_of(K), flat=True), Place(SRC, shape=row_of(p.LENGTH), flat=True)
-    return function((*ends, *ORDER), issue("hau_sort", y=y, x=x, **indices))
 
 
 def _sort_general(api: Issuer, given: Given) -> None:
@@ -78,30 +52,25 @@ def _every_pair(shape: Shape, given: Given) -> Shape:
     return Shape(1, 1, 1, given["boxes"] ** 2)
 
 
-INDICES, KEPT = Place(INDEX, I32, row_of(K), flat=True), Place(OUTPUT, I32, row_of(KEEP), flat=True)
+def _row(parameter: str, length: str, dtype: DType | None = None) -> Place:
+    """Return the flat operand whose length is given by the parameter `length`."""
+    return Place(parameter, dtype, row_of(length), flat=True)
+
+
+SORTED: dict[str, Source] = {"y": _row("output", "k"), "x": _row("src", "length")}
+INDICES, KEPT = _row("index", "k", I32), _row("output", "keep", I32)
 #: Functions by name, without the prefix tpu_hau_.
 SORTING: Functions = {
-    "sort": _sort(OUTPUT, SRC),
-    "sort_natural_index": _sort(OUTPUT, INDEX, SRC, index=INDICES),
-    "sort_specific_index": _sort(
-        *(OUTPUT, INDEX, SRC, NUMBERS), index=INDICES, numbers=Place(NUMBERS, I32, row_of(p.LENGTH), flat=True)
-    ),
-    "sort_general": DeviceFunction(
-        (SRC, NUMBERS, OUTPUT, INDEX, FLAGS, p.LENGTH, DESCENDS, INDEXED, AUTOMATIC, K), _sort_general
-    ),
-    "line_gather": DeviceFunction(
-        (OUTPUT, PARAM, INDEX, p.C, LINE_NUM, LINE_LEN, INDEX_LEN, p.START, END, p.DTYPE, p.FILL_CONST), _line_gather
-    ),
-    "hard_nms": function(
-        (OUTPUT, SRC, BOXES, KEEP), issue("hau_hard_nms", y=KEPT, x=Place(SRC, U8, _every_pair, flat=True))
-    ),
-    "soft_nms": function(
-        (OUTPUT, OVERLAPS, SCORES, CType.FLOAT("threshold"), BOXES, KEEP),
-        issue(
-            "hau_soft_nms",
-            y=KEPT,
-            x=Place(OVERLAPS, F32, _every_pair, flat=True),
-            scores=Place(SCORES, F32, row_of(BOXES), flat=True),
-        ),
+    "sort": issue("hau_sort", **SORTED),
+    "sort_natural_index": issue("hau_sort", **SORTED, index=INDICES),
+    "sort_specific_index": issue("hau_sort", **SORTED, index=INDICES, numbers=_row("numbers", "length", I32)),
+    "sort_general": _sort_general,
+    "line_gather": _line_gather,
+    "hard_nms": issue("hau_hard_nms", y=KEPT, x=Place("src", U8, _every_pair, flat=True)),
+    "soft_nms": issue(
+        "hau_soft_nms",
+        y=KEPT,
+        x=Place("overlaps", F32, _every_pair, flat=True),
+        scores=_row("scores", "boxes", F32),
     ),
 }

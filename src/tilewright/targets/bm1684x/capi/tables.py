@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi import parameters as p
-from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Functions, Given, Issuer
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Run
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
@@ -13,7 +12,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32
 from tilewright.targets.bm1684x.values.tables import OFFSETS
 
 
-def _load(name: str, typed: bool) -> DeviceFunction:
+def _load(name: str) -> Run:
     """Return the C function that copies a table to all lanes."""
 
     def run(api: Issuer, given: Given) -> None:
@@ -27,14 +26,13 @@ def _load(name: str, typed: bool) -> DeviceFunction:
         x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
         api.issue("static_bcast", {"x": x}, {"y": y})
 
-    return DeviceFunction((p.COEFF, p.DTYPE) if typed else (p.COEFF,), run)
+    return run
 
 
 LOADED = ("log", "sin", "cos", "arcsin", "tan", "erf")
 #: Functions by name, without the prefix tpu_bdc_.
 LOADS: Functions = {
-    **{f"load_fp32_{name}_coeff": _load(name, False) for name in (*LOADED, "exp")},
-    **{f"load_fp_{name}_coeff": _load(name, True) for name in (*LOADED, "exp")},
+    **{f"load_{kind}_{name}_coeff": _load(name) for kind in ("fp32", "fp") for name in (*LOADED, "exp")},
 }
 
 #: Functions of later chips: their parameters are not checked, as the vendor's model refuses every call.

@@ -49,7 +49,7 @@ TABLES = (
     ("tpu_hau_", SORTING),
 )
 FUNCTIONS: Mapping[str, DeviceFunction] = {
-    prefix + name: made for prefix, table in TABLES for name, made in table.items()
+    prefix + name: DeviceFunction(prefix + name, run) for prefix, table in TABLES for name, run in table.items()
 }
 
 
@@ -62,7 +62,7 @@ class DeviceApi(Issuer):
             raise MachineError(name, "the BM1684X does not have this function", "use another one")
         if function is None:
             raise AttributeError(f"there is no function {name}; choose one of {', '.join(dir(self))}")
-        return lambda *arguments: function.call(name, self, arguments)
+        return lambda *arguments: function.call(self, arguments)
 
     def __dir__(self) -> list[str]:
         own = [name for name in dir(type(self)) if name.startswith("tpu_")]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType, Prototype
 from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
-from tilewright.targets.bm1684x.native.prototypes import Prototype, prototypes
 
 #: The files that are not generated.
 FIXED = Path(__file__).parent / "c"
@@ -30,7 +31,7 @@ extern "C" {{
 def files() -> Mapping[str, str]:
     """Return the generated C files by name. `calls.c` also defines two limits of commands, and the fingerprint of the
     tables as text."""
-    found = prototypes()
+    found = PROTOTYPES.values()
     macros = [f"#define {made.name}(...) (tw_at(__FILE__, __LINE__), {made.name}(__VA_ARGS__))" for made in found]
     header = _HEADER.format(declarations="\n".join(f"{made.declaration};" for made in found), macros="\n".join(macros))
     bodies = "\n".join(_body(made) for made in found)
@@ -41,7 +42,7 @@ def files() -> Mapping[str, str]:
 
 def fingerprint() -> str:
     """Return a digest of all prototypes and of the recorder. Firmware with another digest must be compiled again."""
-    text = "\n".join(f"{made.declaration} {made.format}" for made in prototypes())
+    text = "\n".join(f"{made.declaration} {made.format}" for made in PROTOTYPES.values())
     own = (FIXED / "recorder.c").read_bytes()
     return hashlib.sha256(text.encode() + own).hexdigest()[:32]
 
@@ -53,9 +54,8 @@ def _body(made: Prototype) -> str:
         if kind.endswith("*"):
             put.append(f"TW_PUT_POINTER(tw_to, {name});")
         else:
-            put.append(f"{'TW_PUT_ENUM' if kind.endswith(('type_t', 'mode_t')) else 'TW_PUT'}(tw_to, {name});")
+            put.append(f"{'TW_PUT_ENUM' if kind in (CType.DTYPE, CType.MODE) else 'TW_PUT'}(tw_to, {name});")
     lines = "".join(f"    {line}\n" for line in put)
-    return (
-        f"{made.declaration} {{\n    unsigned char *tw_to = tw_record({made.number}, {made.size});\n{lines}"
-        "    tw_recorded();\n}\n"
-    )
+    size = struct.calcsize(made.format)
+    record = f"    unsigned char *tw_to = tw_record({made.number}, {size});\n"
+    return f"{made.declaration} {{\n{record}{lines}    tw_recorded();\n}}\n"

@@ -12,12 +12,11 @@ import numpy as np
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction
 from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
-from tilewright.targets.bm1684x.capi.parameters import FORMATS, CType
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operation import Values
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.native.prototypes import prototypes
 from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
@@ -59,14 +58,14 @@ SINGLE: dict[str, Callable[[Any], Any]] = {"data_type_t": dtype_of, "rounding_mo
 class Reader:
     """Decodes the arguments of one function."""
 
-    def __init__(self, name: str, format: str, kinds: Sequence[str]) -> None:
+    def __init__(self, name: str, format: str, kinds: Sequence[CType]) -> None:
         self.name, self.function = name, FUNCTIONS[name]
         self._struct = struct.Struct(format)
         self.size = self._struct.size
         self._parts: list[tuple[Callable[..., Any] | None, int, int]] = []
         at = 0
         for kind in kinds:
-            width = len(struct.unpack(f"<{FORMATS[kind]}", bytes(struct.calcsize(f"<{FORMATS[kind]}"))))
+            width = len(struct.unpack(f"<{kind.recorded}", bytes(struct.calcsize(f"<{kind.recorded}"))))
             self._parts.append((POINTERS.get(kind) or SINGLE.get(kind), at, width))
             at += width
 
@@ -88,7 +87,7 @@ class Reader:
 @cache
 def readers() -> list[Reader]:
     """Return the readers of all functions, by number."""
-    return [Reader(made.name, made.format, [kind for kind, _ in made.parameters]) for made in prototypes()]
+    return [Reader(made.name, made.format, [kind for kind, _ in made.parameters]) for made in PROTOTYPES.values()]
 
 
 class Replay:
@@ -129,7 +128,7 @@ class Replay:
                 raise MachineError(where, error.reason, error.remedy) from None
 
     def _issue(self, function: DeviceFunction, name: str, arguments: tuple[Any, ...]) -> None:
-        function.call(name, self.api, arguments)
+        function.call(self.api, arguments)
 
     def answer(self, question: bytes) -> bytes:
         """Return the answer to a question of the kernel.
