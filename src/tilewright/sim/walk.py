@@ -5,15 +5,19 @@ A `Walk` knows everything of a launch that does not change while it runs. A `Sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, READ, STRIDE, WRITE, StepTable, Trace, live
 
@@ -22,6 +26,8 @@ Wanted = list[Array]
 #: Elements of one space of the step table: its index, and the elements, int64 [n], ascending.
 Elements = tuple[int, Array]
 Index = tuple[int | slice, ...]
+#: The number type of sums in DRAM.
+SUMS = "<i4"
 
 
 class Scratchpad(NamedTuple):
@@ -63,15 +69,16 @@ class Placed:
     `byte` is int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. An element that
     the machine does not hold has the address -1; of an element that is in DRAM several times, one place is given.
     `is_code` says whether the bytes are the tensor's codes; otherwise they are sums that the host still requantises.
-    `last` are the instructions that write the tensor, int64 [n], if its memory is used again in the launch: then the
-    tensor is only there from the last of them on. `layout` names the layout, if the machine has several. With `part`,
-    this is a part of the tensor `of`: the elements that this index selects.
+    `dtype` is the number type of the bytes. `last` are the instructions that write the tensor, int64 [n], if its memory
+    is used again in the launch: then the tensor is only there from the last of them on. `layout` names the layout, if
+    the machine has several. With `part`, this is a part of the tensor `of`: the elements that this index selects.
     """
 
     name: str
     node: str
     byte: Array
     is_code: bool
+    dtype: str = "int8"
     last: Array | None = None
     layout: str = ""
     of: str = ""
@@ -88,55 +95,87 @@ class Operand:
     written: bool = False
 
 
-class State(Protocol):
-    """A machine at one moment of a launch, for one sample."""
+class State(ABC):
+    """A machine at one moment of a launch, for one sample.
 
+    `machine` has the values: `machine.dram` is a Dram (program/launch_image.py), `machine.copy()` copies all, and each
+    memory of `walk.memories` is an attribute, an array (1, depth, *shape). A target whose machine differs overrides the
+    methods that read it.
+    """
+
+    def __init__(self, walk: Walk, machine: Any) -> None:
+        self.walk = walk
+        self.machine = machine
+        self._written = 0  # bytes of DRAM that no earlier copy has
+
+    @abstractmethod
     def execute(self, steps: Array) -> None:
         """Execute the instructions `steps`, int64 [k], in this order."""
 
     def copy(self) -> Self:
         """Return a copy that later instructions do not change. It shares the bytes of DRAM until they are written."""
+        made = copy(self)
+        made._written = self.machine.dram.own_bytes
+        made.machine = self.machine.copy()
+        return made
 
     def memory(self, name: str) -> Array:
         """Return the content of an on-chip memory, an array (depth, *shape) of the types in `Walk.memories`."""
+        content: Array = getattr(self.machine, name)[0]
+        return content
 
     def dram(self, address: int, size: int) -> Array:
         """Return bytes of DRAM, uint8 [size]. Raises MachineError if they are not inside one segment."""
-
-    def outputs(self) -> Mapping[str, Array]:
-        """Return the tensors that the launch gives back to the host, (1, *shape) each, as they are at this moment."""
+        data: Array = self.machine.dram.window(address, 1, size, 0, "DRAM")[0, 0]
+        return data
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a copy takes, at most."""
+        """About the bytes that a copy takes: its memories, as they are shown, and DRAM that no earlier copy has."""
+        return sum(self.memory(name).nbytes for name in self.walk.memories) + self._written
 
 
-class Walk(Protocol):
+class Walk(ABC):
     """One launch with its inputs, as a debugger sees it. Instructions have the numbers that `disasm` gives them.
 
-    `layer` int64 [n] is the index of each instruction's layer in `layers`. `granule` is the number of bytes of one
-    element of DRAM. `refused` has the reason why an instruction cannot be executed, by its number. `findings` are those
-    of the launch's check. A machine's class inherits this one: what it does not define is what most machines have.
+    `layers` are the nodes that the launch computes, `layer` int64 [n] is the index of each instruction's layer.
+    `granule` is the number of bytes of one element of DRAM. A machine's class inherits this one: what it does not
+    define is what most machines have.
     """
 
-    name: str
-    layers: tuple[str, ...]
-    layer: Array
-    table: StepTable
-    order: Order
     memories: Mapping[str, Scratchpad]
     segments: tuple[Range, ...]
     granule: int = 1
-    refused: Mapping[int, str]
+
+    def __init__(self, name: str, layers: Sequence[str], table: StepTable, order: Order) -> None:
+        self.name = name
+        self.layers = tuple(layers) or (name,)
+        self.table = table
+        self.order = order
+        self.layer = np.zeros(len(table), np.int64)
 
     @property
     def findings(self) -> Sequence[Finding]:
+        """The findings of the launch's check."""
         return ()
 
     @property
     def trace(self) -> Trace | None:
         """The times of all instructions; None if the launch cannot run to its end."""
         return None
+
+    @cached_property
+    def refused(self) -> Mapping[int, str]:
+        """The reason why an instruction cannot be executed, by its number."""
+        return refusals(self.findings)
+
+    def unit_of(self, step: int) -> str:
+        """Return the name of the unit that executes an instruction."""
+        return self.table.units[self.table.unit[step]]
+
+    def layer_of(self, step: int) -> str:
+        """Return the name of the layer that an instruction belongs to."""
+        return self.layers[self.layer[step]]
 
     def text(self, step: int) -> str:
         """Return an instruction as `disasm` prints it."""
@@ -154,9 +193,9 @@ class Walk(Protocol):
         """Return the operands of an instruction that are in memory, results included, by name."""
         return {}
 
+    @abstractmethod
     def start(self) -> State:
         """Return the state before the first instruction."""
-        ...
 
     def backward(self, step: int, wanted: Wanted) -> int:
         """Go back over one instruction, from the elements that are wanted after it to those wanted before it.
@@ -167,28 +206,51 @@ class Walk(Protocol):
         """
         return by_footprint(self.table, step, wanted)
 
+    @cached_property
+    def placements(self) -> Mapping[str, Placed]:
+        """The tensors that the launch reads or computes in its memories, by name, in the order of its layers."""
+        return {}
+
     @property
     def tensors(self) -> Sequence[str]:
-        """The names of the tensors that the launch reads or computes in its memories, in the order of its layers."""
-        return ()
+        """The names of these tensors. With `place`, a machine can compute a placement when it is asked for."""
+        return tuple(self.placements)
 
     def placed(self, tensor: str) -> Placed:
         """Return where a tensor lies. Raises InputError, with the known names, if the launch does not hold it."""
-        raise InputError(f"tensor '{tensor}'", "is not in the memories of this launch", "see `tensors`")
+        if tensor not in self.tensors:
+            remedy = ", ".join(self.tensors) or "show DRAM by address or segment"
+            raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", remedy)
+        return self.place(tensor)
+
+    def place(self, tensor: str) -> Placed:
+        """Return where one of `tensors` lies."""
+        return self.placements[tensor]
 
     def value(self, state: State, tensor: str) -> Array:
         """Return a tensor's codes as the machine holds them at this moment, an array of the tensor's shape.
 
         If the host requantises the machine's sums, they are requantised here. Raises InputError as `placed` does.
         """
-        return state.outputs()[self.placed(tensor).name][0]
+        placed = self.placed(tensor)
+        if placed.is_code:
+            return numbers(state, placed.byte, placed.dtype)
+        return self.unpacked(state)[tensor][0]
+
+    def unpacked(self, state: State) -> Mapping[str, Array]:
+        """Return the tensors that the launch gives back to the host, (1, *shape) each, as they are at this moment."""
+        raise NotImplementedError
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
         """Return a tensor's sums as they lie in DRAM, and their offset from sums of codes less zero points.
 
         Both are int64 of the tensor's shape. None: the machine does not hold the tensor as sums of products.
         """
-        return None
+        placed = self.placed(tensor)
+        if placed.is_code or placed.dtype != SUMS:
+            return None
+        held = numbers(state, placed.byte, placed.dtype).astype(np.int64)
+        return held, np.zeros_like(held)
 
     def in_memory(self, name: str, index: Index) -> Sequence[Elements]:
         """Return the elements of the step table that are the part `index` of an on-chip memory."""
@@ -197,14 +259,14 @@ class Walk(Protocol):
 
     def at(self, addresses: Array) -> Sequence[Elements]:
         """Return the elements of the step table that hold the bytes at addresses of DRAM, int64 [n], ascending."""
-        found = []
+        elements = []
         for space, origin in dict.fromkeys((part.space, part.origin) for part in self.segments):
             ranges = [part for part in self.segments if (part.space, part.origin) == (space, origin)]
             low, end = min(part.address for part in ranges), max(part.end for part in ranges)
             mine = addresses[(addresses >= low) & (addresses < end)]
             if mine.size:
-                found.append((space, np.unique((mine - origin) // self.granule)))
-        return found
+                elements.append((space, np.unique((mine - origin) // self.granule)))
+        return elements
 
     def shown(self, space: int, element: int) -> str:
         """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
@@ -213,6 +275,39 @@ class Walk(Protocol):
             if part.space == space and 0 <= at < part.size:
                 return f"dram.{part.name}[{at}:{min(at + self.granule, part.size)}]"
         return f"{self.table.spaces[space].name}[{element}]"
+
+
+def by_name(*chips: Scratchpad) -> Mapping[str, Scratchpad]:
+    """Return on-chip memories by name, as `Walk.memories` has them."""
+    return {chip.name: chip for chip in chips}
+
+
+def own_spaces(segments: Iterable[tuple[str, int, int, str]], first: int) -> tuple[Range, ...]:
+    """Return segments of DRAM (name, address, size, kind) as ranges, by address.
+
+    The step table has a space for each of them, from the space `first` on.
+    """
+    by_address = sorted(segments, key=lambda part: part[1])
+    return tuple(
+        Range(name, address, size, kind, space, address)
+        for space, (name, address, size, kind) in enumerate(by_address, first)
+    )
+
+
+def in_order(tensor: str, node: str, shape: Sequence[int], part: Range) -> Placed:
+    """Return a tensor that begins a part of DRAM, in the order of its elements: codes, or sums if four bytes fit.
+
+    `node` computes the tensor ("": an input of the launch, which is held as codes).
+    """
+    count = math.prod(shape)
+    size = part.size // count
+    byte = part.address + np.arange(count * size).reshape(*shape, size)
+    return Placed(tensor, node, byte, not node, "int8" if size == 1 else SUMS)
+
+
+def refusals(findings: Iterable[Finding]) -> dict[int, str]:
+    """Return the reason why an instruction cannot be executed, by its number: it accesses memory out of range."""
+    return {each.steps[0]: each.message for each in findings if each.kind == OUT_OF_RANGE and each.steps}
 
 
 def numbers(state: State, byte: Array, dtype: str) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +18,14 @@ from tilewright.debug.touches import touching
 from tilewright.sim.order import random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE
+from tilewright.sim.walk import Walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.debug.state import VtaState
+from tilewright.targets.vta.debug.walk import scratchpads
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.passes import Prepared, prepare
+from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.steps.micro_kernel import DRAM
 from tilewright.targets.vta.steps.moves import granule
 
@@ -31,26 +33,20 @@ SEEDS = 6
 CHIPS = ("inp", "wgt", "acc", "out", "par")
 
 
-class Walked(NamedTuple):
-    """What History and walk_back need of a Walk."""
+class Walked(Walk):
+    """A random stream, with the states and slices of VTA."""
 
-    prepared: Prepared
-    case: Case
-
-    @property
-    def table(self) -> Any:
-        return self.prepared.elaborated.table
+    def __init__(self, config: Config, case: Case) -> None:
+        self.case = case
+        self.prepared = prepare(encode(case.records, config), config, dram_of(case), BASES, RunOptions(values=False))
+        super().__init__("case", (), self.prepared.elaborated.table, self.prepared.order)
+        self.memories = scratchpads(config, self.table)
 
     def start(self) -> VtaState:
-        return VtaState(self.prepared.elaborated, dram_of(self.case), lambda dram: {})
+        return VtaState(self, self.prepared.elaborated, dram_of(self.case))
 
     def backward(self, step: int, wanted: list[Array]) -> int:
         return backward(self.prepared.elaborated, step, wanted)
-
-
-def walked(config: Config, case: Case) -> Walked:
-    raw = encode(case.records, config)
-    return Walked(prepare(raw, config, dram_of(case), BASES, RunOptions(values=False)), case)
 
 
 def snapshot(oracle: Interpreter, config: Config) -> dict[str, Array]:
@@ -94,11 +90,11 @@ def test_a_state_does_not_depend_on_the_way_to_it(name: str, monkeypatch: pytest
         rng = np.random.default_rng([seed, *name.encode()])
         monkeypatch.setattr(history, "BUDGET", 1 << int(rng.integers(10, 30)))
         case = random_case(rng, config, 1)
-        walk = walked(config, case)
+        walk = Walked(config, case)
         order = walk.prepared.order
         sequence = order.sequence if seed % 2 else random_sequence(walk.table, order, seed)
         expected = straight(config, case, sequence)
-        states = History(walk, sequence)  # type: ignore[arg-type]
+        states = History(walk, sequence)
         for _ in range(12):
             near = bool(rng.integers(2))
             step = states.position + int(rng.integers(-2, 3)) if near else int(rng.integers(0, len(expected)))
@@ -114,7 +110,7 @@ def test_writers_are_those_that_the_interpreter_records(name: str) -> None:
         print("machine", name, "seed", seed)
         rng = np.random.default_rng([seed, *name.encode()])
         case = random_case(rng, config, 1)
-        walk, unit = walked(config, case), granule(config)
+        walk, unit = Walked(config, case), granule(config)
         oracle = Interpreter(config, case.records, case.uops, case.dram[0].copy(), BASES)
         oracle.run(walk.prepared.order.sequence.tolist())
         for space, each in enumerate(walk.table.spaces):
@@ -136,7 +132,7 @@ def test_nothing_outside_a_slice_changes_the_value(name: str) -> None:
         print("machine", name, "seed", seed)
         rng = np.random.default_rng([seed, *name.encode()])
         case = random_case(rng, config, 1)
-        walk, unit = walked(config, case), granule(config)
+        walk, unit = Walked(config, case), granule(config)
         sequence = walk.prepared.order.sequence
         before, after = (case.dram[0].copy() for _ in range(2))
         oracle = Interpreter(config, case.records, case.uops, after, BASES)
@@ -147,7 +143,7 @@ def test_nothing_outside_a_slice_changes_the_value(name: str) -> None:
         if not stored.size:
             continue
         seed_of = rng.choice(stored, 1)
-        found = walk_back(walk, sequence, [[(DRAM, seed_of)]])  # type: ignore[arg-type]
+        found = walk_back(walk, sequence, [[(DRAM, seed_of)]])
         assert set(np.flatnonzero(found.hit)) <= set(sequence.tolist())
         kept = np.repeat(found.left[DRAM] > 0, unit)[:END]
         kept[: BASES["inp"]] = True  # micro-ops are control state, which the streams do not change

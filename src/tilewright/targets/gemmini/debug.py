@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +15,7 @@ from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk
+from tilewright.sim.walk import Placed, Scratchpad, State, Walk, by_name, in_order, own_spaces
 from tilewright.targets.gemmini.compiler import unpack
 from tilewright.targets.gemmini.hazards import touch
 from tilewright.targets.gemmini.isa.text import lines
@@ -25,34 +26,18 @@ from tilewright.targets.gemmini.values.machine import Machine
 SPAD, ACC, ARRAY, DRAM = range(4)
 
 
-class GemminiState:
-    """The memories after some commands of a launch, for one sample (see sim.walk.State)."""
+class GemminiState(State):
+    """The memories after some commands of a launch."""
 
-    def __init__(self, walk: GemminiWalk, machine: Machine) -> None:
-        self._walk, self._machine = walk, machine
+    walk: GemminiWalk
+    machine: Machine
 
     def execute(self, steps: Array) -> None:
-        self._machine.run(self._walk.passes.plan, np.asarray(steps, np.int64))
-
-    def copy(self) -> GemminiState:
-        return GemminiState(self._walk, self._machine.copy())
+        self.machine.run(self.walk.passes.plan, np.asarray(steps, np.int64))
 
     def memory(self, name: str) -> Array:
-        held: Array = getattr(self._machine, name)[0]
-        return held.T if name == "array" else held
-
-    def dram(self, address: int, size: int) -> Array:
-        return self._machine.dram.window(address, 1, size, 0, "DRAM")[0, 0]
-
-    def outputs(self) -> Mapping[str, Array]:
-        walk = self._walk
-        left = {name: self._machine.dram[name][:1] for name in walk.image.outputs}
-        return unpack(*walk.sites, left, walk.rounding) if walk.sites else left
-
-    @property
-    def nbytes(self) -> int:
-        machine = self._machine
-        return machine.spad.nbytes + machine.acc.nbytes + machine.array.nbytes + machine.dram.own_bytes
+        content = super().memory(name)
+        return content.T if name == "array" else content
 
 
 class GemminiWalk(Walk):
@@ -67,31 +52,25 @@ class GemminiWalk(Walk):
         sites: tuple[Site, Site] | None,
         rounding: str,
     ) -> None:
-        self.name, self.layers, self.sites, self.rounding = name, (name,), sites, rounding
-        self.image, self._dram = image, dram
+        self.sites, self.rounding, self._image, self._dram = sites, rounding, image, dram
         try:
-            passes = Passes(passes.cmds, passes.config, passes.times.order)
-        except (
-            MachineError
-        ):  # it has no time, or does not come to its end: the commands can be walked up to the one that stops
-            passes = Passes(passes.cmds, passes.config)
-        self.passes = passes
-        self.table = self._table()
-        self.order = order(self.table)
-        self.layer = np.zeros(len(self.table), np.int64)
+            self.passes = Passes(passes.cmds, passes.config, passes.times.order)
+        except MachineError:  # without times, or an end, the commands can be walked up to the one that stops
+            self.passes = Passes(passes.cmds, passes.config)
+        table = self._table()
+        super().__init__(name, (), table, order(table))
         config, dim = passes.config, passes.config.dim
-        self.memories = {
-            "spad": Scratchpad("spad", config.all_spad_rows, (dim,), "int8", "a row of the array's width", SPAD),
-            "acc": Scratchpad("acc", config.acc_rows, (dim,), "int32", "a row of the array's width", ACC),
-            "array": Scratchpad("array", dim, (dim,), "int32", "weights of an input; of os, sums of a row", -1),
-        }
-        kinds = {segment.name: segment.kind for segment in image.segments}
-        self.segments = tuple(
-            Range(own.name, own.address, own.end - own.address, kinds[own.name], DRAM + index, own.address)
-            for index, own in enumerate(dram.segments)
+        self.memories = by_name(
+            Scratchpad("spad", config.all_spad_rows, (dim,), "int8", "a row of the array's width", SPAD),
+            Scratchpad("acc", config.acc_rows, (dim,), "int32", "a row of the array's width", ACC),
+            Scratchpad("array", dim, (dim,), "int32", "weights of an input; of os, sums of a row", -1),
         )
-        stops = [one for one in passes.hazards.defects if one.kind in (DEADLOCK, OUT_OF_RANGE)]
-        self.refused = {one.step: one.reason for one in stops}
+        self.segments = own_spaces(map(astuple, image.segments), DRAM)
+
+    @cached_property
+    def refused(self) -> Mapping[int, str]:
+        stops = (each for each in self.passes.hazards.defects if each.kind in (DEADLOCK, OUT_OF_RANGE))
+        return {each.step: each.reason for each in stops}
 
     def _table(self) -> StepTable:
         passes, config = self.passes, self.passes.config
@@ -149,32 +128,17 @@ class GemminiWalk(Walk):
     def start(self) -> GemminiState:
         return GemminiState(self, Machine(self.passes.config, self._dram.copy(), 1))
 
-    @property
-    def tensors(self) -> Sequence[str]:
-        return (self.sites[0].input(0).name, self.sites[1].output.name) if self.sites else ()
+    @cached_property
+    def placements(self) -> Mapping[str, Placed]:
+        """Where the tensors lie: the codes of the input, and the output, as codes or as sums."""
+        if self.sites is None:
+            return {}
+        (first, last), parts = self.sites, {part.name: part for part in self.segments}
+        x, y = first.input(0), last.output
+        result = in_order(y.name, last.node.name, y.shape, parts["y"])
+        return {x.name: in_order(x.name, "", x.shape, parts["x"]), y.name: result}
 
-    def placed(self, tensor: str) -> Placed:
-        """Return where a tensor lies: codes, or the sums of the output, four bytes each."""
-        if self.sites is None or tensor not in self.tensors:
-            return super().placed(tensor)
-        first, last = self.sites
-        own, node, name = last.output, last.node.name, "y"
-        if tensor != own.name:
-            own, node, name = first.input(0), "", "x"
-        segment = next(part for part in self.segments if part.name == name)
-        size = segment.size // own.size
-        return Placed(tensor, node, segment.address + np.arange(own.size * size).reshape(*own.shape, size), not node)
-
-    def value(self, state: State, tensor: str) -> Array:
-        return state.outputs()[tensor][0] if self.placed(tensor).node else self._words(state, tensor, "i1")
-
-    def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return the sums of the output, if it was stored as sums. Their offset is 0: it is in them."""
-        if self.placed(tensor).byte.shape[-1] == 1:
-            return None
-        sums = self._words(state, tensor, "<i4").astype(np.int64)
-        return sums, np.zeros_like(sums)
-
-    def _words(self, state: State, tensor: str, dtype: str) -> Array:
-        byte = self.placed(tensor).byte
-        return state.dram(int(byte.min()), byte.size).view(dtype).reshape(byte.shape[:-1])
+    def unpacked(self, state: State) -> Mapping[str, Array]:
+        assert self.sites is not None
+        left = {name: state.machine.dram[name][:1] for name in self._image.outputs}
+        return unpack(*self.sites, left, self.rounding)

@@ -10,11 +10,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import READ, WRITE
-from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, Walk, Wanted
+from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, State, Walk, Wanted, by_name
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.debug.slices import backward
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.isa.elaborate import Step
+from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand as Placed
 from tilewright.targets.bm1684x.layouts.layout import Shape
@@ -29,16 +29,31 @@ KERNELS = {1: "64ic", 2: "32ic", 4: "compact kernel"}
 Located = tuple[int, Array | slice, Array]
 
 
+class CommandState(State):
+    """The memories of a device after some commands. DRAM is read by bus address, which local memory has, too."""
+
+    walk: CommandWalk
+
+    @abstractmethod
+    def local(self) -> Array:
+        """Return the bytes of local memory."""
+
+    def memory(self, name: str) -> Array:
+        config = self.walk.config
+        return self.local().reshape(config.lanes, config.banks, config.bank_bytes)
+
+
 class CommandWalk(Walk):
     """A launch whose instructions are commands. `steps` has one command per row of the step table."""
 
-    def __init__(self, steps: Sequence[Step], config: Config) -> None:
-        self.steps, self.config = steps, config
+    def __init__(self, name: str, layers: Sequence[str], program: Elaborated, config: Config) -> None:
+        super().__init__(name, layers, program.table, program.order)
+        self.steps, self.config = program.steps, config
         shape = (config.banks, config.bank_bytes)
         space = next(at for at, each in enumerate(self.table.spaces) if each.name.startswith(LOCAL))
-        self.memories: Mapping[str, Scratchpad] = {
-            LOCAL: Scratchpad(LOCAL, config.lanes, shape, "uint8", "one lane: banks x bytes of a bank", space)
-        }
+        self.memories = by_name(
+            Scratchpad(LOCAL, config.lanes, shape, "uint8", "one lane: banks x bytes of a bank", space)
+        )
 
     @abstractmethod
     def located(self, addresses: Array) -> Iterator[Located]:

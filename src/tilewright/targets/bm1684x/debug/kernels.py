@@ -9,14 +9,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from tilewright.array import Array, one_thread
-from tilewright.errors import InputError, MachineError
+from tilewright.errors import MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Placed, Range, State, numbers
-from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandWalk, Located, bytes_of, layout_of
+from tilewright.sim.walk import Placed, Range
+from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandState, CommandWalk, Located, bytes_of, layout_of
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu
@@ -27,51 +25,49 @@ if TYPE_CHECKING:
     from tilewright.debug.session import Session
 
 
-class KernelState:
-    """The memories of a device after some commands (see sim.walk.State)."""
+class KernelState(CommandState):
+    """The memories of a device after some commands of a kernel (see sim.walk.State)."""
+
+    machine: Memories
 
     def __init__(self, walk: KernelWalk, memories: Memories) -> None:
-        self._walk = walk
+        super().__init__(walk, copy(memories))
         self._shared = {region.base for region in memories.regions}  # regions whose bytes a copy has too
-        self._memories = copy(memories)
 
     def execute(self, steps: Array) -> None:
         with one_thread():
             for row in steps.tolist():
-                command = self._walk.steps[row].command
+                command = self.walk.steps[row].command
                 for result in command.results.values():
                     self._own(int(result.addresses.flat[0]))
-                command.run(self._memories)
+                command.run(self.machine)
 
     def copy(self) -> Self:
-        made = type(self)(self._walk, self._memories)
-        self._shared = set(made._shared)
+        made = copy(self)
+        self._shared = {region.base for region in self.machine.regions}
+        made._shared = set(self._shared)
+        made.machine = copy(self.machine)
         return made
 
-    def memory(self, name: str) -> Array:
-        config = self._walk.config
-        (region,) = (each for each in self._memories.regions if each.name == LOCAL)
-        return region.data.reshape(config.lanes, config.banks, config.bank_bytes)
+    def local(self) -> Array:
+        (region,) = (each for each in self.machine.regions if each.name == LOCAL)
+        return region.data
 
     def dram(self, address: int, size: int) -> Array:
-        """Return bytes of any memory by bus address. Raises MachineError if they are not within one."""
-        region = self._memories.region_of(address, address + size)
+        region = self.machine.region_of(address, address + size)
         return region.data[address - region.base :][:size]
-
-    def outputs(self) -> Mapping[str, Array]:
-        return {}
 
     @property
     def nbytes(self) -> int:
-        return sum(len(region.data) for region in self._memories.regions if region.base not in self._shared)
+        return sum(len(region.data) for region in self.machine.regions if region.base not in self._shared)
 
     def _own(self, address: int) -> None:
         """Copy the memory that holds an address before it is written, if another state has the same bytes."""
-        for region in self._memories.regions:
+        for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
                 mine = replace(region, data=region.data.copy())
-                self._memories.regions = [mine if each is region else each for each in self._memories.regions]
+                self.machine.regions = [mine if each is region else each for each in self.machine.regions]
 
 
 class KernelWalk(CommandWalk):
@@ -85,12 +81,10 @@ class KernelWalk(CommandWalk):
         named: Mapping[str, Operand],
         refused: Mapping[int, str],
     ) -> None:
-        self.name, self.layers, self._launched, self._before = name, (name,), launched, before
-        self._named, self.refused = named, refused
-        program = launched.program
-        self.table, self.order, self._regions = program.table, program.order, program.regions
-        super().__init__(program.steps, before.config)
-        self.layer = np.zeros(len(self.table), np.int64)
+        super().__init__(name, (), launched.program, before.config)
+        self._launched, self._before, self._named = launched, before, named
+        self.refused = refused
+        self._regions = launched.program.regions
         self.segments = tuple(self._segments())
 
     def _segments(self) -> Iterator[Range]:
@@ -136,16 +130,10 @@ class KernelWalk(CommandWalk):
     def tensors(self) -> Sequence[str]:
         return tuple(self._named)
 
-    def placed(self, tensor: str) -> Placed:
-        """Return where an argument of the kernel lies. Raises InputError, with the known names, if there is none."""
-        if tensor not in self._named:
-            raise InputError(f"tensor '{tensor}'", "is no argument of the kernel", ", ".join(self._named))
-        own = self._named[tensor]
-        layout = f"{own.dtype}, {layout_of(own)}"
-        return Placed(tensor, "", bytes_of(own.addresses, own.dtype.bytes), True, layout=layout)
-
-    def value(self, state: State, tensor: str) -> Array:
-        return numbers(state, self.placed(tensor).byte, self._named[tensor].dtype.storage.str)
+    def place(self, tensor: str) -> Placed:
+        operand = self._named[tensor]
+        byte, dtype = bytes_of(operand.addresses, operand.dtype.bytes), operand.dtype.storage.str
+        return Placed(tensor, "", byte, True, dtype, layout=f"{operand.dtype}, {layout_of(operand)}")
 
 
 def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:

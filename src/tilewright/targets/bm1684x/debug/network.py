@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from tilewright.array import Array, one_thread
-from tilewright.errors import InputError, MachineError
+from tilewright.errors import MachineError
 from tilewright.graph.ir import Tensor
 from tilewright.program.program import Launch, Program
-from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import Placed, Range, State, numbers
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.debug.commands import CommandWalk, Located, bytes_of, layout_of, local_bytes, where
+from tilewright.targets.bm1684x.debug.commands import (
+    CommandState,
+    CommandWalk,
+    Located,
+    bytes_of,
+    layout_of,
+    local_bytes,
+    where,
+)
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
@@ -45,41 +54,38 @@ class Lying(NamedTuple):
         return self.stored_at.stored
 
 
-class NetworkState:
-    """The memories of one launch after some commands, for one sample (see sim.walk.State)."""
+class NetworkState(CommandState):
+    """The memories of one launch after some commands of a network (see sim.walk.State)."""
 
-    def __init__(self, walk: NetworkWalk, machine: Machine) -> None:
-        self._walk, self._machine = walk, machine
+    walk: NetworkWalk
+    machine: Machine
 
     def execute(self, steps: Array) -> None:
         """Execute commands in this order. Raises MachineError, which names the command, if one cannot run."""
         with one_thread():
             for row in steps.tolist():
-                step = self._walk.steps[row]
+                step = self.walk.steps[row]
                 try:
-                    self._machine.run(step.command)
+                    self.machine.run(step.command)
                 except MachineError as error:
                     raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
 
     def copy(self) -> Self:
-        return type(self)(self._walk, self._machine.copy())
+        made = copy(self)
+        made.machine = self.machine.copy()
+        return made
 
-    def memory(self, name: str) -> Array:
-        config = self._walk.config
-        return self._machine.local()[0].reshape(config.lanes, config.banks, config.bank_bytes)
+    def local(self) -> Array:
+        return self.machine.local()[0]
 
     def dram(self, address: int, size: int) -> Array:
-        """Return bytes by bus address, of DDR or local memory. Raises MachineError if they are not in one segment."""
         if address >= DDR_BASE:
-            return self._machine.ddr(address, size)[0]
-        return local_bytes(self._machine.local()[0], address, size, self._walk.config)
-
-    def outputs(self) -> Mapping[str, Array]:
-        return {own.name: self._walk.value(self, own.name)[None] for own in self._walk.image.outputs}
+            return self.machine.ddr(address, size)[0]
+        return local_bytes(self.local(), address, size, self.walk.config)
 
     @property
     def nbytes(self) -> int:
-        return self._machine.nbytes
+        return self.machine.nbytes
 
 
 class NetworkWalk(CommandWalk):
@@ -88,17 +94,13 @@ class NetworkWalk(CommandWalk):
     def __init__(
         self, program: Program, launch: Launch, known: Prepared, values: Mapping[str, Array], config: Config
     ) -> None:
-        self.name, self._known, self.image, self._graph = launch.name, known, known.image, program.graph
-        self._values = values
-        self.table, self.order = known.program.table, known.program.order
-        super().__init__(known.program.steps, config)
-        self.layers = launch.nodes or (launch.name,)
-        self.layer = known.layers if program.graph else np.zeros(len(self.table), np.int64)
+        super().__init__(launch.name, launch.nodes, known.program, config)
+        self._known, self.image, self._graph, self._values = known, known.image, program.graph, values
+        if program.graph:
+            self.layer = known.layers
         self.segments = tuple(_segments(known.image))
         edges = {0, *(low for low, _ in self._lanes)}
         self._edges = np.array(sorted({*edges, config.lanes}), np.int64)
-        wrong = (each for each in self.findings if each.kind == OUT_OF_RANGE and each.steps)
-        self.refused: Mapping[int, str] = {each.steps[0]: each.message for each in wrong}
 
     @property
     def _lanes(self) -> Iterator[tuple[int, int]]:
@@ -179,11 +181,8 @@ class NetworkWalk(CommandWalk):
     def tensors(self) -> Sequence[str]:
         return tuple(self._places)
 
-    def placed(self, tensor: str) -> Placed:
-        """Return where a tensor lies, by bus address. Raises InputError, with the known names, if it does not."""
-        if tensor not in self._places:
-            names = ", ".join(self._places)
-            raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", names)
+    def place(self, tensor: str) -> Placed:
+        """Return where a tensor lies, by bus address."""
         own, of, index, row, computed = self._places[tensor]
         stored, shape, part = own.stored, of.shape, None
         c, h, w = stored.sizes
@@ -201,11 +200,12 @@ class NetworkWalk(CommandWalk):
             address = own.address + stored.places.clip(0) * stored.dtype.bytes
         node = self.layers[index] if index >= 0 else ""
         byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
-        return Placed(tensor, node, byte, not stored.dtype.is_float, last, layout, of.name, part)
+        is_code, dtype = not stored.dtype.is_float, stored.dtype.storage.str
+        return Placed(tensor, node, byte, is_code, dtype, last, layout, of.name, part)
 
     def value(self, state: State, tensor: str) -> Array:
         placed, stored = self.placed(tensor), self._places[tensor].stored
-        held = numbers(state, placed.byte, stored.dtype.storage.str)
+        held = numbers(state, placed.byte, placed.dtype)
         if stored.dtype.is_float:
             return as_stored(held, stored.dtype)
         return (held.astype(np.int16) - stored.add).astype(self._places[tensor].tensor.dtype)

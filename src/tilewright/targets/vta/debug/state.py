@@ -5,35 +5,32 @@ Instructions run by the value pass's own plan, one or many at a time, so a long 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Self
 
 import numpy as np
 
 from tilewright.array import Array, one_thread
 from tilewright.program.launch_image import Dram
+from tilewright.sim.walk import State, Walk
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated, fill
 from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.values.actions import Action, plan
 from tilewright.targets.vta.values.machine import Machine, matrices
 
-#: Gives tensors back to the host, from the launch's DRAM.
-Unpack = Callable[[Dram], Mapping[str, Array]]
-
-
 #: Micro-ops of an instruction that is worth a plan of its own.
 MANY = 1000
 
 
-class VtaState:
+class VtaState(State):
     """The memories of one VTA after some instructions of a launch (see sim.walk.State)."""
 
-    def __init__(self, program: Elaborated, dram: Dram, unpack: Unpack) -> None:
-        self._program, self._unpack = program, unpack
-        self._written = 0  # bytes of the DRAM segments that no earlier copy has
+    machine: Machine
+
+    def __init__(self, walk: Walk, program: Elaborated, dram: Dram) -> None:
         config = program.config
-        self._machine = Machine(config, dram, 1)
+        super().__init__(walk, Machine(config, dram, 1))
+        self._program = program
         self._caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
         # Every reset is executed in full: unlike a run, the debugger shows the out memory even where no STORE reads it.
         # One whose operands leave their memories has no sum.
@@ -43,17 +40,16 @@ class VtaState:
         self._resets = np.append(resets, False)[program.kernel] if every else np.zeros(len(program.kernel), np.bool_)
 
     def execute(self, steps: Array) -> None:
-        """Execute the instructions `steps`, int64 [k], in this order."""
         program, moves = self._program, self._program.moves
         for step in steps[moves.of_uops[steps]].tolist():
             (move,) = moves.of(np.array([step]))
-            fill(self._caches[Memory(move.memory)], program.config, self._machine.dram, move, step)
+            fill(self._caches[Memory(move.memory)], program.config, self.machine.dram, move, step)
         with one_thread():
             if len(steps) == 1 and program.micro_ops[steps[0]] < MANY:
                 self._one(int(steps[0]))
             elif len(steps):
                 stored = dict.fromkeys(steps[self._resets[steps]].tolist(), np.zeros(0, np.int64))
-                self._machine.run(plan(program, steps, stored, 1))
+                self.machine.run(plan(program, steps, stored, 1))
 
     def _one(self, step: int) -> None:
         """Execute one instruction. The plan of a single instruction would take longer than the instruction."""
@@ -63,22 +59,17 @@ class VtaState:
             work = program.kernels[kernel]
             if isinstance(work, GemmKernel) and not work.size:
                 return
-            self._machine.run([Action(work, f"instruction {step}", bool(self._resets[step]))])
+            self.machine.run([Action(work, f"instruction {step}", bool(self._resets[step]))])
         elif program.moves.memory[step] >= 0 and not program.moves.of_uops[step]:
-            self._machine.run([Action(program.moves.of(np.array([step]))[0], f"instruction {step}")])
+            self.machine.run([Action(program.moves.of(np.array([step]))[0], f"instruction {step}")])
 
     def copy(self) -> Self:
-        """Return a copy; both share the bytes of DRAM until one of them writes a segment."""
-        made = object.__new__(type(self))
-        made.__dict__ |= self.__dict__
+        made = super().copy()
         made._caches = {memory: cache.copy() for memory, cache in self._caches.items()}
-        made._written = self._machine.dram.own_bytes
-        made._machine = self._machine.copy(self._machine.dram.copy())
         return made
 
     def memory(self, name: str) -> Array:
-        """Return the content of an on-chip memory (see sim.walk.State)."""
-        machine, config = self._machine, self._program.config
+        machine, config = self.machine, self._program.config
         match name:
             case "uop" | "alu_uop":
                 return self._caches[Memory.UOP if name == "uop" else Memory.ALU_UOP]
@@ -92,18 +83,3 @@ class VtaState:
                 return machine.acc[0]
             case _:
                 return machine.par[0]
-
-    def dram(self, address: int, size: int) -> Array:
-        """Return bytes of DRAM, uint8 [size]. Raises MachineError if they are not inside one segment."""
-        return self._machine.dram.window(address, 1, size, 0, "DRAM")[0, 0]
-
-    def outputs(self) -> Mapping[str, Array]:
-        """Return the tensors that the launch gives back to the host, as they are at this moment."""
-        return self._unpack(self._machine.dram)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that a copy takes, at most."""
-        machine = self._machine
-        chips = (machine.inp, machine.wgt, machine.acc, machine.out, machine.par, *self._caches.values())
-        return sum(chip.nbytes for chip in chips) + self._written

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from tilewright.array import Array
-from tilewright.errors import InputError
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.program import Launch, Program
-from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted
+from tilewright.sim.steps import StepTable, Trace
+from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted, by_name, refusals
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.debug.state import VtaState
@@ -39,6 +36,17 @@ LAYOUTS = {
 LISTED = 8
 
 
+def scratchpads(config: Config, table: StepTable) -> Mapping[str, Scratchpad]:
+    """Return the on-chip memories of a machine by name. The step table has each as a space."""
+    spaces = [space.name for space in table.spaces]
+    chips = []
+    for chip in config.chips:
+        shape = (3,) if chip.name in ("uop", "alu_uop") else chip.shape
+        dtype, space = f"int{max(8, chip.width)}", spaces.index(chip.name)
+        chips.append(Scratchpad(chip.name, chip.depth, shape, dtype, LAYOUTS[chip.name], space))
+    return by_name(*chips)
+
+
 class VtaWalk(Walk):
     """One launch of a program with its inputs `packed`, one sample, by segment (see sim.walk.Walk)."""
 
@@ -52,46 +60,32 @@ class VtaWalk(Walk):
         packed: Mapping[str, Array],
         timing: str | None,
     ) -> None:
-        self.name, self._image, self._launch, self._program = launch.name, image, launch, program
+        self._image, self._launch, self._program, self._config = image, launch, program, config
         self._values, self._packed = values, packed
-        self._options = RunOptions(timing, values=False, serial=False)
-        self._prepared = prepare(image.insns, config, self._dram(), image.bases, self._options)
-        self._elaborated = elaborated = self._prepared.elaborated
-        self._config = config
-        self.table, self.order = elaborated.table, self._prepared.order
-        self.layers = launch.nodes or (launch.name,)
-        count = len(self.table)
-        self.layer = np.zeros(count, np.int64) if image.layer is None else image.layer
-        spaces = [space.name for space in self.table.spaces]
-        self.memories: Mapping[str, Scratchpad] = {
-            chip.name: Scratchpad(
-                chip.name,
-                chip.depth,
-                (3,) if chip.name in ("uop", "alu_uop") else chip.shape,
-                f"int{max(8, chip.width)}",
-                LAYOUTS[chip.name],
-                spaces.index(chip.name),
-            )
-            for chip in config.chips
-        }
-        dram = spaces.index("DRAM")
+        options = RunOptions(timing, values=False, serial=False)
+        self._prepared = prepare(image.insns, config, self._dram(), image.bases, options)
+        self._elaborated = self._prepared.elaborated
+        super().__init__(launch.name, launch.nodes, self._elaborated.table, self._prepared.order)
+        if image.layer is not None:
+            self.layer = image.layer
+        self.memories = scratchpads(config, self.table)
+        dram = [space.name for space in self.table.spaces].index("DRAM")
         self.segments = tuple(Range(each.name, each.address, each.size, each.kind, dram) for each in image.segments)
         self.granule = granule(config)
-        unsound = (*elaborated.findings, *(self._prepared.passes.outside or ()))
-        wrong = (each for each in unsound if each.kind == OUT_OF_RANGE and each.steps)
-        self.refused: Mapping[int, str] = {each.steps[0]: each.message for each in wrong}
 
     @property
     def findings(self) -> Sequence[Finding]:
         return self._prepared.findings
 
-    @cached_property
+    @property
     def trace(self) -> Trace | None:
-        """The times of all instructions; None if the launch cannot run to its end."""
         return self._prepared.trace
 
+    @cached_property
+    def refused(self) -> Mapping[int, str]:
+        return refusals([*self._elaborated.findings, *(self._prepared.passes.outside or ())])
+
     def text(self, step: int) -> str:
-        """Return an instruction as `disasm` prints it."""
         return instructions(self._image.insns[step : step + 1], self._config)[0]
 
     def details(self, step: int) -> list[str]:
@@ -113,49 +107,38 @@ class VtaWalk(Walk):
         return [*words, "  ..."] if kernel.size > LISTED else words
 
     def start(self) -> VtaState:
-        """Return the state before the first instruction."""
-        return VtaState(self._elaborated, self._dram(), self._unpacked)
+        return VtaState(self, self._elaborated, self._dram())
 
     def backward(self, step: int, wanted: Wanted) -> int:
-        """Go back over one instruction (see sim.walk.Walk.backward)."""
         return backward(self._elaborated, step, wanted)
 
     @property
     def tensors(self) -> Sequence[str]:
-        """The names of the tensors that the launch reads or computes in DRAM."""
-        return self._tensors.names if self._tensors else ()
+        return self._held.names if self._held else ()
 
-    def placed(self, tensor: str) -> Placed:
-        """Return where a tensor lies. Raises InputError, with the known names, if the launch does not hold it."""
+    def place(self, tensor: str) -> Placed:
+        assert self._held is not None
         return self._held.placed(tensor)
 
     def value(self, state: State, tensor: str) -> Array:
-        """Return a tensor's codes as the machine holds them at this moment. Raises InputError as `placed` does."""
-        if self.placed(tensor).is_code:
+        if self._held and self.placed(tensor).is_code:
             return self._held.codes(tensor, state.dram)
-        return state.outputs()[tensor][0]
+        return super().value(state, tensor)
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return a tensor's sums as they lie in DRAM, and their offset (see sim.walk.Walk.sums)."""
-        return self._held.sums(tensor, state.dram)
+        return self._held.sums(tensor, state.dram) if self._held else None
+
+    def unpacked(self, state: State) -> Mapping[str, Array]:
+        assert self._program.graph is not None
+        left = {name: state.machine.dram[name][:1] for name in self._image.outputs}
+        return unpack(self._launch, self._program.graph, self._values, left, self._program.rounding)
 
     @cached_property
-    def _tensors(self) -> Tensors | None:
+    def _held(self) -> Tensors | None:
         graph = self._program.graph
         if graph is None:
             return None
         return Tensors(self._launch, graph, self._image, self._elaborated.moves)
 
-    @property
-    def _held(self) -> Tensors:
-        if self._tensors is None:
-            raise InputError("tensors", "this program has no network", "show DRAM by address or segment")
-        return self._tensors
-
     def _dram(self) -> Dram:
         return self._image.dram(self._packed, 1)
-
-    def _unpacked(self, dram: Dram) -> Mapping[str, Array]:
-        left = {name: dram[name][:1] for name in self._image.outputs}
-        graph = self._program.graph
-        return unpack(self._launch, graph, self._values, left, self._program.rounding) if graph else left

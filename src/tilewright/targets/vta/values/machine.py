@@ -54,12 +54,12 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ; rare
 
-    def copy(self, dram: Dram) -> Machine:
-        """Return a copy of the on-chip memories, with `dram` in the place of this machine's DRAM."""
+    def copy(self) -> Machine:
+        """Return a copy. Both share the bytes of DRAM until one of them writes a segment."""
         made = copy(self)
         for name in ("inp", "wgt", "acc", "out", "par", "_mirrors"):
             setattr(made, name, getattr(self, name).copy())
-        made.dram = dram
+        made.dram = self.dram.copy()
         return made
 
     def stored_tiles(self) -> Array:

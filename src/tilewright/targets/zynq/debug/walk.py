@@ -8,19 +8,20 @@ engine writes them, until the CPU moves their page to DDR. `frames` has the page
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.program.program import Launch
 from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue, Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk
+from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, by_name
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, PageService, Row, steps
@@ -29,39 +30,36 @@ from tilewright.targets.zynq.timing.service import CAUSES, PAGED, RESULT, UNITS
 from tilewright.targets.zynq.values import machine
 
 
-class ZynqState:
-    """Block RAM and DDR after some rows and services of a layer, for one sample (see sim.walk.State)."""
+@dataclass
+class Memories:
+    """DDR, the page in each frame of block RAM, int32 [1, frames], and the engine's results, [1, results]."""
 
-    def __init__(self, walk: ZynqWalk, ddr: Array, frames: Array, result: Array) -> None:
-        self._walk, self._ddr, self._frames, self._result = walk, ddr, frames, result
+    dram: Dram
+    frames: Array
+    result: Array
+
+    def copy(self) -> Memories:
+        return Memories(self.dram.copy(), self.frames.copy(), self.result.copy())
+
+
+class ZynqState(State):
+    """Block RAM and DDR after some rows and services of a layer."""
+
+    walk: ZynqWalk
+    machine: Memories
 
     def execute(self, steps: Array) -> None:
-        walk = self._walk
+        walk, machine = self.walk, self.machine
         for step in steps.tolist():
             done = walk.steps[step]
             if isinstance(done, Row):
-                self._result[done.first : done.after] = walk.codes[done.first : done.after]
+                machine.result[0, done.first : done.after] = walk.codes[done.first : done.after]
             elif done.store == RESULT:
-                base = walk.base["result"]
-                self._ddr[base + done.first : base + done.after] = self._result[done.first : done.after]
+                codes = machine.result[0, done.first : done.after].view(np.uint8)
+                base = walk.base["result"] + done.first
+                machine.dram.writable(1, base, 1, codes.size, 0, "DDR")[0, 0] = codes
             else:
-                self._frames[done.frames] = done.blocks
-
-    def copy(self) -> Self:
-        return type(self)(self._walk, self._ddr.copy(), self._frames.copy(), self._result.copy())
-
-    def memory(self, name: str) -> Array:
-        return self._frames if name == "frames" else self._result.view(self._walk.dtype)
-
-    def dram(self, address: int, size: int) -> Array:
-        return self._ddr[address : address + size]
-
-    def outputs(self) -> Mapping[str, Array]:
-        return {name: self._walk.value(self, name)[None] for name in self._walk.tensors[1:]}
-
-    @property
-    def nbytes(self) -> int:
-        return self._ddr.nbytes + self._frames.nbytes + self._result.nbytes
+                machine.frames[0, done.frames] = done.blocks
 
 
 class ZynqWalk(Walk):
@@ -76,11 +74,10 @@ class ZynqWalk(Walk):
         timing: str,
         findings: Sequence[Finding],
     ) -> None:
-        self.name, self.layers, self.refused = launch.name, launch.nodes or (launch.name,), dict[int, str]()
         self._image, self._data, self._graph, self._findings = image, data, graph, findings
-        layer, config = image.layer, image.layer.config
+        layer, frames = image.layer, len(STORES) * image.layer.config.frames
         self.steps, self._when, self._order = steps(layer, timing == PAGED)
-        self.dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
+        self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
         self.base = dict(zip((*sizes, "result"), ends, strict=False))
@@ -90,13 +87,12 @@ class ZynqWalk(Walk):
             for name, low, high in zip(kinds, ends, ends[1:], strict=False)
             if high > low
         )
-        self.memories = {
-            "frames": Scratchpad("frames", len(STORES) * config.frames, (), "int32", "page in a frame", FRAMES),
-            "result": Scratchpad("result", layer.outputs, (), self.dtype.name, "results as written", RESULTS),
-        }
-        self.table = self._table(ends[-1])
-        self.order = order(self.table)
-        self.layer = np.zeros(len(self.table), np.int64)
+        self.memories = by_name(
+            Scratchpad("frames", frames, (), "int32", "page in a frame", FRAMES),
+            Scratchpad("result", layer.outputs, (), self._dtype.name, "results as written", RESULTS),
+        )
+        table = self._table(ends[-1])
+        super().__init__(launch.name, launch.nodes, table, order(table))
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -104,10 +100,10 @@ class ZynqWalk(Walk):
 
     @cached_property
     def codes(self) -> Array:
-        """The codes of the layer's results in the order of writing, uint8 [results]."""
+        """The codes of the layer's results in the order of writing, [results]."""
         image = self._image
-        found = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
-        return found.reshape(-1)[self._order].view(np.uint8)
+        results = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
+        return results.reshape(-1)[self._order].view(self._dtype)
 
     @cached_property
     def trace(self) -> Trace | None:
@@ -124,35 +120,26 @@ class ZynqWalk(Walk):
         return [f"  frames {own.frames.tolist()}: pages {own.blocks.tolist()}"] if own.frames.size else []
 
     def start(self) -> ZynqState:
-        image = self._image
-        parts = (self._data, image.weight, image.bias.astype("<i4"))
-        held = [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts]
-        result = np.zeros(image.layer.outputs, np.uint8)
-        frames = np.full(self.memories["frames"].depth, -1, np.int32)
-        return ZynqState(self, np.concatenate([*held, result]), frames, result.copy())
+        image, outputs = self._image, self._image.layer.outputs
+        parts = (self._data, image.weight, image.bias.astype("<i4"), np.zeros(outputs, np.uint8))
+        content = np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+        frames = np.full((1, self.memories["frames"].depth), -1, np.int32)
+        dram = Dram([Segment("DDR", 0, content[None])])
+        return ZynqState(self, Memories(dram, frames, np.zeros((1, outputs), self._dtype)))
 
-    @property
-    def tensors(self) -> Sequence[str]:
+    @cached_property
+    def placements(self) -> Mapping[str, Placed]:
+        """Where the tensors lie in DDR: the input as it is, results in the order of writing."""
         if self._graph is None:
-            return ()
+            return {}
         site = self._graph.site(self._graph.node(self.layers[0]))
-        return (site.input(0).name, site.output.name)
-
-    def placed(self, tensor: str) -> Placed:
-        """Return where a tensor lies in DDR: the input as it is, results in the order of writing."""
-        if tensor not in self.tensors or self._graph is None:
-            return super().placed(tensor)
-        own = self._graph.tensors[tensor]
-        if tensor == self.tensors[0]:
-            return Placed(tensor, "", np.arange(own.size).reshape(*own.shape, 1), True, layout="as in the network")
-        byte = self.base["result"] + placement.result(self._image.layer).where.reshape(*own.shape, 1)
-        return Placed(tensor, self.layers[0], byte, True, layout="in the order of writing")
-
-    def value(self, state: State, tensor: str) -> Array:
-        byte = self.placed(tensor).byte[..., 0]
-        assert self._graph is not None
-        low = int(byte.min())
-        return state.dram(low, byte.size)[byte - low].view(self._graph.tensors[tensor].dtype)
+        x, y = site.input(0), site.output
+        read = np.arange(x.size).reshape(*x.shape, 1)
+        written = self.base["result"] + placement.result(self._image.layer).where.reshape(*y.shape, 1)
+        return {
+            x.name: Placed(x.name, "", read, True, x.dtype, layout="as in the network"),
+            y.name: Placed(y.name, self.layers[0], written, True, y.dtype, layout="in the order of writing"),
+        }
 
     def _table(self, size: int) -> StepTable:
         layer, frames = self._image.layer, self.memories["frames"].depth
