@@ -170,14 +170,21 @@ def test_a_wrong_command_is_one_error(session: Session, line: str) -> None:
 
 def test_every_command_answers_in_text_and_json(session: Session) -> None:
     given = {"PLACE": "acc[0]", "PLACE [hex|real]": "t0 real", "N|NAME": "0", "NAME": "conv2d_0", "N": "3", "C": "100"}
-    given |= {"QUEUE [K]": "load->compute", "N|layer NAME|when CONDITION": "when n == 3", "NUMBER": "1"}
-    given |= {"PLACE [if CONDITION]": "acc[0] if acc[0,0,0] > 1", "PLACE [COUNT]": "acc[0]"}
+    given |= {"QUEUE": "load->compute", "N|layer NAME|when CONDITION": "when n == 3", "NUMBER": "1"}
+    given |= {"PLACE [if CONDITION]": "acc[0] if acc[0,0,0] > 1"}
     session._numbered = 0
     for verb in VERBS:
-        line = f"{verb.names[0]} {given.get(verb.arguments, '')}"
+        line = " ".join([verb.names[0], *(given.get(parameter.form, "") for parameter in verb.parameters)])
         text, _ = obey(session, line)
         assert text, line
         assert obey(session, f"help {verb.names[0]}")[0].startswith(verb.usage)
+
+
+def test_a_command_with_too_many_arguments_does_nothing(session: Session) -> None:
+    session.to(3)
+    with pytest.raises(InputError, match="'2' is too much"):
+        obey(session, "step 1 2")
+    assert session.where().step == 3
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "debug": {"graph", "program", "sim", "targets"},
     "explore": {"energy", "graph", "model", "program", "report", "run", "sim", "targets", "whatif"},
 }
-EVERYWHERE = {"array", "errors", "fields", "files", "install", "tools"}
+EVERYWHERE = {"array", "errors", "expressions", "fields", "files", "install", "tools"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "gateware", "given", "rams", "users"}
 #: For the type of a result alone.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.debug.session import Session
-from tilewright.debug.verbs import BY_NAME, QUIT, obey
+from tilewright.debug.verbs import BY_NAME, QUIT, completions, obey
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.files import user_folder, writable
 from tilewright.install import hint
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tilewright.debug.view import View
 
 PROMPT = "(tilewright) "
-#: Commands whose argument is a place, for completion.
-OF_PLACES = ("show", "print", "p", "who", "writers", "changes", "next", "readers", "depends", "until", "since", "watch")
-
 Say = Callable[[str], None]
 
 
@@ -114,28 +111,6 @@ def completer(session: Session) -> Completer:
         return NestedCompleter.from_nested_dict(words)
 
     return DynamicCompleter(known)
-
-
-def completions(session: Session, command: str) -> list[str]:
-    """Return the words that may follow a command, as far as they can be typed."""
-    return [word for word in _words(session, command) if word.isprintable()]
-
-
-def _words(session: Session, command: str) -> list[str]:
-    walk = session.walk
-    match command:
-        case "layer":
-            return list(walk.layers)
-        case "launch":
-            return list(session.launches)
-        case "token":
-            return [queue.name for queue in walk.table.queues]
-        case "help":
-            return sorted(BY_NAME)
-        case name if name in OF_PLACES:
-            tensors = (f"t{number}" for number in range(len(walk.tensors)))
-            return [*walk.memories, *(f"dram.{part.name}" for part in walk.segments), *tensors]
-    return []
 
 
 def lines_of(path: str) -> list[str]:

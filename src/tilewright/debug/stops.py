@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.debug.conditions import Condition
+from tilewright.debug.conditions import NAMES, Condition
 from tilewright.debug.launches import Opened
 from tilewright.debug.places import elements, place, values
 from tilewright.debug.touches import touching
-from tilewright.errors import InputError
 from tilewright.sim.steps import WRITE
 
 
@@ -64,30 +63,11 @@ class Search:
 
     def _holds(self, condition: Condition, position: int, shown: int) -> bool:
         """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
-        opened = self._opened
-        walk, step = opened.walk, int(opened.history.sequence[shown])
-
-        def name(known: str) -> Any:
-            match known:
-                case "n":
-                    return step
-                case "position":
-                    return shown
-                case "unit":
-                    return walk.table.units[walk.table.unit[step]]
-                case "layer":
-                    return walk.layers[walk.layer[step]]
-                case "op":
-                    return walk.operation(step)
-                case "text":
-                    return walk.text(step)
-                case _:
-                    if walk.trace is None:
-                        raise InputError(f"condition '{condition.text}'", "the launch has no times", "use n")
-                    return int(walk.trace.start[step])
-
+        opened, walk = self._opened, self._opened.walk
+        step = int(opened.history.sequence[shown])
         return condition.holds(
-            name, lambda text: values(walk, opened.history.move(position), place(walk, text)).tolist()
+            lambda name: NAMES[name](walk, step, shown),
+            lambda text: values(walk, opened.history.move(position), place(walk, text)).tolist(),
         )
 
 

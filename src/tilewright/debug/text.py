@@ -1,155 +1,57 @@
-"""The answers of a session as text and as JSON values."""
+"""The answers of a session as text and as JSON values.
+
+Most answers are printed by their type (`render`). A function with a session as its parameter is for an answer whose
+text says more than the answer itself: it gets the session, the answer and the command's arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug.compare import Difference
-from tilewright.debug.places import place
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Unit, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
-from tilewright.errors import InputError, plain
+from tilewright.errors import plain
 from tilewright.sim.findings import Finding
-from tilewright.sim.walk import Placed
+from tilewright.sim.walk import Placed, Range, Scratchpad
 
 #: The most lines of an answer, values of a place, and rows of a footprint that are printed.
 LINES, VALUES, TOUCHES = 40, 1024, 8
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """The values at a place, to be printed as codes (""), "hex", or "real" numbers."""
-
-    session: Session
-    where: str
-    form: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Consecutive instructions, and the next one, which gets a mark."""
-
-    rows: Sequence[Access]
-    now: int | None
-
-
-@dataclass(frozen=True)
-class One:
-    """One access, or the sentence that says that there is none."""
-
-    access: Access | None
-    none: str
-
-
-@dataclass(frozen=True, eq=False)
-class Waits:
-    """Waits of an instruction, or for one."""
-
-    session: Session
-    waits: Sequence[Wait]
-    none: str
-
-
-@dataclass(frozen=True, eq=False)
-class Dependence:
-    """The dependences of a place."""
-
-    session: Session
-    depends: Depends
-
-
-@dataclass(frozen=True, eq=False)
-class Differs:
-    """The first difference from the reference."""
-
-    session: Session
-    difference: Difference | None
-
-
-@dataclass(frozen=True, eq=False)
-class Suspected:
-    """Suspect instructions, the most suspect first."""
-
-    session: Session
-    suspects: Sequence[Suspect]
-
-
-@dataclass(frozen=True, eq=False)
-class Memories:
-    """The memories of a launch."""
-
-    session: Session
-
-
-@dataclass(frozen=True, eq=False)
-class TensorList:
-    """The tensors of a launch, with the numbers that places use."""
-
-    session: Session
-
-
-@dataclass(frozen=True, eq=False)
-class LaunchList:
-    """The launches of a program."""
-
-    session: Session
-
-
-def render(found: Any) -> str:
+def render(answer: Any) -> str:
     """Return an answer as printable text, without a newline at its end."""
-    if isinstance(found, list | tuple):
-        each = [render(item) for item in found[:LINES]]
-        return "\n".join([*each, *([f"... and {len(found) - LINES} more"] if len(found) > LINES else [])]) or "none"
-    lines = _RENDER[type(found)](found)
+    if isinstance(answer, Sequence) and type(answer) not in _RENDER:
+        return "\n".join(_cut([render(item) for item in answer[:LINES]], len(answer))) or "none"
+    lines = _RENDER[type(answer)](answer)
     return plain(lines if isinstance(lines, str) else "\n".join(lines))
 
 
-def to_json(found: Any) -> Any:
+def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
+    """Return the first lines of an answer that has `count`, and how many more there are."""
+    return [*lines, f"{indent}... and {count - LINES} more"] if count > LINES else lines
+
+
+def to_json(answer: Any) -> Any:
     """Return an answer as JSON values."""
-    match found:
-        case Suspect():
-            return dict(zip(Suspect._fields, found, strict=True))
-        case list() | tuple():
-            return [to_json(item) for item in found]
-        case Shown():
-            return _values(found).tolist()
-        case Finding():
-            return found.to_json()
+    match answer:
+        case np.ndarray():
+            return answer.tolist()
+        case Finding() | Difference() | Placed():
+            return _JSON[type(answer)](answer)
         case Change():
-            return {**asdict(found.by), "values": found.values.tolist()}
-        case Placed():
-            return {
-                "name": found.name,
-                "node": found.node,
-                "shape": list(found.byte.shape[:-1]),
-                "layout": found.layout,
-            }
-        case Listing():
-            return to_json(found.rows)
-        case One():
-            return to_json(found.access)
-        case Waits():
-            return to_json(found.waits)
-        case Dependence():
-            return to_json(found.depends)
-        case Suspected():
-            return to_json(found.suspects)
-        case Differs(difference=difference):
-            return None if difference is None else _difference(difference)
-        case Memories(session=session):
-            walk = session.walk
-            return [*(chip._asdict() for chip in walk.memories.values()), *(part._asdict() for part in walk.segments)]
-        case TensorList(session=session):
-            return to_json(session.tensors())
-        case LaunchList(session=session):
-            return list(session.launches)
-    return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
+            return {**asdict(answer.by), "values": answer.values.tolist()}
+        case tuple() if hasattr(answer, "_asdict"):
+            return answer._asdict()
+        case list() | tuple():
+            return [to_json(item) for item in answer]
+    return asdict(answer) if is_dataclass(answer) and not isinstance(answer, type) else answer
 
 
 def _at(at: At) -> list[str]:
@@ -169,10 +71,6 @@ def _access(access: Access) -> str:
 def _change(change: Change) -> str:
     values = np.array2string(change.values.reshape(-1), max_line_width=120, threshold=16, edgeitems=4)
     return f"{values if change.values.ndim else int(change.values)} after {_access(change.by)}"
-
-
-def _listing(listing: Listing) -> list[str]:
-    return [f"{'>' if row.step == listing.now else ' '} {_access(row)}" for row in listing.rows]
 
 
 def _instruction(found: Instruction) -> list[str]:
@@ -196,48 +94,91 @@ def _queue(queue: Queue) -> str:
     return f"{queue.name:16} {queue.tokens} of {queue.depth} tokens{by}"
 
 
-def _waits(found: Waits) -> list[str]:
-    walk, lines = found.session.walk, []
-    for wait in found.waits:
-        if wait.step is not None and wait.cause.startswith(("waits", "is next")):
-            since = f", ready since cycle {wait.since}, for {wait.cycles} cycles" if wait.since is not None else ""
-            lines.append(f"#{wait.waiter} {wait.cause}{since}: {walk.text(wait.waiter)}")
-        else:
-            other = f": {walk.text(wait.step)}" if wait.step is not None else ""
-            at = f" cycle {wait.since}" if wait.since is not None else ""
-            lines.append(f"{wait.cause}{at}{other}")
-    return lines or [found.none]
+def _chip(chip: Scratchpad) -> str:
+    return f"{chip.name:8} {chip.depth} tiles of {'x'.join(map(str, chip.shape))} {chip.dtype}, {chip.layout}"
 
 
-def _dependence(found: Dependence) -> list[str]:
-    walk, depends = found.session.walk, found.depends
-    lines = [f"{len(depends.steps)} instructions:"]
-    lines += [f"  #{step} {walk.text(step)}" for step in depends.steps[:LINES]]
-    if len(depends.steps) > LINES:
-        lines.append(f"  ... and {len(depends.steps) - LINES} more")
-    for name, low, high, count in depends.inputs:
+def _range(part: Range) -> str:
+    return f"dram.{part.name:6} {part.address:#x}..{part.end:#x}, {part.size} bytes, {part.kind}"
+
+
+_RENDER: dict[type, Callable[[Any], str | list[str]]] = {
+    At: _at,
+    Access: _access,
+    Change: _change,
+    Instruction: _instruction,
+    Unit: _unit,
+    Queue: _queue,
+    Scratchpad: _chip,
+    Range: _range,
+    Stop: lambda stop: f"{stop.number}: {stop.text}",
+    Finding: str,
+}
+
+
+def every(session: Session, answers: Sequence[Any]) -> list[str]:
+    """Return each of the answers, also if they are many."""
+    return [render(answer) for answer in answers]
+
+
+def listing(session: Session, rows: Sequence[Access], *_: Any) -> list[str]:
+    """Return consecutive instructions. The next one gets a mark."""
+    now = session.where().step
+    return [f"{'>' if row.step == now else ' '} {_access(row)}" for row in rows]
+
+
+def launches(session: Session, names: Sequence[str]) -> list[str]:
+    """Return the launches with their numbers. The open one gets a mark."""
+    now = session.walk.name
+    return [f"{'>' if name == now else ' '} {index} {name}" for index, name in enumerate(names)]
+
+
+def writer(session: Session, access: Access | None, where: str) -> str:
+    return _access(access) if access else f"no instruction has written {where}"
+
+
+def reader(session: Session, access: Access | None, where: str) -> str:
+    return _access(access) if access else f"no instruction reads {where} from here on"
+
+
+def why(session: Session, waits: Sequence[Wait], *_: Any) -> list[str]:
+    return [_wait(session, wait) for wait in waits] or ["starts at once"]
+
+
+def waiting(session: Session, waits: Sequence[Wait], *_: Any) -> list[str]:
+    return [_wait(session, wait) for wait in waits] or ["nobody waits for it"]
+
+
+def _wait(session: Session, wait: Wait) -> str:
+    walk = session.walk
+    if wait.step is not None and wait.cause.startswith(("waits", "is next")):
+        since = f", ready since cycle {wait.since}, for {wait.cycles} cycles" if wait.since is not None else ""
+        return f"#{wait.waiter} {wait.cause}{since}: {walk.text(wait.waiter)}"
+    other = f": {walk.text(wait.step)}" if wait.step is not None else ""
+    at = f" cycle {wait.since}" if wait.since is not None else ""
+    return f"{wait.cause}{at}{other}"
+
+
+def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
+    """Return the instructions and the elements that a place was computed from."""
+    steps = [f"  #{step} {session.walk.text(step)}" for step in answer.steps[:LINES]]
+    lines = [f"{len(answer.steps)} instructions:", *_cut(steps, len(answer.steps), "  ")]
+    for name, low, high, count in answer.inputs:
         holes = f" ({count} of them)" if count < high - low else ""
         lines.append(f"{name}[{low}:{high}]{holes} from before the launch")
     return lines
 
 
-def _difference(found: Difference) -> dict[str, Any]:
-    return {
-        "launch": found.launch,
-        "layer": found.layer,
-        "tensor": found.tensor,
-        "index": list(found.index),
-        "got": found.got,
-        "expected": found.expected,
-        "is_sum": found.is_sum,
-        "wrong": found.count,
-        "elements": found.size,
-    }
+def _difference(answer: Difference) -> dict[str, Any]:
+    names = ("launch", "layer", "tensor", "index", "got", "expected", "is_sum")
+    index = {"index": list(answer.index)}
+    return {name: getattr(answer, name) for name in names} | index | {"wrong": answer.count, "elements": answer.size}
 
 
-def _differs(found: Differs) -> list[str]:
-    difference, walk = found.difference, found.session.walk
-    if difference is None and found.session.real_numbers:
+def differs(session: Session, difference: Difference | None) -> list[str]:
+    """Return the first difference from the reference, and the instruction that wrote it."""
+    walk = session.walk
+    if difference is None and session.real_numbers:
         return ["no code differs from the reference; real numbers are not compared, as they are not exact"]
     if difference is None:
         return ["every launch gives the values of the reference"]
@@ -253,7 +194,7 @@ def _differs(found: Differs) -> list[str]:
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
     if byte < 0:
         return [*lines, "  the machine does not hold it"]
-    name, writer = found.session.origin(byte)
+    name, writer = session.origin(byte)
     name = f"dram[{byte:#x}]" if name.startswith("dram.") else name
     if writer is None:
         return [*lines, f"  no instruction writes {name}"]
@@ -261,54 +202,37 @@ def _differs(found: Differs) -> list[str]:
     return [*lines, f"  {name}{plane} was written by #{writer.step} {writer.text}"]
 
 
-def _suspected(found: Suspected) -> list[str]:
-    walk = found.session.walk
-    if not found.suspects:
-        if found.session.differs() is None:
-            return ["nothing differs from the reference"]
-        return ["no instruction wrote the wrong elements: see `who` of the elements next to them"]
-    return [
-        f"#{one.step} computed {one.wrong} of the wrong and {one.right} of the right groups: {walk.text(one.step)}"
-        for one in found.suspects
-    ]
+def suspects(session: Session, answers: Sequence[Suspect], *_: Any) -> list[str]:
+    """Return suspect instructions, or the reason why there are none."""
+    if answers:
+        return [
+            f"#{each.step} computed {each.wrong} of the wrong and {each.right} of the right groups: "
+            f"{session.walk.text(each.step)}"
+            for each in answers
+        ]
+    if session.differs() is None:
+        return ["nothing differs from the reference"]
+    return ["no instruction wrote the wrong elements: see `who` of the elements next to them"]
 
 
-def _memories(found: Memories) -> list[str]:
-    walk = found.session.walk
-    chips = [
-        f"{c.name:8} {c.depth} tiles of {'x'.join(map(str, c.shape))} {c.dtype}, {c.layout}"
-        for c in walk.memories.values()
-    ]
-    parts = [
-        f"dram.{p.name:6} {p.address:#x}..{p.address + p.size:#x}, {p.size} bytes, {p.kind}" for p in walk.segments
-    ]
-    return [*chips, *parts]
-
-
-def _values(shown: Shown) -> Array:
-    found = np.asarray(shown.session.read(shown.where))
-    if shown.form != "real" or found.dtype.kind == "f":
-        return found
-    at, graph = place(shown.session.walk, shown.where), shown.session.graph
-    if not at.is_tensor or graph is None:
-        raise InputError(f"show {shown.where} real", "only tensors have a scale", "show codes or hex")
-    tensor = graph.tensors[at.name]
-    return (found.astype(np.float64) - tensor.zero_point) * tensor.scale
-
-
-def _shown(shown: Shown) -> str:
-    found = _values(shown)
-    layout = shown.session.walk.memories.get(shown.where.partition("[")[0].strip())
-    head = f"{shown.where}: {found.dtype} {list(found.shape)}" + (f", tiles: {layout.layout}" if layout else "")
-    if found.size > VALUES:
+def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
+    """Return the values at a place in a form: codes (""), "hex" or "real" numbers."""
+    where, form = shown
+    layout = session.walk.memories.get(where.partition("[")[0].strip())
+    head = f"{where}: {content.dtype} {list(content.shape)}" + (f", tiles: {layout.layout}" if layout else "")
+    if content.size > VALUES:
         head += ", in part"
-    if shown.form == "hex":
-        bits, digits = (1 << 8 * found.itemsize) - 1, 2 * found.itemsize
-        hexed = {"int": lambda value: f"{int(value) & bits:0{digits}x}"}
-        lines = np.array2string(found, max_line_width=120, threshold=VALUES, formatter=cast(Any, hexed))
-    else:
-        lines = np.array2string(found, max_line_width=120, threshold=VALUES)
-    return f"{head}\n{lines}"
+    formatter = None
+    if form == "hex":
+        bits, digits = (1 << 8 * content.itemsize) - 1, 2 * content.itemsize
+        formatter = {"int": lambda value: f"{int(value) & bits:0{digits}x}"}
+    return f"{head}\n{np.array2string(content, max_line_width=120, threshold=VALUES, formatter=cast(Any, formatter))}"
+
+
+def tensors(session: Session, answers: Sequence[Placed]) -> list[str]:
+    """Return tensors with the numbers that places use."""
+    given = "an input" if session.graph else "an argument"
+    return [f"t{number} {_placed(each, given)}" for number, each in enumerate(answers)] or ["none"]
 
 
 def _placed(placed: Placed, given: str) -> str:
@@ -320,33 +244,9 @@ def _placed(placed: Placed, given: str) -> str:
     return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
 
 
-def _tensors(session: Session) -> list[str]:
-    given = "an input" if session.graph else "an argument"
-    return [f"t{number} {_placed(each, given)}" for number, each in enumerate(session.tensors())] or ["none"]
+def _lies(placed: Placed) -> dict[str, Any]:
+    shape = list(placed.byte.shape[:-1])
+    return {"name": placed.name, "node": placed.node, "shape": shape, "layout": placed.layout}
 
 
-def _launches(found: LaunchList) -> list[str]:
-    now = found.session.walk.name
-    return [f"{'>' if name == now else ' '} {index} {name}" for index, name in enumerate(found.session.launches)]
-
-
-_RENDER: dict[type, Callable[[Any], str | list[str]]] = {
-    At: _at,
-    Access: _access,
-    Change: _change,
-    Listing: _listing,
-    One: lambda one: _access(one.access) if one.access else one.none,
-    Instruction: _instruction,
-    Unit: _unit,
-    Queue: _queue,
-    Waits: _waits,
-    Dependence: _dependence,
-    Differs: _differs,
-    Suspected: _suspected,
-    Memories: _memories,
-    LaunchList: _launches,
-    TensorList: lambda found: _tensors(found.session),
-    Shown: _shown,
-    Stop: lambda stop: f"{stop.number}: {stop.text}",
-    Finding: str,
-}
+_JSON: dict[type, Callable[[Any], dict[str, Any]]] = {Finding: Finding.to_json, Difference: _difference, Placed: _lies}

@@ -1,25 +1,30 @@
-"""The commands of a session: one table, which the prompt, scripts, completion and help share.
+"""The commands of a session: one entry for each, which the prompt, scripts, completion and help share.
 
-A verb takes the session and its arguments as words, and returns records; debug/text.py prints them.
+A command reads its arguments from words, and asks the session; debug/text.py prints the answer.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.debug import text
+from tilewright.debug.places import place
+from tilewright.debug.records import Access, Stop
 from tilewright.debug.session import Session
-from tilewright.errors import InputError
+from tilewright.errors import InputError, plain
 
 #: What a command answers: text for people, and JSON values.
 Answer = tuple[str, Any]
 QUIT = "quit"
-#: Instructions that `list` shows, and suspects.
-LINES, SUSPECTS = 10, 5
+#: Instructions that `list` shows, suspects, and writes that `changes` shows.
+LINES, SUSPECTS, CHANGES = 10, 5, 8
 
 
 class Words:
@@ -27,9 +32,6 @@ class Words:
 
     def __init__(self, verb: Verb, words: Sequence[str]) -> None:
         self._verb, self._left = verb, list(words)
-
-    def more(self) -> bool:
-        return bool(self._left)
 
     def word(self) -> str:
         """Take a word."""
@@ -48,7 +50,7 @@ class Words:
             raise self.wrong(f"'{word}' is not a number") from None
 
     def maybe(self) -> int | None:
-        """Take the number of an instruction; None if there are no more words."""
+        """Take a number; None if there are no more words."""
         return self.number() if self._left else None
 
     def rest(self) -> str:
@@ -71,191 +73,241 @@ class Words:
         return InputError(self._verb.names[0], reason, f"write `{self._verb.usage}`")
 
 
+class Parameter(NamedTuple):
+    """An argument of a command: its form in the usage, how it is read, and the words that complete it."""
+
+    form: str
+    read: Callable[[Words], Any]
+    completions: Callable[[Session], Iterable[str]] = lambda session: ()
+
+
 @dataclass(frozen=True)
 class Verb:
-    """A command: its names, the form of its arguments, one line of help, and what it does."""
+    """A command: its group, names, arguments and help. `answer` asks the session; `text` prints the answer.
 
-    names: tuple[str, ...]
-    arguments: str
-    help: str
-    act: Callable[[Session, Words], Any]
+    `text` gets the session, the answer and the arguments. Without it, the answer is printed by its type.
+    """
+
     group: str
+    names: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    help: str
+    answer: Callable[..., Any]
+    text: Callable[..., str | Iterable[str]] | None = None
 
     @property
     def usage(self) -> str:
-        return f"{self.names[0]} {self.arguments}".strip()
+        return " ".join([self.names[0], *(parameter.form for parameter in self.parameters)])
 
 
-def _break(session: Session, words: Words) -> Any:
-    what = words.rest()
-    if what.startswith("when "):
-        return session.break_at(what.removeprefix("when "))
-    if what.startswith("layer "):
-        return session.break_at(f"layer == {what.removeprefix('layer ').strip()!r}")
+def _stop(words: Words) -> int | str:
+    """Return where `break` stops: an instruction's number, or a condition."""
+    where = words.rest()
+    if where.startswith("when "):
+        return where.removeprefix("when ")
+    if where.startswith("layer "):
+        return f"layer == {where.removeprefix('layer ').strip()!r}"
     try:
-        return session.break_at(int(what.removeprefix("#"), 0))
+        return int(where.removeprefix("#"), 0)
     except ValueError:
-        raise words.wrong(f"'{what}' is neither a number nor a condition") from None
+        raise words.wrong(f"'{where}' is neither a number nor a condition") from None
 
 
-def _watch(session: Session, words: Words) -> Any:
+def _watched(words: Words) -> tuple[str, str]:
+    """Return the place that `watch` watches, and the condition."""
     where, _, condition = words.rest().partition(" if ")
-    return session.watch(where.strip(), condition.strip())
+    return where.strip(), condition.strip()
 
 
-def _delete(session: Session, words: Words) -> Any:
-    session.delete(words.number())
+def _shown(words: Words) -> tuple[str, str]:
+    """Return the place that `show` shows, and the form of its values: codes (""), "hex" or "real" numbers."""
+    form = words.flag("hex", "real")
+    return words.rest(), form
+
+
+def _places(session: Session) -> list[str]:
+    walk = session.walk
+    tensors = (f"t{number}" for number in range(len(walk.tensors)))
+    return [*walk.memories, *(f"dram.{part.name}" for part in walk.segments), *tensors]
+
+
+def count(default: int | None) -> Parameter:
+    return Parameter("[COUNT]", lambda words: words.maybe() if default is None else words.number(default))
+
+
+NUMBER, STEP = Parameter("N", Words.number), Parameter("[N]", Words.maybe)
+PLACE = Parameter("PLACE", Words.rest, _places)
+LAYER = Parameter("NAME", Words.rest, lambda session: session.walk.layers)
+LAUNCH = Parameter("N|NAME", Words.rest, lambda session: session.launches)
+QUEUE = Parameter("QUEUE", Words.word, lambda session: [queue.name for queue in session.walk.table.queues])
+
+
+def _delete(session: Session, number: int) -> tuple[Stop, ...]:
+    session.delete(number)
     return session.stops
 
 
-def _show(session: Session, words: Words) -> Any:
-    form = words.flag("hex", "real")
-    where = words.rest()
-    return text.Shown(session, where, form)
+def _values(session: Session, shown: tuple[str, str]) -> Array:
+    """Return the values at a place. Raises InputError if they have no scale, and real numbers are wanted."""
+    where, form = shown
+    codes = np.asarray(session.read(where))
+    if form != "real" or codes.dtype.kind == "f":
+        return codes
+    at, graph = place(session.walk, where), session.graph
+    if not at.is_tensor or graph is None:
+        raise InputError(f"show {where} real", "only tensors have a scale", "show codes or hex")
+    tensor = graph.tensors[at.name]
+    return (codes.astype(np.float64) - tensor.zero_point) * tensor.scale
 
 
-def _list(session: Session, words: Words) -> Any:
-    now = session.where()
-    first = words.number(max(0, (now.step if now.step is not None else len(session.walk.table)) - LINES // 2))
-    return text.Listing(session.listing(first, words.number(LINES)), now.step)
-
-
-def _suspects(session: Session, words: Words) -> Any:
-    count = words.number(SUSPECTS)
-    return text.Suspected(session, session.suspects()[:count])
+def _listed(session: Session, listed: tuple[int | None, int]) -> list[Access]:
+    """Return a number of instructions from a first one on (None: around the next one)."""
+    first, count = listed
+    if first is None:
+        now = session.where().step
+        first = max(0, (len(session.walk.table) if now is None else now) - LINES // 2)
+    return session.listing(first, count)
 
 
 VERBS = (
-    Verb(("step", "s"), "[COUNT]", "execute instructions", lambda s, w: s.step(w.number(1)), "Move"),
-    Verb(("back", "b"), "[COUNT]", "go back by instructions", lambda s, w: s.back(w.number(1)), "Move"),
-    Verb(("to", "at"), "N", "go to the moment before instruction N", lambda s, w: s.to(w.number()), "Move"),
-    Verb(("start",), "", "go to the start of the launch", lambda s, w: s.start(), "Move"),
-    Verb(("end",), "", "go to the end of the launch", lambda s, w: s.end(), "Move"),
+    Verb("Move", ("step", "s"), (count(1),), "execute instructions", Session.step),
+    Verb("Move", ("back", "b"), (count(1),), "go back by instructions", Session.back),
+    Verb("Move", ("to", "at"), (NUMBER,), "go to the moment before instruction N", Session.to),
+    Verb("Move", ("start",), (), "go to the start of the launch", Session.start),
+    Verb("Move", ("end",), (), "go to the end of the launch", Session.end),
     Verb(
+        "Move",
         ("cycle",),
-        "C",
+        (Parameter("C", Words.number),),
         "go to the first instruction that starts in cycle C or later",
-        lambda s, w: s.cycle(w.number()),
-        "Move",
+        Session.cycle,
     ),
-    Verb(("layer",), "NAME", "go to the first instruction of a layer", lambda s, w: s.layer(w.rest()), "Move"),
-    Verb(("launch",), "N|NAME", "go to the start of a launch", lambda s, w: s.launch(w.rest()), "Move"),
+    Verb("Move", ("layer",), (LAYER,), "go to the first instruction of a layer", Session.layer),
+    Verb("Move", ("launch",), (LAUNCH,), "go to the start of a launch", Session.launch),
     Verb(
+        "Move",
         ("token",),
-        "QUEUE [K]",
+        (QUEUE, Parameter("[K]", lambda words: words.number(0))),
         "go to the instruction that pops token K (from 0) of a queue",
-        lambda s, w: s.token(w.word(), w.number(0)),
+        Session.token,
+    ),
+    Verb("Move", ("until",), (PLACE,), "go to the moment after the next write of a place", Session.until),
+    Verb(
         "Move",
-    ),
-    Verb(
-        ("until",), "PLACE", "go to the moment after the next write of a place", lambda s, w: s.until(w.rest()), "Move"
-    ),
-    Verb(
         ("since",),
-        "PLACE",
+        (PLACE,),
         "go back to the moment after the last write of a place",
-        lambda s, w: s.until(w.rest(), False),
-        "Move",
+        lambda session, where: session.until(where, forward=False),
     ),
-    Verb(("run", "continue", "c"), "", "go on to a break or watch point, or to the end", lambda s, w: s.run(), "Move"),
-    Verb(("reverse", "rc"), "", "go back to a break or watch point, or to the start", lambda s, w: s.reverse(), "Move"),
-    Verb(("break",), "N|layer NAME|when CONDITION", "stop before an instruction", _break, "Stop"),
-    Verb(("watch",), "PLACE [if CONDITION]", "stop after each instruction that writes a place", _watch, "Stop"),
-    Verb(("breaks",), "", "list the break and watch points", lambda s, w: s.stops, "Stop"),
-    Verb(("delete",), "NUMBER", "remove a break or watch point", _delete, "Stop"),
-    Verb(("where", "w"), "", "show where the session is", lambda s, w: s.where(), "Look"),
-    Verb(("show", "print", "p"), "PLACE [hex|real]", "show values of a memory, of DRAM or of a tensor", _show, "Look"),
+    Verb("Move", ("run", "continue", "c"), (), "go on to a break or watch point, or to the end", Session.run),
+    Verb("Move", ("reverse", "rc"), (), "go back to a break or watch point, or to the start", Session.reverse),
     Verb(
-        ("insn", "i"),
-        "[N]",
-        "show an instruction, its footprint and its micro-ops",
-        lambda s, w: s.instruction(w.maybe()),
+        "Stop",
+        ("break",),
+        (Parameter("N|layer NAME|when CONDITION", _stop),),
+        "stop before an instruction",
+        Session.break_at,
+    ),
+    Verb(
+        "Stop",
+        ("watch",),
+        (Parameter("PLACE [if CONDITION]", _watched, _places),),
+        "stop after each instruction that writes a place",
+        lambda session, watched: session.watch(*watched),
+    ),
+    Verb("Stop", ("breaks",), (), "list the break and watch points", lambda session: session.stops),
+    Verb("Stop", ("delete",), (Parameter("NUMBER", Words.number),), "remove a break or watch point", _delete),
+    Verb("Look", ("where", "w"), (), "show where the session is", Session.where),
+    Verb(
         "Look",
+        ("show", "print", "p"),
+        (Parameter("PLACE [hex|real]", _shown, _places),),
+        "show values of a memory, of DRAM or of a tensor",
+        _values,
+        text.values,
     ),
-    Verb(("list", "l"), "[N [COUNT]]", "list instructions", _list, "Look"),
-    Verb(("units", "u"), "", "show what each unit does", lambda s, w: s.units(), "Look"),
-    Verb(("queues", "q"), "", "show the tokens in each queue", lambda s, w: s.queues(), "Look"),
-    Verb(("memories",), "", "list the memories and the segments of DRAM", lambda s, w: text.Memories(s), "Look"),
-    Verb(("tensors",), "", "list the tensors of the launch that lie in DRAM", lambda s, w: text.TensorList(s), "Look"),
-    Verb(("launches",), "", "list the launches", lambda s, w: text.LaunchList(s), "Look"),
+    Verb("Look", ("insn", "i"), (STEP,), "show an instruction, its footprint and its micro-ops", Session.instruction),
     Verb(
-        ("who",),
-        "PLACE",
-        "who wrote a place last",
-        lambda s, w: text.One(s.writer(p := w.rest()), f"no instruction has written {p}"),
+        "Look",
+        ("list", "l"),
+        (Parameter("[N [COUNT]]", lambda words: (words.maybe(), words.number(LINES))),),
+        "list instructions",
+        _listed,
+        text.listing,
+    ),
+    Verb("Look", ("units", "u"), (), "show what each unit does", Session.units),
+    Verb("Look", ("queues", "q"), (), "show the tokens in each queue", Session.queues),
+    Verb(
+        "Look",
+        ("memories",),
+        (),
+        "list the memories and the segments of DRAM",
+        lambda session: [*session.walk.memories.values(), *session.walk.segments],
+        text.every,
+    ),
+    Verb("Look", ("tensors",), (), "list the tensors of the launch that lie in DRAM", Session.tensors, text.tensors),
+    Verb("Look", ("launches",), (), "list the launches", lambda session: list(session.launches), text.launches),
+    Verb("Ask", ("who",), (PLACE,), "who wrote a place last", Session.writer, text.writer),
+    Verb("Ask", ("writers",), (PLACE,), "who has written a place", Session.writers),
+    Verb(
         "Ask",
-    ),
-    Verb(("writers",), "PLACE", "who has written a place", lambda s, w: s.writers(w.rest()), "Ask"),
-    Verb(
         ("changes",),
-        "PLACE [COUNT]",
+        (Parameter("PLACE", Words.word, _places), count(CHANGES)),
         "who has written a place, and the values there after it",
-        lambda s, w: s.changes(w.word(), w.number(8)),
-        "Ask",
+        Session.changes,
     ),
+    Verb("Ask", ("next",), (PLACE,), "who reads a place next", Session.reader, text.reader),
+    Verb("Ask", ("readers",), (PLACE,), "who reads a place from now on", Session.readers),
+    Verb("Ask", ("why",), (STEP,), "why an instruction starts when it does", Session.why, text.why),
+    Verb("Ask", ("waits",), (STEP,), "who waits for an instruction, and since when", Session.waiting, text.waiting),
+    Verb("Ask", ("depends",), (PLACE,), "what a place was computed from", Session.depends, text.depends),
     Verb(
-        ("next",),
-        "PLACE",
-        "who reads a place next",
-        lambda s, w: text.One(s.reader(p := w.rest()), f"no instruction reads {p} from here on"),
         "Ask",
-    ),
-    Verb(("readers",), "PLACE", "who reads a place from now on", lambda s, w: s.readers(w.rest()), "Ask"),
-    Verb(
-        ("why",),
-        "[N]",
-        "why an instruction starts when it does",
-        lambda s, w: text.Waits(s, s.why(w.maybe()), "starts at once"),
-        "Ask",
-    ),
-    Verb(
-        ("waits",),
-        "[N]",
-        "who waits for an instruction, and since when",
-        lambda s, w: text.Waits(s, s.waiting(w.maybe()), "nobody waits for it"),
-        "Ask",
-    ),
-    Verb(
-        ("depends",),
-        "PLACE",
-        "what a place was computed from",
-        lambda s, w: text.Dependence(s, s.depends(w.rest())),
-        "Ask",
-    ),
-    Verb(
         ("findings",),
-        "[COUNT]",
+        (count(None),),
         "list the hazards of the launch",
-        lambda s, w: s.walk.findings[: w.number(len(s.walk.findings))],
-        "Ask",
+        lambda session, most: session.walk.findings[:most],
     ),
+    Verb("Ask", ("differs",), (), "where the program first differs from the reference", Session.differs, text.differs),
     Verb(
-        ("differs",),
-        "",
-        "where the program first differs from the reference",
-        lambda s, w: text.Differs(s, s.differs()),
         "Ask",
+        ("suspects",),
+        (count(SUSPECTS),),
+        "which instructions computed wrong elements and few right ones",
+        lambda session, most: session.suspects()[:most],
+        text.suspects,
     ),
-    Verb(("suspects",), "[COUNT]", "which instructions computed wrong elements and few right ones", _suspects, "Ask"),
 )
 BY_NAME = {name: verb for verb in VERBS for name in verb.names}
 
 
 def obey(session: Session, line: str) -> Answer:
     """Run one command. Raises InputError for a command that does not exist, or with wrong arguments."""
-    words = _split(line)
-    if words[0] in ("help", "?", "h"):
-        told = help_text(words[1] if len(words) > 1 else "")
+    name, *given = _split(line)
+    if name in ("help", "?", "h"):
+        told = help_text(given[0] if given else "")
         return told, told
-    verb = BY_NAME.get(words[0])
+    verb = BY_NAME.get(name)
     if verb is None:
-        close = get_close_matches(words[0], [*BY_NAME, "help", QUIT], n=1)
+        close = get_close_matches(name, [*BY_NAME, "help", QUIT], n=1)
         remedy = f"did you mean {close[0]}" if close else "see `help`"
-        raise InputError(words[0], "there is no such command", remedy)
-    given = Words(verb, words[1:])
-    found = verb.act(session, given)
-    given.end()
-    return text.render(found), text.to_json(found)
+        raise InputError(name, "there is no such command", remedy)
+    words = Words(verb, given)
+    arguments = [parameter.read(words) for parameter in verb.parameters]
+    words.end()
+    answer = verb.answer(session, *arguments)
+    if verb.text is None:
+        return text.render(answer), text.to_json(answer)
+    lines = verb.text(session, answer, *arguments)
+    return plain(lines if isinstance(lines, str) else "\n".join(lines)), text.to_json(answer)
+
+
+def completions(session: Session, command: str) -> list[str]:
+    """Return the words that may follow a command, as far as they can be typed."""
+    if command == "help":
+        return sorted(BY_NAME)
+    parameters = BY_NAME[command].parameters if command in BY_NAME else ()
+    return [word for parameter in parameters for word in parameter.completions(session) if word.isprintable()]
 
 
 def _split(line: str) -> list[str]:

@@ -1,0 +1,132 @@
+"""Small expressions that users write: conditions of break points, rules of a study.
+
+An expression has numbers, words in quotes, names, arithmetic, comparisons and `and`, `or`, `not`; some forms index
+places. It is parsed by Python's own parser, and evaluated here: nothing else of Python can be reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Characters of an expression, how deeply it may be nested, and the largest exponent, so that `2 ** KEY` stays small.
+LONGEST, DEEPEST, LARGEST_EXPONENT = 500, 250, 64
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > LARGEST_EXPONENT:
+        raise ArithmeticError(f"the exponent {exponent} is above {LARGEST_EXPONENT}")
+    return base**exponent
+
+
+Arithmetic = Mapping[type[ast.operator], Callable[[Any, Any], Any]]
+_BASIC: Arithmetic = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+#: Arithmetic of real numbers, and of integers with their bits.
+REAL: Arithmetic = {**_BASIC, ast.Div: operator.truediv, ast.Pow: _power}
+BITS: Arithmetic = {
+    **_BASIC,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift,
+}
+
+
+class FormError(Exception):
+    """An expression has a part that its form does not allow."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an expression may have: arithmetic, the types of constants, and places with an index, such as acc[3]."""
+
+    arithmetic: Arithmetic
+    constants: tuple[type, ...]
+    places: bool = False
+
+
+#: Returns the value of a name, or of a place.
+Lookup = Callable[[str], Any]
+#: Returns the value of an expression, with those of its names and of its places.
+Evaluate = Callable[[Lookup, Lookup], Any]
+
+
+class Expression:
+    """An expression that was read from text. `names` are those that it reads.
+
+    `value(name, place)` returns its value. It raises TypeError, ValueError or ArithmeticError.
+    """
+
+    def __init__(self, text: str, form: Form) -> None:
+        """Read an expression. Raises SyntaxError if the text is none, FormError if its form does not allow a part."""
+        self._text, self._form = text.strip(), form
+        self.names: set[str] = set()
+        try:
+            tree = ast.parse(self._text, mode="eval").body
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise SyntaxError(str(error)) from None
+        self.value = self._read(tree, DEEPEST)
+
+    def _read(self, node: ast.expr, depth: int) -> Evaluate:
+        if depth < 0:
+            raise FormError("it is nested too deeply")
+
+        def part(inner: ast.expr) -> Evaluate:
+            return self._read(inner, depth - 1)
+
+        match node:
+            case ast.Constant(value=value) if isinstance(value, self._form.constants):
+                return lambda name, place: value
+            case ast.Name(id=known):
+                self.names.add(known)
+                return lambda name, place: name(known)
+            case ast.Subscript() if self._form.places:
+                where = ast.get_source_segment(self._text, node) or ""
+                return lambda name, place: place(where)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                denied = part(operand)
+                return lambda name, place: not denied(name, place)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                negated = part(operand)
+                return lambda name, place: -_number(negated(name, place))
+            case ast.BoolOp(op=op, values=values):
+                joined, join = [part(each) for each in values], all if isinstance(op, ast.And) else any
+                return lambda name, place: join(each(name, place) for each in joined)
+            case ast.BinOp(left=left, op=operation, right=right) if type(operation) in self._form.arithmetic:
+                a, b, compute = part(left), part(right), self._form.arithmetic[type(operation)]
+                return lambda name, place: compute(_number(a(name, place)), _number(b(name, place)))
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISONS for op in ops):
+                return self._compared([_COMPARISONS[type(op)] for op in ops], [part(each) for each in (left, *others)])
+        raise FormError(f"'{ast.unparse(node)}' is not allowed")
+
+    @staticmethod
+    def _compared(holds: Sequence[Callable[[Any, Any], bool]], parts: Sequence[Evaluate]) -> Evaluate:
+        def value(name: Lookup, place: Lookup) -> bool:
+            values = [part(name, place) for part in parts]
+            return all(hold(a, b) for hold, a, b in zip(holds, values, values[1:], strict=False))
+
+        return value
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value
