@@ -27,10 +27,10 @@ from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import launch_with, plan
-from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.launch.pack import pack
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.values.machine import Machine
 

@@ -41,10 +41,10 @@ from tilewright.sim import jit
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
-from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import cosim as rtl
 from tilewright.targets.vta.isa.stream import encode, image_of
+from tilewright.targets.vta.launch.pack import pack
 from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.timing import MODELS
 

@@ -14,6 +14,7 @@ from tilewright.errors import ConfigError, MachineError, ProgramError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.stages import Stage, Stages
 from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -107,8 +108,8 @@ class FakeTarget:
         steps = tuple(Launch(word[1], (), {}, {}) for word in words)
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, steps)
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
-        return "plans [with brackets]\n"
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
+        return [Stage("plans [with brackets]")]
 
     def conform(self, path: Path) -> ConformCase:
         if path.stem == "broken":

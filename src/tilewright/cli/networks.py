@@ -119,6 +119,7 @@ def explain(
     """
     from tilewright import schedules, targets
     from tilewright.files import replacing
+    from tilewright.program import stages
     from tilewright.report import explain as report
     from tilewright.run import timing_model
 
@@ -127,7 +128,7 @@ def explain(
     chosen = timing_model(machine, timing)
     with options.with_firmware(compilation.target, firmware):
         program = _compiled(compilation, timing, firmware)
-    text = machine.explain(program, timing)
+    text = stages.text(machine.explain(program, timing))
     if planner and save_schedule:
         with replacing(save_schedule) as file:
             file.write(planner.schedule_of(program).text().encode())

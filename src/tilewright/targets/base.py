@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Configuration, Launch, Program
+from tilewright.program.stages import Stages
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
 from tilewright.sim.walk import Walk
@@ -99,8 +100,8 @@ class Target(Protocol):
     def assemble(self, text: str, config: Config) -> Program:
         """Assemble text into a bare program. Raises ProgramError, with line and column, if the text is wrong."""
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
-        """Return a text dump of each compile stage: plans, volumes, counts and cycles per layer.
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
+        """Return each compile stage: plans, volumes, counts and cycles per layer.
 
         `timing` names the timing model (None: the first). If cycles depend on the data, None gives no cycles, and a
         named timing model gives the cycles of a sample of zeros.

@@ -13,9 +13,9 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.meaning import INSTRUCTIONS, checked, command_of, instruction_of
+from tilewright.targets.bm1684x.isa.meaning import checked, command_of, instruction_of
 from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
-from tilewright.targets.bm1684x.isa.operations import DMA
+from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS
 from tilewright.targets.bm1684x.isa.parts import Instruction
 from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded, decode, encode, fresh
 from tilewright.targets.bm1684x.layouts.layout import Operand

@@ -8,6 +8,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tilewright.model import inputs
+from tilewright.program import stages
 from tilewright.program.program import Program
 from tilewright.report.timeline import timeline
 from tilewright.run import run, run_bare
@@ -56,8 +57,8 @@ def test_causes_and_functions_of_each_layer_take_its_cycles(program: Program) ->
 
 def test_explain_counts_the_cycles_of_a_sample_of_zeros(program: Program) -> None:
     zeros = run(program, np.zeros((1, 1, 8, 8, 1), np.int8), timing="fitted")
-    assert "a timing model runs a sample of zeros" in TARGET.explain(program)
-    text = TARGET.explain(program, "fitted")
+    assert "a timing model runs a sample of zeros" in stages.text(TARGET.explain(program))
+    text = stages.text(TARGET.explain(program, "fitted"))
     assert f"{zeros.cycles} cycles on a sample of zeros (timing model fitted)" in text
     for layer in zeros.layers:
         assert f"; {layer.cycles} cycles\n" in text

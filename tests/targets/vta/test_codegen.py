@@ -17,6 +17,7 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Node, Quant, Site, Tensor
 from tilewright.graph.ops import FullyConnected
 from tilewright.model import load
+from tilewright.program import stages
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph, plan
@@ -163,7 +164,7 @@ def test_reasons() -> None:
 
 def test_explain_and_counts(shared: Path) -> None:
     program = compile_graph(load(model_path(shared, "ic")), config(), "tflm")
-    text = explain(program, "hls")
+    text = stages.text(explain(program, "hls"))
     assert "add_3: host, add rescales its operands" in text
     assert "conv2d_1: vta" in text
     convolution = next(step for step in program.launches if step.name == "conv2d_1")

@@ -12,6 +12,7 @@ from tests.blocked import SIZE, blocked_gemm
 from tests.conftest import ROOT
 from tilewright import targets
 from tilewright.array import Array
+from tilewright.program import stages
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.runtime import Memory, Runtime, UopRecorder
@@ -45,11 +46,13 @@ def test_compiled_products(golden: Golden) -> None:
     program = tw.compile(DIGITS, "vta")
     config = PRESETS["pynq"]
     walks = {
-        x.name: explain_walk.walk(x, config, short=True) for x in program.launches if x.meta["layers"][0]["matrix"]
+        x.name: stages.text(explain_walk.walk(x, config, short=True))
+        for x in program.launches
+        if x.meta["layers"][0]["matrix"]
     }
     assert len(walks) == 3
     golden("digits.walk.txt", "".join(f"{name}\n{text}" for name, text in walks.items()))
-    text = targets.get("vta").explain(program)
+    text = stages.text(targets.get("vta").explain(program))
     assert all(line.strip() in text for walk in walks.values() for line in walk.splitlines())
     assert "wgt  64 x 1024 x 32 bit" in text
 
@@ -59,11 +62,11 @@ def test_layers_of_one_launch_are_walked_one_by_one() -> None:
     program = tw.compile(DIGITS, "vta", overrides={"alu": "fused"})
     (launch,) = [x for x in program.launches if len(x.nodes) > 1]
     config = PRESETS["pynq"].with_overrides({"alu": "fused"})
-    text = targets.get("vta").explain(program)
+    text = stages.text(targets.get("vta").explain(program))
     assert "par  64 x 256 x 8 bit" in text
     walked = []
     for index, layer in enumerate(launch.meta["layers"]):
-        found = explain_walk.walk(launch, config, short=True, layer=index).splitlines()
+        found = stages.text(explain_walk.walk(launch, config, short=True, layer=index)).splitlines()
         if layer["matrix"]:
             (number,) = re.findall(r"^inner walk, #(\d+) gemm", found[0])
             assert launch.arrays["layer"][int(number)] == index
@@ -117,4 +120,5 @@ def test_nothing_multiplied_is_nothing_to_walk() -> None:
     with Runtime() as rt:
         x = rt.to_device(np.zeros((2, 16), np.int64), Memory.INP)
         rt.load_buffer_2d(x, 0, 1, 1, 1, 0, Memory.INP)
-        assert explain_walk.walk(rt.program().launches[0], rt.config) == ""
+        assert explain_walk.walk(rt.program().launches[0], rt.config) == []
+        assert rt.explain() == ""

@@ -11,6 +11,7 @@ from tests.targets.vta.networks import Builder
 from tests.targets.vta.timed import Record, alu, config_of, elaborated, gemm, random_program, traced
 from tilewright.errors import HazardError
 from tilewright.graph.ops import Conv2D
+from tilewright.program import stages
 from tilewright.report.page.static import _optimal
 from tilewright.run import run
 from tilewright.targets import get
@@ -100,7 +101,7 @@ def test_explain_run_and_page_show_the_mark() -> None:
         x = builder.linear(Conv2D("none"), x, (32, 1, 1, 32), 0)
     machine = PRESETS["pynq"].with_overrides({"alu": "fused"})
     program = get("vta").compile(builder.graph(), machine, "tflm")
-    lines = explain(program, "tilewright").splitlines()
+    lines = stages.text(explain(program, "tilewright")).splitlines()
     cycles = next(line for line in lines if "cycles (timing model tilewright)" in line)
     below = [text.split(":")[0].strip() for text in lines[lines.index(cycles) :]]
     assert below[1:8] == ["n0", "n1", "optimal", "n2", "optimal", "n3", "optimal"]

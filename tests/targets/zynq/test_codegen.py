@@ -14,6 +14,7 @@ from tilewright.errors import InputError, ProgramError
 from tilewright.graph.ops import Conv2D, MaxPool2D, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.model import inputs
+from tilewright.program import stages
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.run import run
 from tilewright.sim.passes import RunOptions
@@ -102,7 +103,7 @@ def test_shapes_beyond_the_engine_say_why(
 
 
 def test_the_analysis_is_the_documents() -> None:
-    text = ZYNQ.explain(ZYNQ.compile(network().graph(), Config(), "ort"))
+    text = stages.text(ZYNQ.explain(ZYNQ.compile(network().graph(), Config(), "ort")))
     lines = [line.split() for line in text.splitlines()]
     assert ["n0", "3*3*3", "16", "12*8"] in lines
     assert ["n5", "42", "9"] in lines
@@ -198,7 +199,7 @@ def test_explain_counts_the_cycles_of_a_run(timing: str | None) -> None:
     program = ZYNQ.compile(network().graph(), Config(), "ort")
     assert program.graph
     result = run(program, inputs.random(program.graph).values, timing=timing, compare=False)
-    text = ZYNQ.explain(program, timing)
+    text = stages.text(ZYNQ.explain(program, timing))
     assert f"timing model {result.timing}\n" in text
     table = text.split("engine: ")[1]
     for layer in result.layers:

@@ -11,6 +11,7 @@ from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stages
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import Walk
@@ -102,7 +103,7 @@ class Bm1684x(given.Machine[Config]):
         machine = self.own(config)
         return Program.bare(self.name, machine, listing.assemble(text, machine))
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.bm1684x.launch.listing import explain
 
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)

@@ -14,6 +14,7 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stages
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
@@ -196,7 +197,7 @@ class CfuSystem(given.Machine[Config]):
 
         return Program.bare(self.name, config, map(image.launch_of, image.GRAMMAR.read(text)))
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
         from .compiler.compile import explain
 
         taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}

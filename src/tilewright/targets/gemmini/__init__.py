@@ -10,7 +10,8 @@ from typing import Any
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -134,20 +135,17 @@ class Gemmini(given.Machine[Config]):
     def assemble(self, text: str, config: base.Config) -> Program:
         return Program.bare(self.name, config, map(launch_of, GRAMMAR.read(text)))
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
-        config, lines = self.config_of(program), []
-        model = timing or RTL.name
-        for step in program.steps:
-            if isinstance(step, HostStep):
-                lines.append(f"{step.name}: host, {step.reason}")
-                continue
-            passes = Passes(commands(image_of(step).insns), config)
-            lines.append(f"{step.name}: {self.name}")
-            if "plan" in step.meta:
-                lines.append(f"  {step.meta['plan']}")
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
+        config, model = self.config_of(program), timing or RTL.name
+
+        def stage(launch: Launch) -> Stage:
+            passes = Passes(commands(image_of(launch).insns), config)
+            plan = [launch.meta["plan"]] if "plan" in launch.meta else []
             count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
-            lines.append(f"  {count}, {passes.times.cycles} cycles (timing model {model})")
-        return "\n".join(lines) + "\n"
+            taken = f"{count}, {passes.times.cycles} cycles (timing model {model})"
+            return Stage(f"{launch.name}: {self.name}", [*plan, taken])
+
+        return by_step(program, stage)
 
     def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
         from tilewright.targets.gemmini.native.hostlib import library

@@ -17,6 +17,7 @@ from tilewright.errors import ProgramError, option
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stages
 from tilewright.sim.events import Events
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
@@ -231,7 +232,7 @@ class VtaTarget(given.Machine[Config]):
             image_of(launch)
         return Program.bare(self.name, machine, launches)
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.vta.compiler.explain import explain
 
         return explain(program, timing or self.timing_models[0].name)

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stages
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
@@ -124,7 +125,7 @@ class Zynq(given.Machine[Config]):
         machine = self.own(config)
         return Program.bare(self.name, machine, [launch_of(part, machine) for part in GRAMMAR.read(text)])
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.zynq.compiler.codegen import explain
 
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)

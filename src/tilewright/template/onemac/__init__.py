@@ -9,7 +9,8 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, bit_ranges, header, macros
 from tilewright.program.launch_image import Dram, LaunchImage
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.passes import Passes, RunOptions
@@ -100,20 +101,18 @@ class OneMac(given.Machine[Config]):
     def assemble(self, text: str, config: base.Config) -> Program:
         return Program.bare(self.name, config, map(launch_of, GRAMMAR.read(text)))
 
-    def explain(self, program: Program, timing: str | None = None) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
         model = timing or self.timing_models[0].name
         options, config = RunOptions(timing=model, check=False, values=False), self.config_of(program)
-        lines = []
-        for step in program.steps:
-            if isinstance(step, HostStep):
-                lines.append(f"{step.name}: host, {step.reason}")
-            else:
-                count = len(step.arrays["insns"])
-                image = image_of(step)
-                trace = _passes(image, config, image.dram({}, 1), options).trace
-                taken = f", {trace.cycles} cycles (timing model {model})" if trace else ""
-                lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions{taken}")
-        return "\n".join(lines) + "\n"
+
+        def stage(launch: Launch) -> Stage:
+            image = image_of(launch)
+            trace = _passes(image, config, image.dram({}, 1), options).trace
+            taken = f", {trace.cycles} cycles (timing model {model})" if trace else ""
+            count = f"{len(launch.arrays['insns'])} instructions{taken}"
+            return Stage(f"{launch.name}: {self.name}", [launch.meta["plan"], count])
+
+        return by_step(program, stage)
 
 
 def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:

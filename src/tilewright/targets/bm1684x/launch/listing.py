@@ -27,6 +27,7 @@ from tilewright.program.header import Group, header, macros
 from tilewright.program.instruction import Form
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stage, Stages
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.config import Config
@@ -142,36 +143,39 @@ def _launch(text: Text, config: Config) -> Launch:
     return made
 
 
-def explain(program: Program, config: Config, timing: str) -> str:
-    """Return a text that sums up each launch of a program: memory, cycles, tensors, tiles and commands per layer.
+def explain(program: Program, config: Config, timing: str) -> Stages:
+    """Return what `explain` says of each launch: memory, cycles, tensors, tiles and commands per layer.
 
     `timing`: the timing model for cycles.
     """
     useful = {site.node.name: site.node.op.macs(site) for site in program.graph.sites()} if program.graph else {}
-    return "\n".join(line for launch in program.launches for line in _explained(launch, config, timing, useful)) + "\n"
+    return [_explained(launch, config, timing, useful) for launch in program.launches]
 
 
-def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Iterator[str]:
+def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Stage:
     known = prepared(launch, config, timing)
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
-    yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples per launch"
-    yield f"  each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"
-    yield f"  {cycles} (timing model {timing}); busy: {busy}"
+    lines: list[str | Stage] = [
+        f"each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)",
+        f"{cycles} (timing model {timing}); busy: {busy}",
+    ]
     if total := image.batch * sum(useful.get(name, 0) for name in launch.nodes):
         alone = int(known.products.sum())
-        yield f"  products alone: {alone} cycles, {_share(total, alone, known)}: what the lanes allow with these plans"
+        share = _share(total, alone, known)
+        lines.append(f"products alone: {alone} cycles, {share}: what the lanes allow with these plans")
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
             own = segment.stored
             shape = f"({own.c}, {own.h}, {own.w}) {own.dtype}, codes {own.add:+d}"
-            yield f"  {kind:3} {segment.name} at {segment.address:#x}: {shape}"
+            lines.append(f"{kind:3} {segment.name} at {segment.address:#x}: {shape}")
     if "tiles" in launch.meta:
         groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
-        yield f"  samples go through groups of layers: {groups}" if image.batch > 1 else "  layer by layer"
-        yield from _layers(launch, known, useful)
+        lines.append(f"samples go through groups of layers: {groups}" if image.batch > 1 else "layer by layer")
+        lines += _layers(launch, known, useful)
+    return Stage(f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples per launch", lines)
 
 
 def _share(macs: int, cycles: int, known: Prepared) -> str:
@@ -179,19 +183,20 @@ def _share(macs: int, cycles: int, known: Prepared) -> str:
     return f"{100 * macs / max(1, cycles * known.peak):.1f} % of the multipliers"
 
 
-def _layers(launch: Launch, known: Prepared, useful: Mapping[str, int]) -> Iterator[str]:
+def _layers(launch: Launch, known: Prepared, useful: Mapping[str, int]) -> Iterator[Stage]:
     counts: dict[tuple[int, str], Counter[str]] = {}
     for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
     for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
         note = f"; {launch.meta['notes'][index]}" if launch.meta["notes"][index] else ""
-        yield f"  {name}: tiles of {slots * known.config.lanes} channels, {rows} rows{note}"
+        lines = []
         if macs := known.image.batch * useful.get(name, 0):
             alone = int(known.products[index])
-            yield f"    products: {alone} cycles, {_share(macs, alone, known)}"
+            lines.append(f"products: {alone} cycles, {_share(macs, alone, known)}")
         for engine in UNITS:
             if own := counts.get((index, engine)):
-                yield f"    {engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items())
+                lines.append(f"{engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items()))
+        yield Stage(f"{name}: tiles of {slots * known.config.lanes} channels, {rows} rows{note}", lines)
 
 
 def c_header(config: Config) -> str:

@@ -5,7 +5,7 @@ The arena is the memory for activations: each is placed, largest first, at the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tilewright.errors import UnsupportedError, option
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
+from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.schedule import Lived, place
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.config import Config
@@ -146,29 +147,23 @@ def _bytes(array: Array) -> bytes:
     return data.ljust(layout.aligned(len(data)), b"\0")
 
 
-def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
-    """Return the text of the command `explain`. `taken` maps names of launches to their results on inputs of zeros."""
-    lines: list[str] = []
-    for step in program.steps:
-        if isinstance(step, HostStep):
-            lines.append(f"{step.name}: host, {step.reason}")
-        else:
-            lines += _explained(step, timing, taken.get(step.name))
-    return "\n".join(lines) + "\n"
+def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> Stages:
+    """Return what `explain` says of a program. `taken` has launches' results on inputs of zeros, by name."""
+    return by_step(program, lambda launch: _explained(launch, timing, taken.get(launch.name)))
 
 
-def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iterator[str]:
+def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Stage:
     image = FirmwareImage.of(launch)
     name, kernels = launch.meta.get("variant", ""), image.kernels
     about = "the user's own" if kernels else VARIANTS[name].about if name in VARIANTS else "assembled"
-    yield f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
+    title = f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
     code, data = 4 * len(image.words), len(image.data)
-    yield f"  {BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"
-    yield f"  {image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"
+    lines = [f"{BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"]
+    lines += [f"{image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"]
     if result and result.trace:
-        yield f"  {result.trace.cycles} cycles on a sample of zeros (timing model {timing})"
+        lines.append(f"{result.trace.cycles} cycles on a sample of zeros (timing model {timing})")
     else:
-        yield f"  cycles depend on data: {option('--timing MODEL', 'a timing model')} runs a sample of zeros"
+        lines.append(f"cycles depend on data: {option('--timing MODEL', 'a timing model')} runs a sample of zeros")
     for index, (node, kind, record) in enumerate(zip(launch.nodes, image.kinds, image.records, strict=False)):
         shape, to = ("x".join(str(record[f"{end}_{axis}"]) for axis in "hwc") for end in ("in", "out"))
         window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""
@@ -176,4 +171,5 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iter
         constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
         cycles = f"; {result.figures[index].cycles} cycles" if result else ""
         by = f" by {kernels[index]}" if kernels else ""
-        yield f"  {node}: {kind} {shape} -> {to}{window}{by}; {places}{constants}{cycles}"
+        lines.append(f"{node}: {kind} {shape} -> {to}{window}{by}; {places}{constants}{cycles}")
+    return Stage(title, lines)

@@ -1,12 +1,13 @@
-"""A program as text: where each layer runs and why, its plan, cycles, transferred bytes, counts and buffer use."""
+"""What `explain` says: where each layer runs and why, its plan, cycles, transferred bytes, counts and buffer use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.array import Array
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import Launch, Program
+from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.figures import Figures
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
@@ -17,16 +18,14 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import run_passes
 
 
-def explain(program: Program, timing: str) -> str:
-    """Return text: the machine's memories, then a paragraph per program step; `timing`: the timing model for cycles."""
+def explain(program: Program, timing: str) -> Stages:
+    """Return the machine's memories, then a stage for each step of a program; `timing`: the timing model for cycles."""
     config = Config.from_json(program.config)
-    parts = explain_walk.memory_map(config)
-    for step in program.steps:
-        if isinstance(step, HostStep):
-            parts.append(f"{step.node}: host, {step.reason}")
-        else:
-            parts.append("\n  ".join([f"{step.name}: vta", *_launch(step, config, timing)]))
-    return "\n".join(parts) + "\n"
+
+    def stage(launch: Launch) -> Stage:
+        return Stage(f"{launch.name}: vta", _launch(launch, config, timing))
+
+    return [explain_walk.memory_map(config), *by_step(program, stage)]
 
 
 def counts(launch: Launch, config: Config) -> dict[str, int]:
@@ -73,26 +72,25 @@ def _high_water(stream: Stream) -> dict[str, int]:
     return {name: int(end[mine].max(initial=0)) for name, mine in rows.items()}
 
 
-def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
-    """Yield lines of text: the cycles of a launch under a timing model, then those of each of its nodes.
+def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
+    """Return the cycles of a launch under a timing model, and those of each of its nodes; [] if it cannot be timed.
 
     A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
     line with an argument follows if no order of its instructions takes fewer cycles (timing/optimal.py).
     """
     image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)
-    found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
-    if not found.trace:
-        return
-    figures = found.figures(image.layer, len(launch.nodes))
-    alone = _met(figures[0]) if image.layer is None else ""
-    yield f"{found.trace.cycles} cycles (timing model {timing}){alone}"
+    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    if not passes.trace:
+        return []
+    total = f"{passes.trace.cycles} cycles (timing model {timing})"
+    figures = passes.figures(image.layer, len(launch.nodes))
     if image.layer is None:
-        yield from _proof(figures[0])
-        return
+        return [Stage(total + _met(figures[0]), [f"  {line}" for line in _proof(figures[0])])]
+    lines = []
     for node, layer in zip(launch.nodes, figures, strict=False):
-        yield f"  {node}: {layer.cycles}{_met(layer)}"
-        yield from _proof(layer)
+        lines.append(Stage(f"{node}: {layer.cycles}{_met(layer)}", _proof(layer)))
+    return [Stage(total, lines)]
 
 
 def _met(figures: Figures) -> str:
@@ -102,41 +100,36 @@ def _met(figures: Figures) -> str:
     return f", bound {bound}, ratio {figures.cycles / bound:.3f}{most}" if bound else ""
 
 
-def _proof(figures: Figures) -> Iterator[str]:
-    if figures.optimal:
-        yield f"    optimal: {figures.optimal}"
+def _proof(figures: Figures) -> list[str]:
+    return [f"optimal: {figures.optimal}"] if figures.optimal else []
 
 
-def _launch(launch: Launch, config: Config, timing: str) -> list[str]:
+def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
     found = counts(launch, config)
     bytes_ = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
+    layers = launch.meta["layers"]
+    plans = [(layer, str(layer["plan"]).split("\n")) for layer in layers]
+    walks = [(layer, _walk(launch, index, config)) for index, layer in enumerate(layers) if layer["matrix"]]
     return [
-        *(line for layer in launch.meta["layers"] for line in _plan(layer, len(launch.nodes) > 1)),
-        *cycles(launch, config, timing),
+        *_by_layer(launch, plans),
+        *_cycles(launch, config, timing),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
         f"bytes moved: {bytes_}",
-        *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
+        *_by_layer(launch, walks),
     ]
 
 
-def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
-    return _under(layer, str(layer["plan"]).split("\n"), named)
+def _walk(launch: Launch, index: int, config: Config) -> Sequence[str | Stage]:
+    """Return the block walk of layer `index` (see explain_walk)."""
+    return explain_walk.walk(launch, config, short=True, layer=index if len(launch.nodes) > 1 else None)
 
 
-def _walk(launch: Launch, index: int, config: Config) -> list[str]:
-    """Return the lines of layer `index`'s block walk (see explain_walk); none unless it is a matrix product."""
-    layer = launch.meta["layers"][index]
-    if not layer["matrix"]:
-        return []
-    named = len(launch.nodes) > 1
-    lines = explain_walk.walk(launch, config, short=True, layer=index if named else None).splitlines()
-    return _under(layer, lines, named) if lines else []
-
-
-def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
-    """Return the lines of text about a layer; if `named`, after a line with the layer's name, and indented."""
-    return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines
+def _by_layer(launch: Launch, each: Iterable[tuple[Mapping[str, Any], Sequence[str | Stage]]]) -> list[str | Stage]:
+    """Return the lines about layers; in a launch of several, under each layer's name."""
+    if len(launch.nodes) > 1:
+        return [Stage(f"{layer['node']}:", lines) for layer, lines in each if lines]
+    return [line for _, lines in each for line in lines]

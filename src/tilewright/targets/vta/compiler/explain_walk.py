@@ -6,7 +6,7 @@ added to block c of the bias, or of the output if no bias is loaded. `-` means n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram
 from tilewright.program.program import Launch
+from tilewright.program.stages import Stage
 from tilewright.sim.order import order
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import Memory
@@ -50,8 +51,8 @@ class BlockWalk:
     biased: bool
 
 
-def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
-    """Return the block walk of a launch (or of its layer number `layer`) as text; "" if nothing is multiplied.
+def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> list[Stage]:
+    """Return the block walk of a launch (or of its layer number `layer`); [] if nothing is multiplied.
 
     With `short`, the tables have few lines and the memory map is left out.
     """
@@ -59,36 +60,31 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     dram = image.dram({}, 1)
     program = elaborate(decode(image.insns, config), config, dram, image.bases)
     mine = None if layer is None else launch.arrays["layer"] == layer
-    found = trace(program, dram, mine)
-    if not found.gemms:
-        return ""
-    lines = SHORT if short else LINES
-    first, last = found.gemms[0], found.gemms[found.first - 1]
-    which = f"#{first} {program.table.describe(first)}" if first == last else f"#{first}..#{last}, {found.first} gemm"
-    sums = "bias" if found.biased else "output"
-    parts = [f"inner walk, {which}: input x weight + {sums} block"]
-    parts += _indented(_table(_lines([tuple(row) for row in found.blocks.tolist()], False), lines))
-    parts.append(f"outer walk, {len(found.gemms)} gemm: transfers of input x weight + {sums}, by dram_base")
-    parts += _indented(_table(_lines([tuple(row) for row in found.outer.tolist()], True), lines))
-    if not short:
-        parts += memory_map(config)
-        for move in found.moves:
-            parts += _rows(move, config, dram)
-    return "\n".join(parts) + "\n"
+    traced = trace(program, dram, mine)
+    if not traced.gemms:
+        return []
+    most = SHORT if short else LINES
+    first, last = traced.gemms[0], traced.gemms[traced.first - 1]
+    which = f"#{first} {program.table.describe(first)}" if first == last else f"#{first}..#{last}, {traced.first} gemm"
+    sums = "bias" if traced.biased else "output"
+    transfers = f"{len(traced.gemms)} gemm: transfers of input x weight + {sums}, by dram_base"
+    stages = [
+        Stage(f"inner walk, {which}: input x weight + {sums} block", _table(traced.blocks, most, by_sum=False)),
+        Stage(f"outer walk, {transfers}", _table(traced.outer, most, by_sum=True)),
+    ]
+    return stages if short else [*stages, memory_map(config), *(_rows(move, config, dram) for move in traced.moves)]
 
 
-def memory_map(config: Config) -> list[str]:
-    """Return lines of text: the shape of each on-chip memory in bus words (bits per word x tiles x words per tile)."""
+def memory_map(config: Config) -> Stage:
+    """Return the shape of each on-chip memory in bus words (bits per word x tiles x words per tile)."""
     rows = []
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
         width, words = _words(chip, config)
         shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
         rows.append(f"{chip.name}  {shape} bit")
-    return [
-        f"on-chip memories in words of the {config.bus_bits}-bit bus: bits per word x tiles x words per tile",
-        *_indented(rows),
-    ]
+    bus = f"on-chip memories in words of the {config.bus_bits}-bit bus"
+    return Stage(f"{bus}: bits per word x tiles x words per tile", rows)
 
 
 def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWalk:
@@ -194,31 +190,32 @@ def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
     return lines
 
 
-def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
+def _table(blocks: Array, most: int, by_sum: bool) -> list[str]:
+    """Return at most `most` lines of text for entries, int64 [n, 3] (see `_lines`)."""
     shown = []
-    for line in lines:
+    for line in _lines([tuple(row) for row in blocks.tolist()], by_sum):
         texts = ["{}x{}+{}".format(*(number or "-" for number in entry)) for entry in line]
         shown.append(" ".join(texts if len(texts) <= ENTRIES else [*texts[:3], "...", texts[-1]]))
-    return shown if len(shown) <= limit else [*shown[: limit - 2], "...", shown[-1]]
+    return shown if len(shown) <= most else [*shown[: most - 2], "...", shown[-1]]
 
 
-def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
-    """Yield a text line for a transfer, then one for each of its rows: DRAM offset in bus words, blocks and tiles."""
+def _rows(move: Move, config: Config, dram: Dram) -> Stage:
+    """Return a line for a transfer, and one for each of its rows: DRAM offset in bus words, blocks and tiles."""
     memory = Memory(move.memory)
     chip, size = config.sram(memory), config.dram_tile_bytes(memory)
     at, bus = move.address - _start(move, dram), config.bus_bits // 8
     name = "store" if memory == Memory.OUT else "load"
     stride = move.stride // size
-    yield (
-        f"first {name} {chip.name}: y_size={move.rows} x_size={move.columns} x_stride={stride}, "
-        f"{move.row_bytes} bytes per row; dram offsets in bus words"
-    )
     shown = []
     for row in range(move.rows):
         block, tile = at // size + row * stride, move.base + (move.top + row) * move.width + move.left
         blocks, on_chip = _range(block + 1, move.columns), _range(tile, move.columns)
         shown.append(f"row {row + 1}: dram {(at + row * move.stride) // bus}, block {blocks}, {chip.name}[{on_chip}]")
-    yield from _indented(shown if len(shown) <= 4 else [*shown[:2], "...", shown[-1]])
+    return Stage(
+        f"first {name} {chip.name}: y_size={move.rows} x_size={move.columns} x_stride={stride}, "
+        f"{move.row_bytes} bytes per row; dram offsets in bus words",
+        shown if len(shown) <= 4 else [*shown[:2], "...", shown[-1]],
+    )
 
 
 def _range(first: int, count: int) -> str:
@@ -229,7 +226,3 @@ def _words(chip: Sram, config: Config) -> tuple[int, int]:
     """Return a memory's bits per bus word and words per tile; a tile narrower than the bus is one word."""
     bits = chip.tile_bytes * 8
     return min(bits, config.bus_bits), max(1, bits // config.bus_bits)
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"  {line}" for line in lines]

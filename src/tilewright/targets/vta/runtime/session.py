@@ -9,6 +9,7 @@ from enum import IntFlag
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError, one_of
+from tilewright.program import stages
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -234,7 +235,8 @@ class Runtime:
         """Return a text: block walk (docs/vta.md) and memory map of recorded instructions, else of the last launch."""
         from tilewright.targets.vta.compiler import explain_walk
 
-        return explain_walk.walk(self.program().launches[-1], self.config)
+        walk = explain_walk.walk(self.program().launches[-1], self.config)
+        return stages.text(walk) if walk else ""
 
     @property
     def _force_serial(self) -> bool:

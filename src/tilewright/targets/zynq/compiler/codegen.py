@@ -18,6 +18,7 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Onnx
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
 from tilewright.graph.takes import Takes
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.stages import Stage, Stages, Table
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.image import LayerImage
@@ -136,33 +137,30 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
     return Launch(site.node.name, (site.node.name,), {}, {"insns": insns, **arrays})
 
 
-def explain(program: Program, config: Config, timing: str) -> str:
-    """Return all tables of the command `explain` as text. A program without a network has no tables 1, 2 and 4."""
+def explain(program: Program, config: Config, timing: str) -> Stages:
+    """Return all tables of the command `explain`. A program without a network has no tables 1, 2 and 4."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
-    parts = [
-        *(_analysis(program.graph) if program.graph else ()),
-        *_engine(layers, config, timing),
-        *_code(program.launches, config),
-    ]
-    return "\n".join(parts)
+    analysis = _analysis(program.graph) if program.graph else ()
+    code = [f"{name}: {DESCRIPTORS.notation.show(layer.fields)}" for name, layer in layers]
+    return [*analysis, *_engine(layers, config, timing), Stage("descriptors", code)]
 
 
-def _analysis(graph: Graph) -> Iterator[str]:
+def _analysis(graph: Graph) -> Iterator[Table]:
     sites = list(graph.sites())
     convolutions = []
     for site in (site for site in sites if isinstance(site.node.op, Conv2D)):
         channels, *kernel = (str(size) for size in site.input(1).shape)
         convolutions.append((site.node.name, "*".join(kernel), channels, "*".join(map(str, site.output.shape[1:3]))))
-    yield _table("table 1: convolutions", ("layer", "kernel", "channels (OC)", "positions (S)"), convolutions)
+    yield Table("table 1: convolutions", ("layer", "kernel", "channels (OC)", "positions (S)"), convolutions)
     products = [
         (site.node.name, str(site.input(1).shape[1]), str(site.input(1).shape[0]))
         for site in sites
         if isinstance(site.node.op, FullyConnected)
     ]
-    yield _table("table 2: fully connected", ("layer", "products of a sum (R)", "sums (L)"), products)
+    yield Table("table 2: fully connected", ("layer", "products of a sum (R)", "sums (L)"), products)
     inputs = [("input", _product(graph.tensors[name].shape[1:]), "0") for name in graph.inputs]
     volumes = [_volumes(site) for site in sites if isinstance(site.node.op, Conv2D | FullyConnected)]
-    yield _table("table 4: words", ("layer", "results", "weights"), [*inputs, *volumes])
+    yield Table("table 4: words", ("layer", "results", "weights"), [*inputs, *volumes])
 
 
 def _volumes(site: Site) -> tuple[str, ...]:
@@ -175,8 +173,8 @@ def _product(shape: Sequence[int]) -> str:
     return f"{'*'.join(map(str, shape))} = {prod(shape)}" if len(shape) > 1 else str(prod(shape))
 
 
-def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[str]:
-    """Yield two tables as text: iterations (table 3), blocks and cycles of each layer; and the FPGA resources used."""
+def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[Table]:
+    """Yield two tables: iterations (table 3), blocks and cycles of each layer; and the FPGA resources used."""
     rows = []
     for name, layer in layers:
         found = schedule(layer, paged=timing == PAGED)
@@ -187,26 +185,7 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
     columns = "layer, iterations, utilization, data blocks, weight blocks, straddle if packed, engine cycles"
     header = (*columns.split(", "), "block services", "cycles")
-    yield _table(f"engine: layout {config.layout}, timing model {timing}", header, rows)
+    yield Table(f"engine: layout {config.layout}, timing model {timing}", header, rows)
     bill = [(part, str(count)) for part, count in config.bill.items()]
     whole = f"{config.dsp} of {config.dsp_budget} DSP48, {config.bram36} of {config.bram_budget} BRAM36"
-    yield _table(f"bill: {whole}", ("part", "takes"), bill)
-
-
-def _code(launches: Sequence[Launch], config: Config) -> Iterator[str]:
-    yield "descriptors"
-    for launch in launches:
-        yield f"  {launch.name}: {DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)}"
-    yield ""
-
-
-def _table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table as text; each column is as wide as its widest cell. Without rows, the table says `none`."""
-    if not rows:
-        return f"{title}\n  none\n"
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
-    ]
-    return "\n".join([title, *(f"  {line}" for line in lines), ""])
+    yield Table(f"bill: {whole}", ("part", "takes"), bill)

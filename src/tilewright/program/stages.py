@@ -1,0 +1,63 @@
+"""What `explain` says of a program: stages with their lines, and tables. Here they are laid out as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tilewright.program.program import HostStep, Launch, Program
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A line about a part of a program, and further lines about it, indented under the first."""
+
+    title: str
+    lines: Sequence[str | Stage] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a title. Each row has a cell for each of the columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+#: The parts of what `explain` says.
+Stages = Sequence[Stage | Table]
+
+
+def by_step(program: Program, launch: Callable[[Launch], Stage]) -> list[Stage]:
+    """Return a stage for each step of a program: that of a launch, or the reason why the host runs a node."""
+    return [
+        Stage(f"{step.name}: host, {step.reason}") if isinstance(step, HostStep) else launch(step)
+        for step in program.steps
+    ]
+
+
+def text(stages: Iterable[str | Stage | Table]) -> str:
+    """Return stages as text. A blank line follows each table."""
+    return "\n".join(_lines(stages)) + "\n"
+
+
+def _lines(stages: Iterable[str | Stage | Table]) -> list[str]:
+    lines: list[str] = []
+    for stage in stages:
+        if isinstance(stage, str):
+            lines.append(stage)
+            continue
+        under = _lines(stage.lines) if isinstance(stage, Stage) else _rows(stage)
+        lines += [stage.title, *(f"  {line}" for line in under)]
+        lines += [""] if isinstance(stage, Table) else []
+    return lines
+
+
+def _rows(table: Table) -> list[str]:
+    """Return the rows of a table; each column is as wide as its widest cell. Without rows, it says `none`."""
+    if not table.rows:
+        return ["none"]
+    rows = (table.columns, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
