@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -202,3 +202,31 @@ def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
         placed.append((offset, tensor))
     end = max((offset + tensor.size for offset, tensor in placed), default=0)
     return {tensor.name: offset for offset, tensor in placed}, end
+
+
+class TokenStream:
+    """The instructions of two units, which grow by `add`. It sets the flags `pop` and `push` where tokens are needed.
+
+    `unit_of` has the unit, 0 or 1, of each opcode. An instruction waits for the last instruction of the other unit that
+    used one of the same slots, such as a half of a memory.
+    """
+
+    def __init__(self, unit_of: Mapping[Any, int]) -> None:
+        self.rows: list[dict[str, int]] = []
+        self._unit_of = unit_of
+        self._ended = [NOBODY, NOBODY]  # by unit: the last instruction of the other unit that is known to have ended
+        self._users: dict[Hashable, list[int]] = {}  # by slot: the last instruction of each unit that used it
+
+    def add(self, opcode: int, *slots: Hashable, **fields: int) -> None:
+        """Add an instruction that uses some slots; `fields` are the values of its bit fields."""
+        index, unit = len(self.rows), self._unit_of[opcode]
+        row = {"opcode": int(opcode), **fields}
+        # Any earlier use by the other unit is a dependency: one of the two units always writes the slot.
+        need = max(self._users.setdefault(slot, [NOBODY, NOBODY])[1 - unit] for slot in slots)
+        if need > self._ended[unit]:
+            row["pop"] = 1
+            self.rows[need]["push"] = 1
+            self._ended[unit] = need
+        for slot in slots:
+            self._users[slot][unit] = index
+        self.rows.append(row)

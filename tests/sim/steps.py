@@ -6,8 +6,8 @@ import numpy as np
 
 from tests.sim.programs import table
 from tilewright.array import Array
+from tilewright.sim.costs import Channel, Costs, Fetch
 from tilewright.sim.steps import READ, StepTable, runs
-from tilewright.sim.timeline import Channel, Costs, Fetch
 
 L2C = 1
 

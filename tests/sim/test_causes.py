@@ -13,10 +13,11 @@ from tests.targets.vta.streams import BASES, random_case
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.causes import FETCH, QUEUE, WORK
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated, Units
 from tilewright.sim.order import Order, order
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units, timeline
+from tilewright.sim.timeline import timeline
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS

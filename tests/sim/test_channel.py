@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.sim.steps import costs, steps_of
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated
 from tilewright.sim.order import order
 from tilewright.sim.steps import Trace
-from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline
+from tilewright.sim.timeline import timeline
 
 DELAY = 10
 PORT = Channel(8, DELAY, burst=4, in_flight=3, write_latency=3)

@@ -10,10 +10,11 @@ import pytest
 from tests.sim.programs import random_table
 from tests.sim.steps import FETCH, PORT, costs
 from tilewright.sim import jit
+from tilewright.sim.costs import Simulated
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards
 from tilewright.sim.order import eager_sequence, order
-from tilewright.sim.timeline import Simulated, timeline
+from tilewright.sim.timeline import timeline
 
 
 def results(seed: int) -> tuple[list[Any], list[Finding]]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.sim.steps import costs, steps_of
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated, Units
 from tilewright.sim.order import order
 from tilewright.sim.steps import StepTable
-from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units, timeline
+from tilewright.sim.timeline import timeline
 
 PORT = Channel(8, 10, burst=4, in_flight=3, write_latency=2)
 NO_FETCH = Fetch(16, depth=0)

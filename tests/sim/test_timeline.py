@@ -11,9 +11,10 @@ from tests.sim.programs import random_table
 from tests.sim.steps import FETCH, L2C, PORT, costs, steps_of
 from tilewright.errors import HazardError
 from tilewright.sim.causes import CAUSE_TOKEN
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated
 from tilewright.sim.order import order
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline, times
+from tilewright.sim.timeline import timeline, times
 
 FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery
 SECOND = FIRST + 2  # the port carries an instruction in two beats

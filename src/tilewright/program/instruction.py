@@ -402,3 +402,11 @@ class InstructionSet:
 
     def _unused(self, used: Collection[str]) -> list[str]:
         return [name for name in self.layout.by_name if name not in (self.opcode, *self.flags, *used)]
+
+
+def by_code(codes: Column, values: Mapping[Any, Column | int]) -> Column:
+    """Return, for each instruction, the value of its opcode, int64 [n]. Raises KeyError if an opcode has no value."""
+    column = np.zeros(len(codes), np.int64)
+    for code in np.unique(codes).tolist():
+        column = np.where(codes == code, values[code], column)
+    return column

@@ -123,6 +123,15 @@ class DramSegment:
     kind: str
 
 
+def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
+    """Return segments one behind the other from byte `base` on. `parts` have the name, kind and size of each."""
+    segments = []
+    for name, kind, size in parts:
+        segments.append(DramSegment(name, base, size, kind))
+        base += -(-size // align) * align
+    return tuple(segments)
+
+
 @dataclass(frozen=True, eq=False)
 class LaunchImage:
     """The instructions and DRAM segments of a launch.

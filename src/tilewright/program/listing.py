@@ -24,16 +24,18 @@ as long as its bytes. Base registers that are left out are 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
 from tilewright.program import words as text_words
-from tilewright.program.instruction import Raw
+from tilewright.program.instruction import InstructionSet, Raw, rows
 from tilewright.program.launch_image import CARRIED, KINDS, MAX_ADDRESS, DramSegment, LaunchImage
+from tilewright.program.program import Launch
 from tilewright.program.words import NAME, Word, WordType, choice, integer, number, pairs
 
 #: Largest total of all sections of a text in bytes (512 MiB), declared or written out.
@@ -313,3 +315,46 @@ def _segment(section: Section) -> DramSegment:
     if values["kind"] not in CARRIED and "size" not in section.values:
         section.words[""].refuse("size= after it, as it has no bytes here")
     return DramSegment(**values)
+
+
+@dataclass(frozen=True)
+class ImageText:
+    """The text of launches that are images: their DRAM segments, then the code.
+
+    An instruction has `nbytes` bytes. `line` reads one line of code, `encode` makes instructions of what it returned,
+    and `lines` returns the text of instructions.
+    """
+
+    nbytes: int
+    line: Code
+    encode: Callable[[Sequence[Any]], Raw]
+    lines: Callable[[Raw], Sequence[str]]
+
+    @classmethod
+    def of(cls, isa: InstructionSet) -> ImageText:
+        """Return the text of launches with the instructions of one set."""
+        notation, layout = isa.notation, isa.layout
+        return cls(
+            layout.nbytes,
+            notation.read,
+            layout.encode_rows,
+            lambda insns: [notation.show(row) for row in rows(isa.decode(insns))],
+        )
+
+    @cached_property
+    def _grammar(self) -> Grammar:
+        return Grammar({**image_directives(), ".code": Directive(code=self.line)})
+
+    def write(self, launches: Iterable[Launch]) -> str:
+        """Return the text of launches, which `read` reads back exactly."""
+        return "".join(self._grammar.write(self._text(launch)) for launch in launches)
+
+    def _text(self, launch: Launch) -> Text:
+        image = LaunchImage.of(launch, self.nbytes)
+        return Text(launch.name, sections=[*image_sections(image), Section(".code", code=[*self.lines(image.insns)])])
+
+    def read(self, text: str) -> list[Launch]:
+        """Return the launches that a text describes. Raises ProgramError with the line and column of a mistake."""
+        return [
+            read_image(found, self.encode(found.code(".code"))).launch(found.name) for found in self._grammar.read(text)
+        ]

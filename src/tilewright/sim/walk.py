@@ -98,9 +98,9 @@ class Operand:
 class State(ABC):
     """A machine at one moment of a launch, for one sample.
 
-    `machine` has the values: `machine.dram` is a Dram (program/launch_image.py), `machine.copy()` copies all, and each
-    memory of `walk.memories` is an attribute, an array (1, depth, *shape). A target whose machine differs overrides the
-    methods that read it.
+    `machine` has the values in attributes. Arrays, and others with a method `copy`, are copied for a later moment.
+    `machine.dram` is a Dram (program/launch_image.py). Each memory of `walk.memories` is an array (1, depth, *shape). A
+    target whose machine differs overrides the methods that read it.
     """
 
     def __init__(self, walk: Walk, machine: Any) -> None:
@@ -116,7 +116,10 @@ class State(ABC):
         """Return a copy that later instructions do not change. It shares the bytes of DRAM until they are written."""
         made = copy(self)
         made._written = self.machine.dram.own_bytes
-        made.machine = self.machine.copy()
+        made.machine = copy(self.machine)
+        for name, value in vars(self.machine).items():
+            if hasattr(value, "copy"):
+                setattr(made.machine, name, value.copy())
         return made
 
     def memory(self, name: str) -> Array:

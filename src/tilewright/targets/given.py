@@ -41,12 +41,13 @@ FORM = 'write {"KEY": VALUE, ...} with the keys to set'
 LARGEST = 1 << 20
 
 
-def number(default: int, low: int, high: int, power: bool = False, only_time: bool = False) -> Any:
-    """Declare a MachineConfig key that is an integer in `low`..`high`, and a power of two if `power`.
+def number(default: int, low: int, high: int, power: bool = False, multiple: int = 1, only_time: bool = False) -> Any:
+    """Declare a MachineConfig key that is an integer in `low`..`high`, a multiple of `multiple`.
 
-    `only_time`: on machines that differ in this key, a compiled program differs in nothing but its time.
+    `power`: it is a power of two. `only_time`: on machines that differ in this key, a compiled program differs in
+    nothing but its time.
     """
-    return field(default=default, metadata={"range": (low, high, power), "only_time": only_time})
+    return field(default=default, metadata={"range": (low, high, power, multiple), "only_time": only_time})
 
 
 def word(default: str, *words: str, only_time: bool = False) -> Any:
@@ -78,11 +79,13 @@ class MachineConfig:
     def __post_init__(self) -> None:
         for key in fields(self):
             name, value = key.name, getattr(self, key.name)
-            low, high, power = key.metadata.get("range", (None, None, False))
+            low, high, power, multiple = key.metadata.get("range", (None, None, False, 1))
             if low is not None and (type(value) is not int or not low <= value <= high):
                 raise ConfigError(self.where, f"{name} is {shown(value)}, not an integer in {low}..{high}")
             if power and value & (value - 1):
                 raise ConfigError(self.where, f"{name} is {value}, not a power of two")
+            if multiple > 1 and value % multiple:
+                raise ConfigError(self.where, f"{name} is {value}, not a multiple of {multiple}")
             if value not in (words := key.metadata.get("words", (value,))):
                 raise ConfigError(self.where, f"{name} is {shown(value)}", one_of(value, words))
 
@@ -234,6 +237,15 @@ class Models(dict[str, M]):
         self._change = change
         self.sources = tuple(replace(model.source, numbers=numbers(model)) for model in self.values())
 
+    @classmethod
+    def of(cls, models: Iterable[M], **least: float) -> Models[M]:
+        """Return timing models that are dataclasses. `least` has the numbers that a what-if may change."""
+        return cls(
+            models,
+            lambda model: {key: Number(getattr(model, key), low) for key, low in least.items()},
+            lambda model, source: replace(model, source=source, **source.values),  # type: ignore[type-var]
+        )
+
     def __missing__(self, text: str) -> M:
         name = text.partition(",")[0]
         if name not in self:
@@ -276,7 +288,8 @@ class Machine(Generic[C]):
         raise NotImplementedError
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
-        return ConformCase(path.stem, False, self.no_vectors)
+        reason = self.no_vectors or f"{self.name} has no golden vectors; implement `conform` to replay your own"
+        return ConformCase(path.stem, False, reason)
 
 
 @contextmanager

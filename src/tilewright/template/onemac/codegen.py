@@ -6,25 +6,24 @@ clips.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp, Window
-from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Conv2D, FullyConnected, OnnxOp, Window
 from tilewright.graph.takes import Takes
 from tilewright.program.instruction import Raw
-from tilewright.program.launch_image import DramSegment, LaunchImage
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.launch_image import LaunchImage, in_a_row
+from tilewright.program.program import Launch
+from tilewright.schedule import TokenStream
 
 from .config import Config
-from .isa import LAYOUT, UNIT, Opcode, Unit
+from .isa import LAYOUT, UNIT, Opcode
 
-NAME = "onemac"
 #: The host requantises the sums, and a batch is more rows.
 TAKES = Takes(stores=False, batch=True)
 
@@ -101,34 +100,9 @@ def weight_image(p: Plan, weights: Array) -> Raw:
     return np.concatenate(parts).view(np.uint8)
 
 
-class Stream:
-    """A list of instructions that grows by `add`, which also sets the token flags `pop` and `push` where needed.
-
-    An instruction waits for the last instruction of the other unit that used one of the same slots (memory halves).
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, int]] = []
-        self._known = dict.fromkeys(Unit, -1)  # by unit: the last instruction of the other unit known to have ended
-        self._users: dict[tuple[str, int], dict[Unit, int]] = {}  # by slot and unit: the last instruction that used it
-
-    def add(self, opcode: Opcode, *slots: tuple[str, int], **fields: int) -> None:
-        unit, index = UNIT[opcode], len(self.rows)
-        other = Unit.MAC if unit == Unit.DMA else Unit.DMA
-        row = {"opcode": int(opcode), **fields}
-        # Any earlier use by the other unit is a dependency: one of the two units always writes the slot.
-        need = max(self._users.setdefault(slot, {}).get(other, -1) for slot in slots)
-        if need > self._known[unit]:
-            row["pop"], self.rows[need]["push"] = 1, 1
-            self._known[unit] = need
-        for slot in slots:
-            self._users[slot][unit] = index
-        self.rows.append(row)
-
-
 def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     """Return a layer's encoded instructions. `x`, `w`, `acc`: DRAM addresses of inputs, weights and accumulators."""
-    stream, slot, jobs = Stream(), config.buffer_bytes // 2, list(schedule(p))
+    stream, slot, jobs = TokenStream(UNIT), config.buffer_bytes // 2, list(schedule(p))
 
     def load(index: int) -> None:
         job, base = jobs[index], index % 2 * slot
@@ -151,36 +125,13 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     return LAYOUT.encode_rows(stream.rows)
 
 
-def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network; the program has one step per node, in order."""
-    steps: list[Launch | HostStep] = []
-    for site in graph.sites():
-        found = plan(site, config)
-        steps.append(HostStep(site.node.name, found) if isinstance(found, str) else _launch(site, found, config))
-    return Program(NAME, config.to_dict(), config.digest(), rounding_mode(rounding).name, graph, tuple(steps))
-
-
-def _launch(site: Site, p: Plan, config: Config) -> Launch:
+def lower(site: Site, config: Config) -> Launch | str:
+    """Return the launch that computes a node, or the reason why the node runs on the host."""
+    p = plan(site, config)
+    if isinstance(p, str):
+        return p
     weights = weight_image(p, site.constant(1).reshape(p.outputs, p.depth))
     x, acc = p.rows * p.depth, 4 * p.rows * p.outputs
-    segments = (
-        DramSegment("x", 0, x, "input"),
-        DramSegment("w", x, len(weights), "const"),
-        DramSegment("acc", x + len(weights), acc, "output"),
-    )
+    segments = in_a_row(("x", "input", x), ("w", "const", len(weights)), ("acc", "output", acc))
     insns = emit(p, config, site.input(0).zero_point, *(segment.address for segment in segments))
     return LaunchImage(insns, segments, {"w": weights}).launch(site.node.name, (site.node.name,), plan=str(p))
-
-
-def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs of the launch of a node, {segment name: uint8 (S, bytes)}, for S samples."""
-    codes = values[site.input(0).name]
-    return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
-
-
-def unpack(site: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """Return the output codes of the node, {tensor name: (S, *shape)}, from the accumulators that the launch stored."""
-    op, acc = site.node.op, left["acc"]
-    assert isinstance(op, Linear)
-    sums = np.ascontiguousarray(acc).view("<i4").reshape(acc.shape[0], *site.output.shape)
-    return {site.output.name: op.finish(site, sums, rounding_mode(rounding))}

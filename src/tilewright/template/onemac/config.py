@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number
 
 
@@ -16,16 +15,11 @@ class Config(MachineConfig):
 
     buffer_bytes: int = number(4096, 4, 1 << 16)  # buffer of inputs and weights; chosen; 16 address bits
     accumulators: int = number(32, 2, 1 << 16)  # number of int32 accumulators; chosen
-    bus_bits: int = number(32, 8, 1024, only_time=True)  # width of the DRAM port; chosen
+    bus_bits: int = number(32, 8, 1024, multiple=8, only_time=True)  # width of the DRAM port; chosen
     dram_latency: int = number(20, 0, 1 << 20, only_time=True)  # cycles from a request to its first beat; assumed
     clock_mhz: int = number(100, 1, 10_000, only_time=True)  # assumed
     queue_depth: int = number(16, 1, 1 << 20, only_time=True)  # instructions that can wait at each unit; chosen
     token_depth: int = number(16, 2, 1 << 20, only_time=True)  # tokens that each token queue can hold; chosen
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bus_bits % 8:
-            raise ConfigError("onemac config", f"bus_bits is {self.bus_bits}, not a multiple of 8")
 
 
 PRESETS = {"small": Config(), "wide": Config(buffer_bytes=1 << 14, bus_bits=64)}

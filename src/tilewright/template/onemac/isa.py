@@ -22,10 +22,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tilewright.program.instruction import Field, InstructionSet, Layout, rows
-from tilewright.program.launch_image import LaunchImage
-from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
-from tilewright.program.program import Launch
+from tilewright.program.instruction import Field, InstructionSet, Layout
 
 
 class Opcode(IntEnum):
@@ -70,23 +67,3 @@ OPERANDS = {
     Opcode.STORE: ("acc", "dram", "count"),
 }
 ISA = InstructionSet(LAYOUT, "opcode", Opcode, OPERANDS, flags=("pop", "push"))
-
-
-def image_of(launch: Launch) -> LaunchImage:
-    """Return the instructions and segments of a launch. Raises ProgramError if they are malformed."""
-    return LaunchImage.of(launch, LAYOUT.nbytes)
-
-
-GRAMMAR = Grammar({**image_directives(), ".code": Directive(code=ISA.notation.read)})
-
-
-def text_of(launch: Launch) -> Text:
-    """Return the text of a launch; `launch_of` reads it back exactly."""
-    image = image_of(launch)
-    code = [ISA.notation.show(row) for row in rows(ISA.decode(image.insns))]
-    return Text(launch.name, sections=[*image_sections(image), Section(".code", code=code)])
-
-
-def launch_of(text: Text) -> Launch:
-    """Return the launch that a text describes. Raises ProgramError with the line and column of a mistake."""
-    return read_image(text, LAYOUT.encode_rows(text.code(".code"))).launch(text.name)

@@ -19,8 +19,9 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated
 from tilewright.sim.steps import Trace
-from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline
+from tilewright.sim.timeline import timeline
 from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated

@@ -15,7 +15,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, Concat, DepthwiseConv2D, Linear, OnnxOp, Quantize
 from tilewright.graph.rounding import Rounding, rounding_mode
-from tilewright.program.launch_image import Contents, DramSegment, LaunchImage
+from tilewright.program.launch_image import Contents, DramSegment, LaunchImage, in_a_row
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.gemmini.compiler import layers
 from tilewright.targets.gemmini.compiler.additions import Addition, addition
@@ -114,11 +114,8 @@ def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
     """Return DRAM segments in this order; `sizes` are in bytes, by name."""
-    segments, address = [], BASE
-    for name, size in sizes.items():
-        segments.append(DramSegment(name, address, size, KINDS.get(name, "input")))
-        address += -(-size // ALIGN) * ALIGN
-    return tuple(segments)
+    parts = [(name, KINDS.get(name, "input"), size) for name, size in sizes.items()]
+    return in_a_row(*parts, base=BASE, align=ALIGN)
 
 
 def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:

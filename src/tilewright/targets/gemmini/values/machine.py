@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -182,13 +181,6 @@ class Machine:
         first, shifts = rules.relu == "before_scale", rules.os_shift == "always"
         floor = config.half if rules.repeats == "half" else 0
         self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
-
-    def copy(self) -> Machine:
-        """Return a copy; both share DRAM until one of them writes there."""
-        made = copy(self)
-        made.dram, made.spad, made.acc = self.dram.copy(), self.spad.copy(), self.acc.copy()
-        made.array, made.normaliser = self.array.copy(), deepcopy(self.normaliser)
-        return made
 
     def run(self, plan: Plan, sequence: Array) -> None:
         """Execute the steps in `sequence` (int64) of a plan. Raises MachineError if one leaves its DRAM segment."""

@@ -8,6 +8,7 @@ programs `norm_*` ran there. The generated RTL that was measured has no normalis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from enum import IntEnum
 
 import numpy as np
@@ -51,6 +52,10 @@ class Normaliser:
         self.sum, self.count, self.mean, self.most, self.running = (np.zeros(shape, np.int32) for _ in range(5))
         self.factor, self.share = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.fresh = np.ones(IDS, np.bool_)
+
+    def copy(self) -> Normaliser:
+        """Return a copy that later commands do not change."""
+        return deepcopy(self)
 
     def config_st(self, own: Mapping[str, int]) -> None:
         """Set the activation. NONE keeps SOFTMAX, which only config_norm can name."""

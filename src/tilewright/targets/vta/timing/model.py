@@ -14,12 +14,13 @@ import numpy as np
 
 from tilewright.array import Array, among
 from tilewright.sim import jit
+from tilewright.sim.costs import Channel, Costs, Fetch, Simulated, Units
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.sim.timeline import EVENT_US, Channel, Costs, Fetch, Simulated, Units, timeline, times
+from tilewright.sim.timeline import EVENT_US, timeline, times
 from tilewright.targets import given
-from tilewright.targets.base import Number, TimingModel
+from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
@@ -419,9 +420,5 @@ IDEAL = Timing(
 
 #: The numbers that a what-if may change, and the least value of each.
 LEAST = {"gemm": 1, "alu": 1, "alu_immediate": 1, "requantise": 1, "dispatch": 0, "pipeline": 0}
-MODELS = given.Models(
-    (TILEWRIGHT, HLS, IDEAL),
-    lambda model: {key: Number(getattr(model, key), least) for key, least in LEAST.items()},
-    lambda model, source: replace(model, source=source, **source.values),
-)
+MODELS = given.Models.of((TILEWRIGHT, HLS, IDEAL), **LEAST)
 DEFAULT = TILEWRIGHT.source.name

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.costs import Simulated, first_beat, least
 from tilewright.sim.steps import Trace
-from tilewright.sim.timeline import Simulated
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing import MODELS
@@ -44,18 +44,6 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     return found
 
 
-def least(simulated: Simulated) -> Array:
-    """Return the least cycles for which each step occupies its unit, int64 [n].
-
-    They are its lead, its work and, if it moves data before it releases the unit, the latency of the first beat and
-    one cycle for each beat.
-    """
-    costs, channel = simulated.costs, simulated.channel
-    moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0) & (costs.ahead == 0)
-    data = np.where(moves, _first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes), 0)
-    return np.maximum(costs.lead + data + costs.busy, 0) * (1 - costs.ahead)
-
-
 def delivered(simulated: Simulated) -> int:
     """Return the earliest cycle in which a unit can have an instruction."""
     channel, fetch = simulated.channel, simulated.fetch
@@ -72,16 +60,9 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
     finish = int(costs.tail[last]) if program.stream.opcode[last] == Opcode.FINISH else 0
     if not store.any() or not program.micro_ops.any():
         return finish
-    beats = (_first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes)) * (channel.burst > 0)
+    beats = (first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes)) * (channel.burst > 0)
     ends = costs.lead + beats + np.maximum(costs.busy, costs.settle)
     return int(costs.tail[program.micro_ops > 0].min() + ends[store].min()) + finish
-
-
-def _first_beat(simulated: Simulated) -> Array:
-    """Return the cycles from each step's first request to its first beat, int64 [n]."""
-    channel = simulated.channel
-    write = channel.write_latency if channel.in_flight else channel.latency
-    return np.where(simulated.costs.writes == 1, write, channel.latency)
 
 
 def _own(trace: Trace, unit: int) -> tuple[Array, Array]:

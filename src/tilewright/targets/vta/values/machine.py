@@ -7,7 +7,6 @@ Instructions follow the config's semantics. A GEMM instruction is a gather and a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 
 import numpy as np
 
@@ -53,14 +52,6 @@ class Machine:
         # `out`. After LOAD ACC they differ.
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ; rare
-
-    def copy(self) -> Machine:
-        """Return a copy. Both share the bytes of DRAM until one of them writes a segment."""
-        made = copy(self)
-        for name in ("inp", "wgt", "acc", "out", "par", "_mirrors"):
-            setattr(made, name, getattr(self, name).copy())
-        made.dram = self.dram.copy()
-        return made
 
     def stored_tiles(self) -> Array:
         """Return the values that STORE would read from all tiles, in the type of acc: (S, depth, batch, block_out)."""

@@ -38,9 +38,6 @@ class Memories:
     frames: Array
     result: Array
 
-    def copy(self) -> Memories:
-        return Memories(self.dram.copy(), self.frames.copy(), self.result.copy())
-
 
 class ZynqState(State):
     """Block RAM and DDR after some rows and services of a layer."""

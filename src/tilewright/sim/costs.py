@@ -1,0 +1,116 @@
+"""What the time pass needs of a launch besides its step table: the costs of its steps, the DRAM port, the delivery."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+
+
+class Channel(NamedTuple):
+    """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: most beats of a burst.
+
+    If `burst` is 0, there is no port, and Costs.busy includes the cycles of transfers.
+
+    If `in_flight` is 0, bursts are granted in order of request. Bursts of a row follow each other, and a unit requests
+    its next row when the data of the previous row has arrived.
+
+    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
+    fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
+    after a grant. The first beat of a write comes `write_latency` cycles after its grant.
+    """
+
+    beat_bytes: int
+    latency: int
+    burst: int = 256  # AXI4
+    in_flight: int = 0
+    write_latency: int = 0
+
+
+class Fetch(NamedTuple):
+    """The delivery of commands to the units: `insn_bytes` each, in stream order, into queues of `depth` commands.
+
+    If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
+    `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
+    has been delivered. With a `buffer` (of so many commands), the next batch is requested as soon as the buffer has
+    room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
+    """
+
+    insn_bytes: int
+    depth: int
+    batch: int = 0
+    buffer: int = 0
+
+
+class Units(NamedTuple):
+    """Properties that all units share.
+
+    `room`: cycles from a pop to a push into the freed place. `outstanding`: most steps of a unit that have released the
+    unit but have not ended (0: any number).
+    """
+
+    room: int = 0
+    outstanding: int = 0
+
+
+class Costs(NamedTuple):
+    """The costs of each step, int64 [n]: `lead` cycles, then a transfer of `rows` of `row_bytes`, then `busy` cycles.
+
+    A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst. `fill` is a number of
+    cycles in which zeros are written; it only counts cycles without a beat. Filling begins `fill_lead` cycles after
+    the start, and after the data of the unit's earlier steps have arrived.
+
+    A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after its
+    last beat; the steps of a unit end in order, one per cycle. A step that runs `ahead` releases its unit when its last
+    burst is granted.
+    """
+
+    lead: Array
+    busy: Array
+    rows: Array
+    row_bytes: Array
+    writes: Array  # 0 reads DRAM, 1 writes it
+    address: Array
+    stride: Array
+    priority: Array  # of its reads; lower goes first, then the lower unit
+    fill: Array
+    tail: Array
+    settle: Array
+    ahead: Array  # 0 or 1
+    fill_lead: Array
+
+    @classmethod
+    def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
+        """Return costs with zeros for the columns that are not given."""
+        none = np.zeros(len(lead), np.int64)
+        return cls(lead, busy, rows, row_bytes, writes, **dict.fromkeys(cls._fields[5:], none) | others)
+
+
+class Simulated(NamedTuple):
+    """A timing model's numbers for one launch, which the time pass needs besides the step table."""
+
+    costs: Costs
+    channel: Channel
+    fetch: Fetch
+    units: Units = Units()
+
+
+def least(simulated: Simulated) -> Array:
+    """Return the least cycles for which each step occupies its unit, int64 [n].
+
+    They are its lead, its work and, if it moves data before it releases the unit, the latency of the first beat and
+    one cycle for each beat.
+    """
+    costs, channel = simulated.costs, simulated.channel
+    moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0) & (costs.ahead == 0)
+    data = np.where(moves, first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes), 0)
+    return np.maximum(costs.lead + data + costs.busy, 0) * (1 - costs.ahead)
+
+
+def first_beat(simulated: Simulated) -> Array:
+    """Return the cycles from each step's first request to its first beat, int64 [n]."""
+    channel = simulated.channel
+    write = channel.write_latency if channel.in_flight else channel.latency
+    return np.where(simulated.costs.writes == 1, write, channel.latency)

@@ -1,0 +1,75 @@
+"""A launch: the footprint of each instruction (which memory it touches, without data), and where the tensors lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.array import Array
+from tilewright.program.launch_image import Dram
+from tilewright.program.placement import Placement
+from tilewright.sim.costs import Simulated
+from tilewright.sim.steps import READ, WRITE, TokenQueue
+from tilewright.sim.walk import Scratchpad
+from tilewright.targets.launched import Stored, Stream
+
+from . import timing
+from .config import Config
+from .isa import ISA, UNIT, Opcode, Unit
+from .machine import Machine
+
+#: Numbers of the memories in footprints. Elements are accumulators in ACC and bytes elsewhere.
+BUF, ACC = range(2)
+
+
+class OneMacLaunch(Stream[Config]):
+    """One launch of OneMac. Its methods are documented in tilewright/targets/launched.py."""
+
+    isa, unit_of = ISA, UNIT
+    units, works = ("dma", "mac"), "mac"
+
+    @property
+    def memories(self) -> Sequence[Scratchpad]:
+        return (
+            Scratchpad("buf", self.config.buffer_bytes, (), "int8", "one byte", BUF),
+            Scratchpad("acc", self.config.accumulators, (), "int32", "one sum", ACC),
+        )
+
+    @property
+    def stored(self) -> Sequence[Stored]:
+        if not self.sites:
+            return ()
+        x, y, node = self.sites[0].input(0), self.sites[0].output, self.sites[0].node.name
+        sums = Stored("acc", y, Placement.of(y.shape, "<i4"), node, sums=True)
+        return Stored("x", x, Placement.of(x.shape)), sums
+
+    @property
+    def queues(self) -> tuple[TokenQueue, ...]:
+        depth = self.config.token_depth
+        return TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)
+
+    def tokens(self, unit: Array) -> tuple[Array, Array]:
+        return self.columns["pop"] << (1 - unit), self.columns["push"] << unit
+
+    def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
+        space, first = dram
+        length, count = row["length"], row["count"]
+        if row["opcode"] == Opcode.LOAD:
+            return (BUF, WRITE, row["buf"], length), (space, READ, first, length)
+        if row["opcode"] == Opcode.STORE:
+            return (ACC, READ, row["acc"], count), (space, WRITE, first, 4 * count)
+        sums = WRITE if row["clear"] else READ | WRITE
+        return (
+            (BUF, READ, row["buf"], length),
+            (BUF, READ, row["wgt"], length * count),
+            (ACC, sums, row["acc"], count),
+        )
+
+    def simulated(self) -> Simulated:
+        return timing.simulated(self.columns, self.config, timing.MODELS[self.timing])
+
+    def machine(self, dram: Dram, samples: int) -> Machine:
+        return Machine(self.config, dram, samples)
+
+    @property
+    def macs(self) -> int:
+        return int((self.columns["length"] * self.columns["count"]).sum())
