@@ -38,11 +38,12 @@ hang = '''
 import sys
 sys.path.insert(0, sys.argv[1])
 import ctypes, tilewright.native.serve as serve
-def answer(kind, payload):
-    open({told!r}, "w").close()
-    while True:
-        ctypes.CDLL(None).usleep(900_000)
-serve._started = lambda start, refused: answer
+class Server(serve.Server):
+    def answer(self, kind, payload):
+        open({told!r}, "w").close()
+        while True:
+            ctypes.CDLL(None).usleep(900_000)
+serve._started = lambda start, refused: Server()
 '''
 os.execv({python!r}, [{python!r}, "-P", "-c", hang + code, root, *rest])
 """

@@ -6,14 +6,17 @@ A host's process has a library of the target, which starts a Python process that
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tilewright.files import kept, user_folder, write_folder
 from tilewright.native.build import library
+from tilewright.native.requests import Request, header
 
 CONNECTION = Path(__file__).parent / "c"
 
@@ -22,14 +25,17 @@ CONNECTION = Path(__file__).parent / "c"
 class HostLibrary:
     """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
 
-    `generated` are files by name: headers for the hosts, and what the device's process reads. They lie in the folder
-    `include` beside the library; the library's own sources find its path in the macro TW_FILES. `links` are further
-    arguments of the linker for hosts.
+    `server` is the module whose function `main` is the device's process (connection.h); it answers `requests`, whose
+    numbers the sources include as `requests.h`. The process gets the machine `config` as a JSON file, unless that is
+    None. `generated` are headers for the hosts by name. `links` are further arguments of the linker for hosts.
     """
 
     name: str
+    server: str
+    requests: Sequence[Request]
     sources: Sequence[Path]
     include: Path
+    config: Mapping[str, Any] | None = None
     generated: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[str] = ()
 
@@ -48,23 +54,28 @@ class HostLibrary:
 
     def made(self) -> Path:
         """Return the path of the library, which is made if it is missing. Raises InputError if it cannot be made."""
-        macros = {"TW_PYTHON": sys.executable, "TW_ROOT": str(Path(__file__).resolve().parents[2])}
         sources = [*self.sources, CONNECTION / "connection.c"]
         headers = sorted({*self.include.rglob("*.h"), *(h for path in sources for h in path.parent.glob("*.h"))})
-        parts = [repr((macros, sorted(self.generated.items()))).encode()]
+        parts = [repr((sys.executable, CONNECTION, self)).encode()]
         parts += [path.read_bytes() for path in (*sources, *headers)]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-        return kept(user_folder() / f"{self.name}-{digest}", lambda folder: self._made(folder, macros, sources))
+        return kept(user_folder() / f"{self.name}-{digest}", lambda folder: self._made(folder, sources))
 
-    def _made(self, folder: Path, macros: Mapping[str, str], sources: Sequence[Path]) -> Path:
+    def _made(self, folder: Path, sources: Sequence[Path]) -> Path:
         path = folder / f"lib{self.name}.so"
-        if not path.exists():
-            include = folder / "include"
-            if self.generated:
-                write_folder(include, self.generated)
-            quoted = [f'-D{name}="{_escaped(value)}"' for name, value in ({**macros, "TW_FILES": str(include)}).items()]
-            searched = [f"-I{place}" for place in (include, self.include, CONNECTION)]
-            library("the library for hosts", path, sources, ["-O2", *searched, *quoted])
+        if path.exists():
+            return path
+        files = {f"include/{name}": text for name, text in self.generated.items()}
+        macros = {"TW_PYTHON": sys.executable, "TW_ROOT": str(Path(__file__).resolve().parents[2])}
+        macros["TW_SERVER"] = self.server
+        if self.config is not None:
+            files["machine.json"] = json.dumps(self.config)
+            macros["TW_MACHINE"] = str(folder / "machine.json")
+        write_folder(folder, files)
+        quoted = [f'-D{name}="{_escaped(value)}"' for name, value in macros.items()]
+        searched = [f"-I{place}" for place in (folder / "include", self.include, CONNECTION)]
+        generated = {"requests.h": header(self.requests)}
+        library("the library for hosts", path, sources, ["-O2", *searched, *quoted], generated)
         return path
 
 

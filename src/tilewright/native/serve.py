@@ -6,19 +6,62 @@ import os
 import select
 import socket
 import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Thread
+from typing import BinaryIO, ClassVar
 
 from tilewright.errors import TilewrightError
+from tilewright.native.requests import Request
 
 HEAD = struct.Struct("<2I")
+#: The status of an answer that is not a success. 1 stands for a process that has ended.
+FAILED = 2
+Answer = tuple[int, bytes | bytearray]
 
-#: Answers a request: (kind, payload) -> (status, payload); status 0 is a success.
-Answer = Callable[[int, bytes], tuple[int, bytes | bytearray]]
+
+class Server:
+    """Answers the requests of one host, each by the method of its name.
+
+    The method takes the arguments of its request, and returns the answer. An error that it raises is a failure, whose
+    reason is the answer.
+    """
+
+    requests: ClassVar[Sequence[Request]]
+
+    def answer(self, kind: int, payload: bytes) -> Answer:
+        """Return the answer to a request: its status, which is 0 for a success, and its payload."""
+        request = self.requests[kind]
+        try:
+            return 0, request.answer(getattr(self, request.name)(*request.arguments(payload)))
+        except TilewrightError as error:
+            return self.status_of(error), str(error).encode()
+
+    def status_of(self, error: TilewrightError) -> int:
+        """Return the status of a request that ended with an error."""
+        return FAILED
+
+    def end(self) -> None:
+        """Do what is left when the host has closed the connection. The text of an error is printed."""
 
 
-def serve(connection: int, start: Callable[[], Answer], refused: int) -> None:
+class _Refusal(Server):
+    """Gives the same answer to every request."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def answer(self, kind: int, payload: bytes) -> Answer:
+        return self._answer
+
+
+def shown(lines: Iterable[object]) -> str:
+    """Return lines as text for the host's stderr."""
+    return "".join(f"tilewright: {line}\n" for line in lines)
+
+
+def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -> None:
     """Answer the requests that come from a socket (its file descriptor), until it is closed.
 
     If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
@@ -26,26 +69,33 @@ def serve(connection: int, start: Callable[[], Answer], refused: int) -> None:
     with socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
         os.set_inheritable(connection, False)
         Thread(target=_end_with, args=(host, _process_of(host)), daemon=True).start()
-        answer = _started(start, refused)
-        while len(head := requests.read(HEAD.size)) == HEAD.size:
-            kind, size = HEAD.unpack(head)
-            payload = requests.read(size)
-            if len(payload) < size:
-                return
-            status, text = answer(kind, payload)
-            try:
-                host.sendall(HEAD.pack(status, len(text)))
-                host.sendall(text)
-            except ConnectionError:
-                return
+        server = _started(start, refused)
+        _answer_all(host, requests, server)
+    try:
+        server.end()
+    except TilewrightError as error:
+        print(shown([error]), end="", file=sys.stderr)
 
 
-def _started(start: Callable[[], Answer], refused: int) -> Answer:
+def _started(start: Callable[[], Server], refused: int) -> Server:
     try:
         return start()
     except TilewrightError as error:
-        refusal = refused, str(error).encode()
-    return lambda kind, payload: refusal
+        return _Refusal((refused, str(error).encode()))
+
+
+def _answer_all(host: socket.socket, requests: BinaryIO, server: Server) -> None:
+    while len(head := requests.read(HEAD.size)) == HEAD.size:
+        kind, size = HEAD.unpack(head)
+        payload = requests.read(size)
+        if len(payload) < size:
+            return
+        status, text = server.answer(kind, payload)
+        try:
+            host.sendall(HEAD.pack(status, len(text)))
+            host.sendall(text)
+        except ConnectionError:
+            return
 
 
 def _process_of(host: socket.socket) -> int:

@@ -16,6 +16,12 @@
 #define MSG_NOSIGNAL 0
 #endif
 
+#ifndef TW_MACHINE
+#define TW_MACHINE NULL
+#endif
+/* What the process runs. The connection is its file 3. */
+#define START "import sys; sys.path.insert(0, sys.argv[1])\nfrom " TW_SERVER " import main\nmain(3, *sys.argv[2:])\n"
+
 extern char **environ;
 /* Numbers of files in the process, and the first number that it does not use. */
 enum { CONNECTION = 3, SHARED = 4, UNUSED = 5, LARGEST = 1 << 30 };
@@ -90,16 +96,13 @@ static int moved(int file) {
     return found;
 }
 
-int tw_start(struct tw_connection *made, const char *module, const char *argument, int shared) {
+int tw_start(struct tw_connection *made, int shared) {
     int pair[2];
-    char start[256];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return tw_failed("no socket is left for the device"), 0;
     made->socket = moved(pair[0]);
     pair[1] = moved(pair[1]);
     const char *python = getenv("TILEWRIGHT_PYTHON");
-    const char *form = "import sys; sys.path.insert(0, sys.argv[1])\nfrom %s import main\nmain(%d, *sys.argv[2:])\n";
-    snprintf(start, sizeof start, form, module, CONNECTION);
-    char *arguments[] = {(char *)(python ? python : TW_PYTHON), "-P", "-c", start, TW_ROOT, (char *)argument, NULL};
+    char *arguments[] = {(char *)(python ? python : TW_PYTHON), "-P", "-c", START, TW_ROOT, TW_MACHINE, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, pair[1], CONNECTION);

@@ -26,9 +26,10 @@ struct tw_connection {
 void tw_failed(const char *reason);
 const char *tw_last_error(void);
 
-/* Start the process: the function main of a Python module, with the number of its connection, and with `argument`
- * unless that is NULL. `shared`, if not negative, is a file that it gets as number 4. Returns 0 if it does not start. */
-int tw_start(struct tw_connection *made, const char *module, const char *argument, int shared);
+/* Start the process: the function main of the module TW_SERVER, with the number of its connection, and with the path of
+ * the machine if there is TW_MACHINE. `shared`, if not negative, is a file that it gets as number 4. Returns 0 if it does
+ * not start. */
+int tw_start(struct tw_connection *made, int shared);
 
 /* Send a request of two parts. The answer's payload goes to `answer` if it has exactly `room` bytes; other payloads of
  * a success are findings, those of a failure are its reason. Both are printed. Returns the status. */

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from tilewright.native.serve import FAILED
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.native.serve import FAILED, RUN, Region, Server
+from tilewright.targets.vta.native.serve import Region, Server
 
 CONFIG = TARGET.own(TARGET.config("pynq", {}))
 PAGE, CODE = 4096, 1 << 20
@@ -32,7 +34,7 @@ def request(server: Server, code: bytes, regions: list[Region]) -> tuple[int, st
     os.pwrite(server.file, code, CODE)
     regions = [*regions, Region(CODE, 1 << 16, 99)]
     listed = b"".join(np.array(region, "<u8").tobytes() for region in regions)
-    status, text = server.answer(0, RUN.pack(CODE, 0, len(code) // INSN_BYTES, 0) + listed)
+    status, text = server.answer(0, struct.pack("<2Q2I", CODE, 0, len(code) // INSN_BYTES, 0) + listed)
     return status, text.decode()
 
 

@@ -11,26 +11,20 @@ it is missing.
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.errors import InputError, TilewrightError, one_of
-from tilewright.native.serve import serve
+from tilewright.native import serve
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.handle import Handle
 from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
+from tilewright.targets.bm1684x.native.hostlib import REQUESTS
 from tilewright.targets.bm1684x.runtime.recording import Launched
 
-#: Requests, in the order of their numbers.
-KINDS = (
-    *("hello", "malloc", "free", "s2d", "d2s", "d2d", "fill", "firmware", "module", "unload", "function"),
-    *("launch", "launch_async", "numbered", "sync", "cycles", "close"),
-)
 PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
 
 
@@ -44,12 +38,10 @@ def settings() -> tuple[Platform, Config]:
     return PLATFORMS[name], TARGET.own(TARGET.config(None, pairs))
 
 
-class Server:
-    """Answers the requests of one host.
+class Server(serve.Server):
+    """Answers the requests of one host. A method raises HostError, with the status, for a wrong argument."""
 
-    The methods whose names are in KINDS take a request's payload and return the answer's. They raise HostError, with
-    the status of the answer, for a wrong argument.
-    """
+    requests = REQUESTS
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -66,109 +58,91 @@ class Server:
             reason = f"the folder {self._traces} cannot be made: {error.strerror or error}"
             raise InputError("TILEWRIGHT_BM1684X_TRACE", reason, "give a folder for timelines, or unset it") from None
 
-    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes | bytearray]:
-        """Return the answer to a request: its status, and its payload."""
-        status = Status.SUCCESS
-        try:
-            method: Callable[[bytes], bytes | bytearray] = getattr(self, KINDS[kind])
-            text = method(payload)
-        except HostError as error:
-            status, text = error.status, str(error).encode()
-        except TilewrightError as error:
-            status, text = Status.FAILURE, str(error).encode()
-        return status, text
+    def status_of(self, error: TilewrightError) -> int:
+        return error.status if isinstance(error, HostError) else Status.FAILURE
 
-    def hello(self, _: bytes) -> bytes:
-        return b""
+    def hello(self) -> None:
+        """Answer when the device is there."""
 
-    def malloc(self, payload: bytes) -> bytes:
-        memory = self.handle.malloc(*struct.unpack("<Q", payload))
+    def malloc(self, size: int) -> int:
+        memory = self.handle.malloc(size)
         self._memories[memory.address] = memory
-        return struct.pack("<Q", memory.address)
+        return memory.address
 
-    def free(self, payload: bytes) -> bytes:
+    def free(self, address: int) -> None:
         """Free memory. Raises HostError PARAM if none begins at the address."""
-        address = struct.unpack("<Q", payload)[0]
         memory, offset = self._at(address)
         if offset:
             raise HostError(Status.PARAM, "bm_free_device", f"no memory begins at {address:#x}", "free all of it")
         self.handle.free(memory)
         del self._memories[address]
-        return b""
 
-    def s2d(self, payload: bytes) -> bytes:
-        memory, offset = self._at(struct.unpack_from("<Q", payload)[0])
-        self.handle.s2d(memory, memoryview(payload)[8:], len(payload) - 8, offset)
-        return b""
-
-    def d2s(self, payload: bytes) -> bytearray:
-        address, size = struct.unpack("<2Q", payload)
+    def s2d(self, address: int, data: memoryview) -> None:
         memory, offset = self._at(address)
-        found = bytearray(size)
-        self.handle.d2s(found, memory, size, offset)
-        return found
+        self.handle.s2d(memory, data, len(data), offset)
 
-    def d2d(self, payload: bytes) -> bytes:
-        target, source, size = struct.unpack("<3Q", payload)
-        (into, to), (memory, offset) = self._at(target), self._at(source)
+    def d2s(self, address: int, size: int) -> bytearray:
+        memory, offset = self._at(address)
+        data = bytearray(size)
+        self.handle.d2s(data, memory, size, offset)
+        return data
+
+    def d2d(self, target: int, source: int, size: int) -> None:
+        into, to = self._at(target)
+        memory, offset = self._at(source)
         self.handle.d2d(into, memory, size, to, offset)
-        return b""
 
-    def fill(self, payload: bytes) -> bytes:
-        address, size, value = struct.unpack("<3Q", payload)
+    def fill(self, address: int, size: int, value: int) -> None:
         memory, offset = self._at(address)
         words = np.full(-(-size // 4), value, "<u4").view(np.uint8)
         self.handle.s2d(memory, words[:size], size, offset)
-        return b""
 
-    def firmware(self, payload: bytes) -> bytes:
-        self.handle.load(_path(payload), execute=True)  # the host's program names it
+    def firmware(self, path: memoryview) -> None:
+        self.handle.load(_path(path), execute=True)  # the host's program names it
         self._modules.clear()
-        return b""
 
-    def module(self, payload: bytes) -> bytes:
+    def module(self, path: memoryview) -> int:
         number = len(self._numbers) + len(self._modules)
         while number in self._modules:
             number += 1
-        self._modules[number] = self.handle.add(_path(payload), execute=True)
-        return struct.pack("<I", number)
+        self._modules[number] = self.handle.add(_path(path), execute=True)
+        return number
 
-    def unload(self, payload: bytes) -> bytes:
-        number = struct.unpack("<I", payload)[0]
+    def unload(self, number: int) -> None:
         self.handle.remove(self._module(number).values())
         del self._modules[number]
-        return b""
 
-    def function(self, payload: bytes) -> bytes:
+    def function(self, module: int, text: memoryview) -> int:
         """Return the number of a function. Raises HostError PARAM if its module does not have it."""
-        names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
+        names = self._module(module)
+        name = str(text, "utf-8", "replace")
         if name not in names:
             remedy = one_of(name, names)
             raise HostError(Status.PARAM, "tpu_kernel_get_function", f"there is no function '{name}'", remedy)
         self._numbers.append(names[name])
-        return struct.pack("<I", len(self._numbers) - 1)
+        return len(self._numbers) - 1
 
-    def launch(self, payload: bytes) -> bytes:
-        return self._launched(*_named(payload), waited=True)
+    def launch(self, length: int, data: memoryview) -> bytes:
+        """Launch a function whose name, of `length` bytes, precedes its argument in `data`."""
+        return self._launched(str(data[:length], "utf-8", "replace"), bytes(data[length:]), waited=True)
 
-    def launch_async(self, payload: bytes) -> bytes:
-        return self._launched(*_named(payload), waited=False)
+    def launch_async(self, length: int, data: memoryview) -> bytes:
+        return self._launched(str(data[:length], "utf-8", "replace"), bytes(data[length:]), waited=False)
 
-    def numbered(self, payload: bytes) -> bytes:
+    def numbered(self, waited: int, number: int, argument: memoryview) -> bytes:
         """Launch a function by its number. Raises HostError PARAM if there is none."""
-        waited, number = struct.unpack_from("<2I", payload)
         if number >= len(self._numbers):
             raise HostError(Status.PARAM, "launch", f"there is no function {number}", "call tpu_kernel_get_function")
-        return self._launched(self._numbers[number], payload[8:], bool(waited))
+        return self._launched(self._numbers[number], bytes(argument), bool(waited))
 
-    def sync(self, _: bytes) -> bytes:
+    def sync(self) -> bytes:
         self._ended(self.handle.sync())
         return self._findings()
 
-    def cycles(self, _: bytes) -> bytes:
-        return struct.pack("<Q", self.total)
+    def cycles(self) -> int:
+        return self.total
 
-    def close(self, _: bytes) -> bytes:
+    def close(self) -> bytes:
         try:
             self._ended(self.handle.sync())
         finally:
@@ -192,7 +166,7 @@ class Server:
     def _findings(self) -> bytes:
         new = self.handle.findings[self._told :]
         self._told += len(new)
-        return "".join(f"tilewright: {finding}\n" for finding in new).encode()
+        return serve.shown(new).encode()
 
     def _at(self, address: int) -> tuple[DeviceMemory, int]:
         """Return the memory that holds an address, and the byte of the memory. Raises HostError PARAM if none does."""
@@ -208,15 +182,10 @@ class Server:
         return self._modules[number]
 
 
-def _path(payload: bytes) -> Path:
-    return Path(os.fsdecode(payload))
-
-
-def _named(payload: bytes) -> tuple[str, bytes]:
-    end = 4 + struct.unpack_from("<I", payload)[0]
-    return payload[4:end].decode(errors="replace"), payload[end:]
+def _path(path: memoryview) -> Path:
+    return Path(os.fsdecode(bytes(path)))
 
 
 def main(connection: int) -> None:
     """Answer the requests that come from a socket, until it is closed."""
-    serve(connection, lambda: Server(Handle(*settings())).answer, Status.PARAM)
+    serve.serve(connection, lambda: Server(Handle(*settings())), Status.PARAM)

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tilewright.native.hosts import HostLibrary
+from tilewright.native.requests import Request
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
-#: The file from which the process of the simulator reads the machine.
-MACHINE = "gemmini.json"
+#: The names of a source, then commands. At a fence: how many ranges the machine needs, these, the content of each; the
+#: number of ranges that it stored, these, and the content of each by its number.
+REQUESTS = (
+    Request("source", data=True),
+    Request("record", data=True),
+    Request("needed", gives="Q"),
+    Request("needed_ranges"),
+    Request("content", data=True),
+    Request("run", gives="Q"),
+    Request("stored_ranges"),
+    Request("take", "Q"),
+    Request("cycles", gives="Q"),
+)
 #: Rows whose statistics a program collects at once, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4
 
 
 def library(config: Config) -> HostLibrary:
     """Return the library for a machine. Hosts include its sizes as `include/gemmini_params.h`."""
-    generated = {"include/gemmini_params.h": params(config), MACHINE: json.dumps(config.to_dict())}
-    return HostLibrary("tilewright_gemmini", (HERE / "c" / "recorder.c",), HERE / "include", generated, ("-lm",))
+    return HostLibrary(
+        "tilewright_gemmini",
+        server="tilewright.targets.gemmini.native.serve",
+        requests=REQUESTS,
+        sources=(HERE / "c" / "recorder.c",),
+        include=HERE / "include",
+        config=config.to_dict(),
+        generated={"include/gemmini_params.h": params(config)},
+        links=("-lm",),
+    )
 
 
 def params(config: Config) -> str:

@@ -1,6 +1,6 @@
 """The process behind a host in C that uses the headers of Gemmini: it holds the machine, and reports at the end.
 
-The requests are those of native/c/recorder.c. $TILEWRIGHT_GEMMINI_SAVE is a program file, to which all commands are
+$TILEWRIGHT_GEMMINI_SAVE is a program file, to which all commands are
 written. $TILEWRIGHT_GEMMINI_REPORT is a file for the report, in JSON, which is then not printed.
 """
 
@@ -18,23 +18,23 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.files import replacing
-from tilewright.native.serve import Answer, serve
+from tilewright.native import serve
 from tilewright.program.file import save
 from tilewright.program.launch_image import Dram
 from tilewright.targets.gemmini import TARGET
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.commands import RECORD, Commands, Range
+from tilewright.targets.gemmini.native.hostlib import REQUESTS
 from tilewright.targets.gemmini.native.report import shown
 from tilewright.targets.gemmini.native.saved import program
 
-#: Status of an answer that is not a success. 1 stands for a process that has ended.
-FAILED = 2
 RANGE = struct.Struct("<2Q")
-COUNT = struct.Struct("<Q")
 
 
-class Server:
+class Server(serve.Server):
     """Runs the commands of one host."""
+
+    requests = REQUESTS
 
     def __init__(self, config: Config) -> None:
         self.commands = Commands(config)
@@ -45,61 +45,50 @@ class Server:
         self._asked, self._stored, self._memory = list[Range](), list[Range](), Dram([])
         self._content: list[tuple[Range, Array]] = []
 
-    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes]:
-        """Return the answer to a request: its status, and its payload."""
-        methods = (
-            *(self.source, self.record, self.needed, self.needed_ranges, self.content, self.run, self.stored_ranges),
-            *(self.take, self.cycles),
-        )
-        try:
-            return 0, methods[kind](payload)
-        except TilewrightError as error:
-            self.failed = True
-            return FAILED, str(error).encode()
+    def status_of(self, error: TilewrightError) -> int:
+        self.failed = True
+        return super().status_of(error)
 
-    def source(self, payload: bytes) -> bytes:
-        self.commands.sources.append(payload.decode(errors="replace"))
-        return b""
+    def source(self, name: memoryview) -> None:
+        self.commands.sources.append(str(name, "utf-8", "replace"))
 
-    def record(self, payload: bytes) -> bytes:
-        self.commands.add(np.frombuffer(payload, RECORD))
-        return b""
+    def record(self, records: memoryview) -> None:
+        self.commands.add(np.frombuffer(records, RECORD))
 
-    def needed(self, _: bytes) -> bytes:
+    def needed(self) -> int:
         self._asked, self._content = self.commands.needed(), []
-        return COUNT.pack(len(self._asked))
+        return len(self._asked)
 
-    def needed_ranges(self, _: bytes) -> bytes:
+    def needed_ranges(self) -> bytes:
         return self._of_host(self._asked)
 
-    def content(self, payload: bytes) -> bytes:
+    def content(self, payload: memoryview) -> None:
         """Take the bytes of the next range. Raises MachineError if the host has no memory there."""
         part, data = self._asked[len(self._content)], np.frombuffer(payload, np.uint8)
         if len(data) < part.size:
             raise self.commands.unknown(part)
         self._content.append((part, data))
-        return b""
 
-    def run(self, _: bytes) -> bytes:
+    def run(self) -> int:
         self._memory, self._stored = self.commands.run(self._content)
         if self._saved:
             self._kept += self._content
-        return COUNT.pack(len(self._stored))
+        return len(self._stored)
 
-    def stored_ranges(self, _: bytes) -> bytes:
+    def stored_ranges(self) -> bytes:
         return self._of_host(self._stored)
 
-    def take(self, payload: bytes) -> bytes:
+    def take(self, number: int) -> bytes:
         """Return the bytes of a range, by its number."""
-        address, size = self._stored[COUNT.unpack(payload)[0]]
+        address, size = self._stored[number]
         return self._memory.window(address, 1, size, 0, "take").tobytes()
 
     def _of_host(self, ranges: list[Range]) -> bytes:
         host = self.commands.addresses.host
         return b"".join(RANGE.pack(host(*each), each.size) for each in ranges)
 
-    def cycles(self, _: bytes) -> bytes:
-        return COUNT.pack(self.commands.cycles)
+    def cycles(self) -> int:
+        return self.commands.cycles
 
     def report(self) -> dict[str, Any]:
         """Return the report of all commands. Raises HazardError if they do not come to their end."""
@@ -115,7 +104,7 @@ class Server:
             "lines": commands.lines(),
         }
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Print or write the report, and write the program, if there are commands and none was refused.
 
         Raises SystemExit if there is no report, which makes the host fail.
@@ -123,31 +112,19 @@ class Server:
         if self.failed or not len(self.commands.records):
             return
         try:
-            found = self.report()
+            report = self.report()
         except TilewrightError as error:
-            print(f"tilewright: {error}", file=sys.stderr)
-            raise SystemExit(1) from None
-        try:
-            if self._report:
-                with replacing(Path(self._report)) as file:
-                    file.write(json.dumps(found).encode())
-            else:
-                print("".join(f"tilewright: {text}\n" for text in shown(found)), end="", file=sys.stderr)
-            if self._saved:
-                name = Path(self.commands.sources[0]).name if self.commands.sources else "program"
-                save(program(name, self.commands, self._kept), Path(self._saved))
-        except TilewrightError as error:
-            print(f"tilewright: {error}", file=sys.stderr)
+            raise SystemExit(f"tilewright: {error}") from None
+        if self._report:
+            with replacing(Path(self._report)) as file:
+                file.write(json.dumps(report).encode())
+        else:
+            print(serve.shown(shown(report)), end="", file=sys.stderr)
+        if self._saved:
+            name = Path(self.commands.sources[0]).name if self.commands.sources else "program"
+            save(program(name, self.commands, self._kept), Path(self._saved))
 
 
 def main(connection: int, machine: str) -> None:
     """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
-    servers: list[Server] = []
-
-    def start() -> Answer:
-        servers.append(Server(TARGET.own(TARGET.config(machine, {}))))
-        return servers[0].answer
-
-    serve(connection, start, FAILED)
-    for server in servers:
-        server.close()
+    serve.serve(connection, lambda: Server(TARGET.own(TARGET.config(machine, {}))))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tilewright.native.hosts import HostLibrary
+from tilewright.native.requests import Request
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import header
 from tilewright.targets.vta.isa.fields import Memory
@@ -13,8 +14,11 @@ from tilewright.targets.vta.runtime.commands import LOADED
 
 HERE = Path(__file__).parent
 SOURCES = tuple(HERE / "c" / name for name in ("driver.c", "runtime.c", "kernels.c"))
-#: The file from which the process of the simulator reads the machine.
-MACHINE = "vta/config.json"
+REQUESTS = (
+    Request("run", "2Q2I", data=True),
+    Request("result", gives="2Q"),
+    Request("uops", data=True),
+)
 #: Units are numbered from 0. Indices: of `tw_memory` the memory id, of `tw_unit_of` opcode and memory id, of `tw_nop`
 #: the unit, of `tw_link` the two units of a token queue.
 TABLES = """/* Made from the tables of the model: do not edit. */
@@ -34,9 +38,9 @@ def library(config: Config) -> HostLibrary:
         "vta/hw_spec.h": header.text(config),
         "vta/hw_spec_const.h": "#include <vta/hw_spec.h>\n",
         "vta_machine.h": tables(config),
-        MACHINE: json.dumps(config.to_dict()),
     }
-    return HostLibrary("tilewright_vta", SOURCES, HERE / "include", generated)
+    server = "tilewright.targets.vta.native.serve"
+    return HostLibrary("tilewright_vta", server, REQUESTS, SOURCES, HERE / "include", config.to_dict(), generated)
 
 
 def tables(config: Config) -> str:

@@ -1,8 +1,7 @@
 """The process behind VTADeviceRun of a host in C: it runs the instructions that lie in the memory shared with the host.
 
 File 4 is that memory: what the machine sees at an address lies at this place of the file, and pages that nobody has
-touched are holes. The requests of native/c/driver.c are `run`, with the host's allocations; `result`; and `uops`, which
-lists micro-ops on standard output.
+touched are holes.
 
 $TILEWRIGHT_VTA_TIMING is the timing model. $TILEWRIGHT_VTA_SAVE is a program file, to which all runs are written.
 """
@@ -12,15 +11,14 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array, among
-from tilewright.errors import ProgramError, TilewrightError
-from tilewright.native.serve import Answer, serve
+from tilewright.errors import ProgramError
+from tilewright.native import serve
 from tilewright.program.file import save
 from tilewright.program.instruction import Raw
 from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
@@ -31,13 +29,10 @@ from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Opcode
 from tilewright.targets.vta.isa.instructions import TRANSFERS, InstructionBuffer, serial
 from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.native.hostlib import REQUESTS
 from tilewright.targets.vta.runtime.session import Debug, RunResult, numbered, run_options
 
 SHARED = 4
-#: Status of an answer that is not a success. 1 stands for a process that has ended.
-FAILED = 2
-#: A run: address of the instructions, bytes of the runtime's micro-ops, number of instructions, debug flags.
-RUN = struct.Struct("<2Q2I")
 #: The flag that prints the cycles of a run (VTA_DEBUG_LOG_INSN).
 LOG = 64
 #: Findings of a run that are printed.
@@ -60,8 +55,10 @@ class Region(NamedTuple):
         return self.address + self.size
 
 
-class Server:
+class Server(serve.Server):
     """Runs instructions for one host on the machine `config`, in the memory behind the file descriptor `file`."""
+
+    requests = REQUESTS
 
     def __init__(self, config: Config, file: int) -> None:
         self.config, self.file = config, file
@@ -71,21 +68,14 @@ class Server:
         self._count = 0
         self._last = (0, 0)  # cycles and findings of the last run that did not fail
 
-    def answer(self, kind: int, payload: bytes) -> tuple[int, bytes]:
-        """Return the answer to a request: its status, and its payload."""
-        methods = (self.run, self.result, self.uops)
-        try:
-            return 0, methods[kind](payload)
-        except TilewrightError as error:
-            return FAILED, str(error).encode()
+    def run(self, address: int, uops: int, count: int, debug: int, allocations: memoryview) -> bytes:
+        """Run `count` instructions from an address on, and return the findings as text.
 
-    def run(self, payload: bytes) -> bytes:
-        """Run instructions, and return the findings as text.
+        `uops` is the size of the runtime's micro-ops in bytes, `debug` its flags, `allocations` those of the host.
 
         Raises ProgramError for instructions that the machine does not have, HazardError for those that do not end.
         """
-        address, uops, count, debug = RUN.unpack_from(payload)
-        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", payload[RUN.size :])]
+        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", allocations)]
         name = f"launch{self._count}"
         self._count += 1
         launch, stored = self._launch(name, self._code(address, count, regions, debug), regions, uops)
@@ -104,23 +94,21 @@ class Server:
             lines.append(f"... and {len(run.findings) - SHOWN} more findings in {name}")
         if debug & LOG:
             lines.append(f"{name}: {run.cycles} cycles, {count} instructions, {run.macs} multiply-accumulates")
-        return "".join(f"tilewright: {line}\n" for line in lines).encode()
+        return serve.shown(lines).encode()
 
-    def result(self, _: bytes) -> bytes:
-        return struct.pack("<2Q", *self._last)
+    def result(self) -> tuple[int, int]:
+        """Return the cycles and the number of findings of the last run."""
+        return self._last
 
-    def uops(self, payload: bytes) -> bytes:
+    def uops(self, payload: memoryview) -> None:
+        """List micro-ops on standard output."""
         code = np.frombuffer(payload, np.uint8).reshape(-1, UOP_BYTES)
         print(numbered(".uop", text.micro_ops(code, self.config)), end="", flush=True)
-        return b""
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Write the runs to the program file that the environment names, if it does."""
         if self._launches:
-            try:
-                save(self._program(tuple(self._launches)), Path(self._saved))
-            except TilewrightError as error:
-                print(f"tilewright: {error}", file=sys.stderr)
+            save(self._program(tuple(self._launches)), Path(self._saved))
 
     def _program(self, launches: tuple[Launch, ...]) -> Program:
         return Program.bare(TARGET.name, self.config, launches)
@@ -192,12 +180,4 @@ class Server:
 
 def main(connection: int, machine: str) -> None:
     """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
-    servers: list[Server] = []
-
-    def start() -> Answer:
-        servers.append(Server(TARGET.own(TARGET.config(machine, {})), SHARED))
-        return servers[0].answer
-
-    serve(connection, start, FAILED)
-    for server in servers:
-        server.close()
+    serve.serve(connection, lambda: Server(TARGET.own(TARGET.config(machine, {})), SHARED))

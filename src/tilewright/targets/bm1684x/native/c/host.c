@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "connection.h"
-
-enum { HELLO, MALLOC, FREE, S2D, D2S, D2D, FILL, FIRMWARE, MODULE, UNLOAD, FUNCTION, LAUNCH, ASYNC, NUMBERED, SYNC, CYCLES, CLOSE };
+#include "requests.h"
 
 struct bm_context { struct tw_connection to; };
 struct tilewright_module { uint32_t number; };
@@ -49,7 +48,7 @@ bm_status_t bm_dev_request(bm_handle_t *handle, int devid) {
     *handle = NULL;
     if (devid < 0 || devid > 255) return failed(BM_ERR_PARAM, "bm_dev_request: there is no such device; give 0..255");
     bm_handle_t made = calloc(1, sizeof *made);
-    if (!made || !tw_start(&made->to, "tilewright.targets.bm1684x.host.serve", NULL, -1)) {
+    if (!made || !tw_start(&made->to, -1)) {
         free(made);
         return BM_ERR_DEVNOTREADY;
     }
@@ -147,7 +146,7 @@ bm_status_t tpu_kernel_launch_sync(bm_handle_t handle, const char *name, const v
     return launch(handle, LAUNCH, name, args, size);
 }
 bm_status_t tpu_kernel_launch_async(bm_handle_t handle, const char *name, const void *args, unsigned int size) {
-    return launch(handle, ASYNC, name, args, size);
+    return launch(handle, LAUNCH_ASYNC, name, args, size);
 }
 bm_status_t tpu_kernel_sync(bm_handle_t handle) { return ask(handle, SYNC, NULL, 0, NULL, 0); }
 bm_status_t bm_thread_sync(bm_handle_t handle) { return tpu_kernel_sync(handle); }

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "connection.h"
+#include "requests.h"
 
-enum { SOURCE, COMMANDS, NEEDED, NEEDED_RANGES, BYTES, RUN, STORED_RANGES, TAKE, CYCLES };
 enum { FULL = 1 << 16, MAX_SOURCES = 4096, FENCE = 127 };
 
 typedef struct { uint64_t rs1, rs2; uint32_t funct, source, line, unused; } record;
@@ -37,7 +37,7 @@ static void ask(
 }
 
 static void send_records(void) {
-    if (used) ask(COMMANDS, records, used * sizeof *records, NULL, 0, NULL, 0);
+    if (used) ask(RECORD, records, used * sizeof *records, NULL, 0, NULL, 0);
     used = 0;
 }
 
@@ -47,7 +47,7 @@ static void end(void) {
     fflush(stdout);
     if (!ending) {
         ending = 1;
-        if (used) tw_ask(&device, COMMANDS, records, used * sizeof *records, NULL, 0, NULL, 0);
+        if (used) tw_ask(&device, RECORD, records, used * sizeof *records, NULL, 0, NULL, 0);
     }
     started = 0;
     if (tw_leave(&device)) _exit(1);
@@ -55,7 +55,7 @@ static void end(void) {
 
 static void start(void) {
     if (started) return;
-    if (!tw_start(&device, "tilewright.targets.gemmini.native.serve", TW_FILES "/gemmini.json", -1)) stop();
+    if (!tw_start(&device, -1)) stop();
     started = 1;
     atexit(end);
 }
@@ -114,7 +114,7 @@ static void run(void) {
     range *each = ranges(NEEDED_RANGES, count);
     for (uint64_t i = 0; i < count; i++) {
         int known = is_mapped(each[i]);
-        ask(BYTES, (void *)(uintptr_t)each[i].address, known ? each[i].size : 0, NULL, 0, NULL, 0);
+        ask(CONTENT, (void *)(uintptr_t)each[i].address, known ? each[i].size : 0, NULL, 0, NULL, 0);
     }
     free(each);
     ask(RUN, NULL, 0, NULL, 0, &count, sizeof count);

@@ -18,8 +18,8 @@
 #include <vta/hw_spec.h>
 
 #include "connection.h"
+#include "requests.h"
 
-enum { RUN, RESULT, UOPS }; /* requests */
 /* Addresses, as in the runtime in Python (runtime/memory.py): micro-ops on the first page, buffers after them. */
 #define END (1ull << 32)
 #define FIRST (VTA_PAGE_BYTES + (uint64_t)VTA_MAX_XFER)
@@ -91,8 +91,7 @@ static void start(const char *call) {
         dram = made;
     }
     if (!started) {
-        const char *machine = TW_FILES "/vta/config.json";
-        if (!tw_start(&process, "tilewright.targets.vta.native.serve", machine, file)) exit(EXIT_FAILURE);
+        if (!tw_start(&process, file)) exit(EXIT_FAILURE);
         started = 1;
         owner = getpid();
         atexit(leave);
