@@ -81,4 +81,5 @@ class HostLibrary:
 
 def _escaped(text: str) -> str:
     """Return text for a string of C."""
-    return "".join(f"\\{byte:03o}" if chr(byte) in '"\\?' or byte < 32 else chr(byte) for byte in os.fsencode(text))
+    plain = set(range(32, 127)) - set(b'"\\?')
+    return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(text))
