@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
 from tilewright.errors import InputError, MachineError, TilewrightError
 from tilewright.native import serve
-from tilewright.native.requests import Request
 
-REQUESTS = (
-    Request("reset"),
-    Request("add", "IQ"),
-    Request("total", gives="Q"),
-    Request("both", "I", "IQ"),
-    Request("append", "H", data=True),
-    Request("text"),
-    Request("refuse", "I"),
-)
+REQUESTS = ("reset", "add", "total", "append", "text", "refuse")
 
 
 class Device(serve.Server):
@@ -32,25 +24,27 @@ class Device(serve.Server):
         self._total = 0
         self._text = bytearray()
 
-    def reset(self) -> None:
+    def reset(self, _: bytes) -> bytes:
         self._total = 0
+        return b""
 
-    def add(self, times: int, number: int) -> None:
+    def add(self, payload: bytes) -> bytes:
+        times, number = struct.unpack("<IQ", payload)
         self._total += times * number
+        return b""
 
-    def total(self) -> int:
-        return self._total
+    def total(self, _: bytes) -> bytes:
+        return struct.pack("<Q", self._total)
 
-    def both(self, number: int) -> tuple[int, int]:
-        return number, self._total
+    def append(self, payload: bytes) -> bytes:
+        self._text += payload[0] * payload[1:]
+        return b""
 
-    def append(self, times: int, text: memoryview) -> None:
-        self._text += times * bytes(text)
-
-    def text(self) -> bytearray:
+    def text(self, _: bytes) -> bytearray:
         return self._text
 
-    def refuse(self, number: int) -> None:
+    def refuse(self, payload: bytes) -> bytes:
+        number = struct.unpack("<I", payload)[0]
         raise MachineError(f"number {number}", "is refused") if number else InputError("zero", "is refused")
 
     def status_of(self, error: TilewrightError) -> int:

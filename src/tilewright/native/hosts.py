@@ -16,7 +16,6 @@ from typing import Any
 
 from tilewright.files import kept, user_folder, write_folder
 from tilewright.native.build import library
-from tilewright.native.requests import Request, header
 
 CONNECTION = Path(__file__).parent / "c"
 
@@ -26,13 +25,13 @@ class HostLibrary:
     """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
 
     `server` is the module whose function `main` is the device's process (connection.h); it answers `requests`, whose
-    numbers the sources include as `requests.h`. The process gets the machine `config` as a JSON file, unless that is
+    numbers the sources include as `requests.h`, by their names in capitals. The process gets the machine `config` as a JSON file, unless that is
     None. `generated` are headers for the hosts by name. `links` are further arguments of the linker for hosts.
     """
 
     name: str
     server: str
-    requests: Sequence[Request]
+    requests: Sequence[str]
     sources: Sequence[Path]
     include: Path
     config: Mapping[str, Any] | None = None
@@ -74,8 +73,8 @@ class HostLibrary:
         write_folder(folder, files)
         quoted = [f'-D{name}="{_escaped(value)}"' for name, value in macros.items()]
         searched = [f"-I{place}" for place in (folder / "include", self.include, CONNECTION)]
-        generated = {"requests.h": header(self.requests)}
-        library("the library for hosts", path, sources, ["-O2", *searched, *quoted], generated)
+        numbers = {"requests.h": f"enum {{ {', '.join(self.requests).upper()} }};\n"}
+        library("the library for hosts", path, sources, ["-O2", *searched, *quoted], numbers)
         return path
 
 

@@ -8,12 +8,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from threading import Thread
 from typing import BinaryIO, ClassVar
 
 from tilewright.errors import TilewrightError
-from tilewright.native.requests import Request
 
 HEAD = struct.Struct("<2I")
 #: The status of an answer that is not a success. 1 stands for a process that has ended.
@@ -22,19 +22,18 @@ Answer = tuple[int, bytes | bytearray]
 
 
 class Server:
-    """Answers the requests of one host, each by the method of its name.
+    """Answers the requests of one host, each by the method of its name, which takes and returns a payload.
 
-    The method takes the arguments of its request, and returns the answer. An error that it raises is a failure, whose
-    reason is the answer.
+    The number of a request is its place in `requests`. If the method raises an error, its text is the answer.
     """
 
-    requests: ClassVar[Sequence[Request]]
+    requests: ClassVar[Sequence[str]]
 
     def answer(self, kind: int, payload: bytes) -> Answer:
         """Return the answer to a request: its status, which is 0 for a success, and its payload."""
-        request = self.requests[kind]
+        method: Callable[[bytes], bytes | bytearray] = getattr(self, self.requests[kind])
         try:
-            return 0, request.answer(getattr(self, request.name)(*request.arguments(payload)))
+            return 0, method(payload)
         except TilewrightError as error:
             return self.status_of(error), str(error).encode()
 
@@ -66,11 +65,14 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
 
     If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
     """
-    with socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
+    with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
         os.set_inheritable(connection, False)
         Thread(target=_end_with, args=(host, _process_of(host)), daemon=True).start()
         server = _started(start, refused)
-        _answer_all(host, requests, server)
+        for kind, payload in _received(requests):
+            status, text = server.answer(kind, payload)
+            host.sendall(HEAD.pack(status, len(text)))
+            host.sendall(text)
     try:
         server.end()
     except TilewrightError as error:
@@ -84,18 +86,14 @@ def _started(start: Callable[[], Server], refused: int) -> Server:
         return _Refusal((refused, str(error).encode()))
 
 
-def _answer_all(host: socket.socket, requests: BinaryIO, server: Server) -> None:
+def _received(requests: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the kind and the payload of each request that is whole."""
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         kind, size = HEAD.unpack(head)
         payload = requests.read(size)
         if len(payload) < size:
             return
-        status, text = server.answer(kind, payload)
-        try:
-            host.sendall(HEAD.pack(status, len(text)))
-            host.sendall(text)
-        except ConnectionError:
-            return
+        yield kind, payload
 
 
 def _process_of(host: socket.socket) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +13,7 @@ from tilewright.native.serve import FAILED
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.native.serve import Region, Server
+from tilewright.targets.vta.native.serve import RUN, Region, Server
 
 CONFIG = TARGET.own(TARGET.config("pynq", {}))
 PAGE, CODE = 4096, 1 << 20
@@ -34,7 +33,7 @@ def request(server: Server, code: bytes, regions: list[Region]) -> tuple[int, st
     os.pwrite(server.file, code, CODE)
     regions = [*regions, Region(CODE, 1 << 16, 99)]
     listed = b"".join(np.array(region, "<u8").tobytes() for region in regions)
-    status, text = server.answer(0, struct.pack("<2Q2I", CODE, 0, len(code) // INSN_BYTES, 0) + listed)
+    status, text = server.answer(0, RUN.pack(CODE, 0, len(code) // INSN_BYTES, 0) + listed)
     return status, text.decode()
 
 

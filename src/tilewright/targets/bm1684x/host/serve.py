@@ -11,6 +11,7 @@ it is missing.
 from __future__ import annotations
 
 import os
+import struct
 from itertools import count
 from pathlib import Path
 
@@ -61,88 +62,97 @@ class Server(serve.Server):
     def status_of(self, error: TilewrightError) -> int:
         return error.status if isinstance(error, HostError) else Status.FAILURE
 
-    def hello(self) -> None:
-        """Answer when the device is there."""
+    def hello(self, _: bytes) -> bytes:
+        return b""
 
-    def malloc(self, size: int) -> int:
-        memory = self.handle.malloc(size)
+    def malloc(self, payload: bytes) -> bytes:
+        memory = self.handle.malloc(*struct.unpack("<Q", payload))
         self._memories[memory.address] = memory
-        return memory.address
+        return struct.pack("<Q", memory.address)
 
-    def free(self, address: int) -> None:
+    def free(self, payload: bytes) -> bytes:
         """Free memory. Raises HostError PARAM if none begins at the address."""
+        address = struct.unpack("<Q", payload)[0]
         memory, offset = self._at(address)
         if offset:
             raise HostError(Status.PARAM, "bm_free_device", f"no memory begins at {address:#x}", "free all of it")
         self.handle.free(memory)
         del self._memories[address]
+        return b""
 
-    def s2d(self, address: int, data: memoryview) -> None:
+    def s2d(self, payload: bytes) -> bytes:
+        memory, offset = self._at(struct.unpack_from("<Q", payload)[0])
+        self.handle.s2d(memory, memoryview(payload)[8:], len(payload) - 8, offset)
+        return b""
+
+    def d2s(self, payload: bytes) -> bytearray:
+        address, size = struct.unpack("<2Q", payload)
         memory, offset = self._at(address)
-        self.handle.s2d(memory, data, len(data), offset)
+        found = bytearray(size)
+        self.handle.d2s(found, memory, size, offset)
+        return found
 
-    def d2s(self, address: int, size: int) -> bytearray:
-        memory, offset = self._at(address)
-        data = bytearray(size)
-        self.handle.d2s(data, memory, size, offset)
-        return data
-
-    def d2d(self, target: int, source: int, size: int) -> None:
-        into, to = self._at(target)
-        memory, offset = self._at(source)
+    def d2d(self, payload: bytes) -> bytes:
+        target, source, size = struct.unpack("<3Q", payload)
+        (into, to), (memory, offset) = self._at(target), self._at(source)
         self.handle.d2d(into, memory, size, to, offset)
+        return b""
 
-    def fill(self, address: int, size: int, value: int) -> None:
+    def fill(self, payload: bytes) -> bytes:
+        address, size, value = struct.unpack("<3Q", payload)
         memory, offset = self._at(address)
         words = np.full(-(-size // 4), value, "<u4").view(np.uint8)
         self.handle.s2d(memory, words[:size], size, offset)
+        return b""
 
-    def firmware(self, path: memoryview) -> None:
-        self.handle.load(_path(path), execute=True)  # the host's program names it
+    def firmware(self, payload: bytes) -> bytes:
+        self.handle.load(_path(payload), execute=True)  # the host's program names it
         self._modules.clear()
+        return b""
 
-    def module(self, path: memoryview) -> int:
+    def module(self, payload: bytes) -> bytes:
         number = len(self._numbers) + len(self._modules)
         while number in self._modules:
             number += 1
-        self._modules[number] = self.handle.add(_path(path), execute=True)
-        return number
+        self._modules[number] = self.handle.add(_path(payload), execute=True)
+        return struct.pack("<I", number)
 
-    def unload(self, number: int) -> None:
+    def unload(self, payload: bytes) -> bytes:
+        number = struct.unpack("<I", payload)[0]
         self.handle.remove(self._module(number).values())
         del self._modules[number]
+        return b""
 
-    def function(self, module: int, text: memoryview) -> int:
+    def function(self, payload: bytes) -> bytes:
         """Return the number of a function. Raises HostError PARAM if its module does not have it."""
-        names = self._module(module)
-        name = str(text, "utf-8", "replace")
+        names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
         if name not in names:
             remedy = one_of(name, names)
             raise HostError(Status.PARAM, "tpu_kernel_get_function", f"there is no function '{name}'", remedy)
         self._numbers.append(names[name])
-        return len(self._numbers) - 1
+        return struct.pack("<I", len(self._numbers) - 1)
 
-    def launch(self, length: int, data: memoryview) -> bytes:
-        """Launch a function whose name, of `length` bytes, precedes its argument in `data`."""
-        return self._launched(str(data[:length], "utf-8", "replace"), bytes(data[length:]), waited=True)
+    def launch(self, payload: bytes) -> bytes:
+        return self._launched(*_named(payload), waited=True)
 
-    def launch_async(self, length: int, data: memoryview) -> bytes:
-        return self._launched(str(data[:length], "utf-8", "replace"), bytes(data[length:]), waited=False)
+    def launch_async(self, payload: bytes) -> bytes:
+        return self._launched(*_named(payload), waited=False)
 
-    def numbered(self, waited: int, number: int, argument: memoryview) -> bytes:
+    def numbered(self, payload: bytes) -> bytes:
         """Launch a function by its number. Raises HostError PARAM if there is none."""
+        waited, number = struct.unpack_from("<2I", payload)
         if number >= len(self._numbers):
             raise HostError(Status.PARAM, "launch", f"there is no function {number}", "call tpu_kernel_get_function")
-        return self._launched(self._numbers[number], bytes(argument), bool(waited))
+        return self._launched(self._numbers[number], payload[8:], bool(waited))
 
-    def sync(self) -> bytes:
+    def sync(self, _: bytes) -> bytes:
         self._ended(self.handle.sync())
         return self._findings()
 
-    def cycles(self) -> int:
-        return self.total
+    def cycles(self, _: bytes) -> bytes:
+        return struct.pack("<Q", self.total)
 
-    def close(self) -> bytes:
+    def close(self, _: bytes) -> bytes:
         try:
             self._ended(self.handle.sync())
         finally:
@@ -182,8 +192,13 @@ class Server(serve.Server):
         return self._modules[number]
 
 
-def _path(path: memoryview) -> Path:
-    return Path(os.fsdecode(bytes(path)))
+def _path(payload: bytes) -> Path:
+    return Path(os.fsdecode(payload))
+
+
+def _named(payload: bytes) -> tuple[str, bytes]:
+    end = 4 + struct.unpack_from("<I", payload)[0]
+    return payload[4:end].decode(errors="replace"), payload[end:]
 
 
 def main(connection: int) -> None:

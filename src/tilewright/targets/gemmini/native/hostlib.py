@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.native.hosts import HostLibrary
-from tilewright.native.requests import Request
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
 #: The names of a source, then commands. At a fence: how many ranges the machine needs, these, the content of each; the
 #: number of ranges that it stored, these, and the content of each by its number.
-REQUESTS = (
-    Request("source", data=True),
-    Request("record", data=True),
-    Request("needed", gives="Q"),
-    Request("needed_ranges"),
-    Request("content", data=True),
-    Request("run", gives="Q"),
-    Request("stored_ranges"),
-    Request("take", "Q"),
-    Request("cycles", gives="Q"),
-)
+REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
 #: Rows whose statistics a program collects at once, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4
 

@@ -29,6 +29,7 @@ from tilewright.targets.gemmini.native.report import shown
 from tilewright.targets.gemmini.native.saved import program
 
 RANGE = struct.Struct("<2Q")
+COUNT = struct.Struct("<Q")
 
 
 class Server(serve.Server):
@@ -49,46 +50,49 @@ class Server(serve.Server):
         self.failed = True
         return super().status_of(error)
 
-    def source(self, name: memoryview) -> None:
-        self.commands.sources.append(str(name, "utf-8", "replace"))
+    def source(self, payload: bytes) -> bytes:
+        self.commands.sources.append(payload.decode(errors="replace"))
+        return b""
 
-    def record(self, records: memoryview) -> None:
-        self.commands.add(np.frombuffer(records, RECORD))
+    def record(self, payload: bytes) -> bytes:
+        self.commands.add(np.frombuffer(payload, RECORD))
+        return b""
 
-    def needed(self) -> int:
+    def needed(self, _: bytes) -> bytes:
         self._asked, self._content = self.commands.needed(), []
-        return len(self._asked)
+        return COUNT.pack(len(self._asked))
 
-    def needed_ranges(self) -> bytes:
+    def needed_ranges(self, _: bytes) -> bytes:
         return self._of_host(self._asked)
 
-    def content(self, payload: memoryview) -> None:
+    def content(self, payload: bytes) -> bytes:
         """Take the bytes of the next range. Raises MachineError if the host has no memory there."""
         part, data = self._asked[len(self._content)], np.frombuffer(payload, np.uint8)
         if len(data) < part.size:
             raise self.commands.unknown(part)
         self._content.append((part, data))
+        return b""
 
-    def run(self) -> int:
+    def run(self, _: bytes) -> bytes:
         self._memory, self._stored = self.commands.run(self._content)
         if self._saved:
             self._kept += self._content
-        return len(self._stored)
+        return COUNT.pack(len(self._stored))
 
-    def stored_ranges(self) -> bytes:
+    def stored_ranges(self, _: bytes) -> bytes:
         return self._of_host(self._stored)
 
-    def take(self, number: int) -> bytes:
+    def take(self, payload: bytes) -> bytes:
         """Return the bytes of a range, by its number."""
-        address, size = self._stored[number]
+        address, size = self._stored[COUNT.unpack(payload)[0]]
         return self._memory.window(address, 1, size, 0, "take").tobytes()
 
     def _of_host(self, ranges: list[Range]) -> bytes:
         host = self.commands.addresses.host
         return b"".join(RANGE.pack(host(*each), each.size) for each in ranges)
 
-    def cycles(self) -> int:
-        return self.commands.cycles
+    def cycles(self, _: bytes) -> bytes:
+        return COUNT.pack(self.commands.cycles)
 
     def report(self) -> dict[str, Any]:
         """Return the report of all commands. Raises HazardError if they do not come to their end."""

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from tilewright.native.hosts import HostLibrary
-from tilewright.native.requests import Request
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import header
 from tilewright.targets.vta.isa.fields import Memory
@@ -14,11 +13,8 @@ from tilewright.targets.vta.runtime.commands import LOADED
 
 HERE = Path(__file__).parent
 SOURCES = tuple(HERE / "c" / name for name in ("driver.c", "runtime.c", "kernels.c"))
-REQUESTS = (
-    Request("run", "2Q2I", data=True),
-    Request("result", gives="2Q"),
-    Request("uops", data=True),
-)
+#: Run instructions, get the result of the run, list micro-ops.
+REQUESTS = ("run", "result", "uops")
 #: Units are numbered from 0. Indices: of `tw_memory` the memory id, of `tw_unit_of` opcode and memory id, of `tw_nop`
 #: the unit, of `tw_link` the two units of a token queue.
 TABLES = """/* Made from the tables of the model: do not edit. */

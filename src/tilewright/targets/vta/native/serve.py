@@ -33,6 +33,8 @@ from tilewright.targets.vta.native.hostlib import REQUESTS
 from tilewright.targets.vta.runtime.session import Debug, RunResult, numbered, run_options
 
 SHARED = 4
+#: A run: address of the instructions, bytes of the runtime's micro-ops, number of instructions, debug flags.
+RUN = struct.Struct("<2Q2I")
 #: The flag that prints the cycles of a run (VTA_DEBUG_LOG_INSN).
 LOG = 64
 #: Findings of a run that are printed.
@@ -68,14 +70,13 @@ class Server(serve.Server):
         self._count = 0
         self._last = (0, 0)  # cycles and findings of the last run that did not fail
 
-    def run(self, address: int, uops: int, count: int, debug: int, allocations: memoryview) -> bytes:
-        """Run `count` instructions from an address on, and return the findings as text.
-
-        `uops` is the size of the runtime's micro-ops in bytes, `debug` its flags, `allocations` those of the host.
+    def run(self, payload: bytes) -> bytes:
+        """Run instructions that lie in the host's allocations, and return the findings as text.
 
         Raises ProgramError for instructions that the machine does not have, HazardError for those that do not end.
         """
-        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", allocations)]
+        address, uops, count, debug = RUN.unpack_from(payload)
+        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", payload[RUN.size :])]
         name = f"launch{self._count}"
         self._count += 1
         launch, stored = self._launch(name, self._code(address, count, regions, debug), regions, uops)
@@ -96,14 +97,14 @@ class Server(serve.Server):
             lines.append(f"{name}: {run.cycles} cycles, {count} instructions, {run.macs} multiply-accumulates")
         return serve.shown(lines).encode()
 
-    def result(self) -> tuple[int, int]:
-        """Return the cycles and the number of findings of the last run."""
-        return self._last
+    def result(self, _: bytes) -> bytes:
+        return struct.pack("<2Q", *self._last)
 
-    def uops(self, payload: memoryview) -> None:
+    def uops(self, payload: bytes) -> bytes:
         """List micro-ops on standard output."""
         code = np.frombuffer(payload, np.uint8).reshape(-1, UOP_BYTES)
         print(numbered(".uop", text.micro_ops(code, self.config)), end="", flush=True)
+        return b""
 
     def end(self) -> None:
         """Write the runs to the program file that the environment names, if it does."""
