@@ -53,7 +53,7 @@ class Device(serve.Server):
     def end(self) -> None:
         if self._text == b"damaged":
             raise InputError("text", "is damaged")
-        self._log.write_text(f"ended with {self._total}", encoding="utf-8")
+        self._log.write_text(f"ended with {self._total} {self._text.decode()}", encoding="utf-8")
 
 
 def main(connection: int, machine: str) -> None:

@@ -58,7 +58,7 @@ def test_a_host_gets_the_answers_of_the_process(library: HostLibrary, tmp_path: 
     done = subprocess.run([tmp_path / "host"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"7 {6 << 33}\n", "tilewright: number 4: is refused\n")
     machine = library.made().parent / "machine.json"  # the process of this test writes there
-    assert machine.read_text() == f"ended with {6 << 33}"
+    assert machine.read_text() == f"ended with {6 << 33} "
 
 
 def test_it_is_made_once_and_again_when_a_part_changes(library: HostLibrary) -> None:

@@ -75,7 +75,7 @@ def test_each_request_is_answered_by_its_method(tmp_path: Path) -> None:
         assert host.ask("text") == (0, b"abcabc")
         assert not log.exists()
         assert host.ended() == ""
-    assert log.read_text() == f"ended with {6 << 40}"
+    assert log.read_text() == f"ended with {6 << 40} abcabc"
 
 
 def test_a_failure_has_a_status_and_a_reason_and_the_device_goes_on(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_half_a_request_is_the_end(tmp_path: Path, cut: bytes) -> None:
         host.ask("add", struct.pack("<IQ", 1, 2))
         host.connection.sendall(cut)
         assert host.ended() == ""
-    assert log.read_text() == "ended with 2"
+    assert log.read_text() == "ended with 2 "
 
 
 def test_an_answer_that_nobody_reads_is_the_end(tmp_path: Path) -> None:
