@@ -40,7 +40,7 @@ MAX_BYTES, FREE_BYTES, MAX_RATIO, MAX_RANK = 1 << 31, 1 << 27, 100, 32
 #: The largest code of a character, and the upper bits of surrogates.
 MAX_CODE, SURROGATES = 0x10FFFF, 0xD800 >> 11
 #: The most characters of another package's message in an error.
-LONGEST = 200
+MESSAGE = 200
 #: Exceptions that zipfile, zlib, NumPy's headers (Python literals) and struct raise when their input is damaged.
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
@@ -314,7 +314,7 @@ def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) 
     try:
         yield
     except DAMAGE as found:
-        reason = " ".join(str(found.args[0] if found.args else type(found).__name__).split())[:LONGEST]
+        reason = " ".join(str(found.args[0] if found.args else type(found).__name__).split())[:MESSAGE]
         raise error(path, f"is damaged or not {what}: {reason}", remedy) from None
 
 
