@@ -17,7 +17,7 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.arithmetic import product
-from tilewright.targets.zynq.gateware.loader import ADDRESS, field
+from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 
 #: Rows of the window.
 ROWS = 3
@@ -48,7 +48,7 @@ class Groups(wiring.Component):
         self.config = config
         super().__init__(
             {
-                **{name: In(field(name)) for name in ("ic", "rows", "cols")},
+                "layer": In(DESCRIPTOR),
                 **{name: In(1) for name in ("start", "moves", "next", "more")},
                 **{name: Out(1) for name in ("asks", "pair", "filled", "kept", "is_end")},
                 "block": Out(config.block_bits),
@@ -67,11 +67,11 @@ class Groups(wiring.Component):
         # Sizes in groups of 16 channels, complete a few cycles after the descriptor.
         depth, line, image, both = Signal(12), Signal(ADDRESS), Signal(ADDRESS), Signal(ADDRESS)
         words = config.block_words("data") // GROUP
-        m.d.comb += depth.eq((self.ic + (GROUP - 1)) >> ceil_log2(GROUP))
+        m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += [
-            line.eq(product(self.cols, depth, config.logic)),
-            image.eq(product(self.rows, line, config.logic)),
-            both.eq(product(((self.rows + 1) >> 1) + 2, line, config.logic)),  # two blocks share two rows
+            line.eq(product(self.layer.cols, depth, config.logic)),
+            image.eq(product(self.layer.rows, line, config.logic)),
+            both.eq(product(((self.layer.rows + 1) >> 1) + 2, line, config.logic)),  # two blocks share two rows
         ]
         whole = Signal()
         m.d.comb += whole.eq(image <= words)
@@ -88,14 +88,14 @@ class Groups(wiring.Component):
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
         lines, depths = _multiples(line, outputs), _multiples(depth, outputs)
         for down, each in enumerate(serves, 1):
-            m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.rows))
+            m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
         # The positions of the group, and the one after it.
         across, downward, exists = [x], [Signal(ceil_log2(outputs + 1), name="down0")], [Signal(name="exists0", init=1)]
         m.d.comb += exists[0].eq(1)
         for number in range(1, outputs + 1):
             to_x, to_y = Signal(12, name=f"x{number}"), Signal.like(downward[0], name=f"down{number}")
             exist = Signal(name=f"exists{number}")
-            is_row_end = across[-1] == self.cols - 1
+            is_row_end = across[-1] == self.layer.cols - 1
             m.d.comb += [
                 to_x.eq(Mux(is_row_end, 0, across[-1] + 1)),
                 to_y.eq(downward[-1] + is_row_end),
@@ -112,11 +112,11 @@ class Groups(wiring.Component):
             at.eq(Array(downward)[count]),
             goes_on.eq(Array(exists)[count]),
             bottom.eq(y + at),
-            *drive(self, count=count, is_end=bottom == self.rows),
+            *drive(self, count=count, is_end=bottom == self.layer.rows),
         ]
         for number in range(outputs):
             row = y + downward[number]
-            sides = (across[number] == 0, across[number] == self.cols - 1, row == 0, row == self.rows - 1)
+            sides = (across[number] == 0, across[number] == self.layer.cols - 1, row == 0, row == self.layer.rows - 1)
             m.d.comb += self.sides[len(SIDES) * number :][: len(SIDES)].eq(Cat(*sides))
         place, top = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
         m.d.comb += [top.eq(Mux(whole, -line - depth, -depth)), place.eq(top)]

@@ -5,51 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive
-from tilewright.targets.zynq.gateware.stores import FRAME_PORTS, FRAMES, FrameUses, Read
+from tilewright.hdl.parts import drive, ram
+from tilewright.targets.zynq.gateware.stores import FRAMES, Read, Store
 
 
-class LineStore(wiring.Component):
+class LineStore(Store):
     """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later.
 
-    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`. FrameUses has the
-    other inputs and outputs. With `whole`, a line is written in one cycle, when its last beat comes: the PS must then
-    write the beats in order. All bits of the block RAM can hold words then, also its parity bits.
+    With `whole`, a line is written in one cycle, when its last beat comes: the PS must then write the beats in order.
+    All bits of the block RAM can hold words then, also its parity bits.
     """
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
-        self.lines, self.width, self.beat, self.whole = lines, 8 * words, beat, whole
+        self.lines, self.width, self.whole = lines, 8 * words, whole
         self.parts = self.width // beat
-        super().__init__(
-            {
-                "read": In(Read(block_bits, max(1, ceil_log2(lines)), self.width)),
-                "address": In(range(max(2, lines * self.parts + 1))),
-                "data": In(beat),
-                "write": In(1),
-                "arrived": In(1),
-                "start": In(1),
-                **{name: In(1) for name in FRAME_PORTS},
-                "ready": Out(1),
-            }
-        )
+        read = Read(block_bits, max(1, ceil_log2(lines)), self.width)
+        super().__init__(read, lines * self.parts + 1, beat, FRAMES)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, size = Module(), 1 << ceil_log2(self.lines)
-        m.submodules.ram = ram = Memory(shape=self.width, depth=FRAMES * size, init=[])
-        uses = FrameUses.of(m, self)
-        reads = ram.read_port()
-        writes = ram.write_port(granularity=None if self.whole else self.beat)
+        writes, reads = ram(m, "ram", self.width, FRAMES * size, None if self.whole else self.beat)
+        uses = self.uses(m)
         line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
-        m.d.comb += [
-            *drive(reads, en=self.read.en, addr=Mux(uses.frame, size, 0) + self.read.offset),
-            self.read.data.eq(reads.data),
-            writes.addr.eq(Mux(uses.loading, size, 0) + line),
-        ]
+        m.d.comb += drive(reads, en=self.read.en, addr=Mux(uses.frame, size, 0) + self.read.offset)
+        m.d.comb += self.read.data.eq(reads.data)
+        m.d.comb += writes.addr.eq(Mux(uses.loading, size, 0) + line)
         return m
 
     def _placed(self, m: Module, writes: Any) -> Value:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
+from amaranth.hdl import Elaboratable, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import clear, drive
@@ -21,22 +21,22 @@ from tilewright.targets.zynq.isa.layer import LAYOUT
 ADDRESS = 29
 
 
-class Operand(wiring.Signature):
-    """The word that a lane takes. If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum.
+def operand_of(config: Config, store: str) -> data.StructLayout:
+    """Return the struct of the word of a store that a lane takes.
 
-    `needed`: its block must be in the store, even if the lane does not use the word. `more`: the iteration that begins
-    with this lane also reads the next block. `kept`: all blocks fit the store, and stay there.
+    If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum. `needed`: the word's block must be in
+    the store, even if the lane does not use the word. `more`: the iteration that begins with this lane also reads the
+    next block. `kept`: all blocks fit the store, and stay there.
     """
-
-    def __init__(self, block_bits: int, offset_bits: int) -> None:
-        flags = {name: Out(1) for name in ("used", "needed", "more", "kept")}
-        super().__init__({**flags, "block": Out(block_bits), "offset": Out(offset_bits)})
+    flags = dict.fromkeys(("used", "needed", "more", "kept"), 1)
+    return data.StructLayout({**flags, "block": config.block_bits, "offset": getattr(config, f"{store}_bits")})
 
 
-def field(name: str) -> Any:
-    """Return the shape of a field of the descriptor."""
-    found = LAYOUT.by_name[name]
-    return signed(found.width) if found.signed else found.width
+#: The descriptor of a layer.
+DESCRIPTOR = data.FlexibleLayout(
+    LAYOUT.bits,
+    {field.name: data.Field(Shape(field.width, field.signed), LAYOUT.offsets[field.name]) for field in LAYOUT.fields},
+)
 
 
 class Walker(wiring.Component):
@@ -47,14 +47,13 @@ class Walker(wiring.Component):
     output. `short`: fewer than all lanes' products of an FC sum are left.
     """
 
-    def __init__(self, config: Config, *fields: str) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
             {
-                **{name: In(field(name)) for name in fields},
+                "layer": In(DESCRIPTOR),
                 **{name: In(1) for name in ("start", "next_lane", "next_iteration", "next_sum")},
-                "data": Out(Operand(config.block_bits, config.data_bits)),
-                "weight": Out(Operand(config.block_bits, config.weight_bits)),
+                **{name: Out(operand_of(config, name)) for name in ("data", "weight")},
                 "complete": Out(1),
                 "last": Out(1),
                 "column": Out(16),
@@ -70,9 +69,6 @@ class Walker(wiring.Component):
 class FcLoader(Walker):
     """FC layers: the words of a column's data and weights, one after another."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config, "r", "l")
-
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
@@ -81,21 +77,24 @@ class FcLoader(Walker):
         m.d.comb += [
             following.eq(k + (used & self.next_lane)),
             word.eq(weight + (used & self.next_lane)),
-            used.eq((k < self.r) & (lane < config.fc_lanes)),
+            used.eq((k < self.layer.r) & (lane < config.fc_lanes)),
             *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
             *drive(
-                self, complete=following == self.r, last=self.column == self.l - 1, short=self.r - k < config.fc_lanes
+                self,
+                complete=following == self.layer.r,
+                last=self.column == self.layer.l - 1,
+                short=self.layer.r - k < config.fc_lanes,
             ),
         ]
-        self.places(m, self.data, Mux(k == self.r, 0, k), config.data_bits)  # the next column begins with word 0
+        self.places(m, self.data, Mux(k == self.layer.r, 0, k), config.data_bits)  # the next column begins with word 0
         self.places(m, self.weight, weight, config.weight_bits)
         rest = Signal(range(LANES))  # the iteration's lanes after the first
         m.d.comb += [
-            rest.eq(Mux(self.short, self.r - k, config.fc_lanes) - 1),
+            rest.eq(Mux(self.short, self.layer.r - k, config.fc_lanes) - 1),
             *drive(
                 self.data,
                 more=(k + rest) >> config.data_bits != self.data.block,
-                kept=self.r <= config.frames * config.block_words("data"),
+                kept=self.layer.r <= config.frames * config.block_words("data"),
             ),
             self.weight.more.eq((weight + rest) >> config.weight_bits != self.weight.block),
         ]
@@ -119,34 +118,33 @@ class ConvLoader(Walker):
     blocks that start on a row, so that a window lies in one of them, and needs it even where it is padded.
     """
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config, "ic", "oc", "rows", "cols")
-
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         planes, by_rows = config.layout == "chw", config.layout == "rows"
         # Sizes of the layer, complete a few cycles after its descriptor.
         row, image, kernel = Signal(28), Signal(28), Signal(20)
         m.d.sync += [
-            row.eq(self.cols if planes else product(self.cols, self.ic, config.logic)),
-            image.eq(product(self.rows, self.cols if planes else row, config.logic)),  # chw: the words of a plane
-            kernel.eq((self.ic << 3) + self.ic),
+            row.eq(self.layer.cols if planes else product(self.layer.cols, self.layer.ic, config.logic)),
+            image.eq(
+                product(self.layer.rows, self.layer.cols if planes else row, config.logic)
+            ),  # chw: the words of a plane
+            kernel.eq((self.layer.ic << 3) + self.layer.ic),
         ]
         x, y = Signal(12), Signal(12)
         dx, dy, channel, first = Signal(2), Signal(2), Signal(4), Signal(16)
-        groups = Mux(self.ic < GROUP, self.ic, GROUP)
+        groups = Mux(self.layer.ic < GROUP, self.layer.ic, GROUP)
         is_over = Signal()  # all taps and channels of the iteration have been taken
         # Addresses: of the window's corner; there in the group's first channel; and of the current row or tap of it.
         corner, begin, line, tap = (Signal(signed(ADDRESS), name=name) for name in ("corner", "begin", "line", "tap"))
         word = Signal(signed(ADDRESS))
-        pixel = 1 if planes else self.ic
+        pixel = 1 if planes else self.layer.ic
         m.d.comb += word.eq(line + dx if planes else tap + channel)
-        padded = ((dy == 0) & (y == 0)) | ((dy == 2) & (y == self.rows - 1))
-        padded |= ((dx == 0) & (x == 0)) | ((dx == 2) & (x == self.cols - 1))
+        padded = ((dy == 0) & (y == 0)) | ((dy == 2) & (y == self.layer.rows - 1))
+        padded |= ((dx == 0) & (x == 0)) | ((dx == 2) & (x == self.layer.cols - 1))
         m.d.comb += [
             *drive(self.weight, used=~is_over, needed=~is_over),
             *drive(self.data, used=~is_over & ~padded, needed=~is_over & (1 if by_rows else ~padded)),
-            self.complete.eq(first + groups >= self.ic),
+            self.complete.eq(first + groups >= self.layer.ic),
         ]
         # Lanes.
         plane = Signal.like(begin)  # where the group's first channel begins, with the lane of this cycle taken
@@ -175,7 +173,7 @@ class ConvLoader(Walker):
             following = plane if planes else begin + GROUP
             m.d.sync += [*again, first.eq(first + GROUP), *(each.eq(following) for each in (begin, line, tap))]
         # Sums: positions, then output channels.
-        is_row_end, is_end = x == self.cols - 1, y == self.rows - 1
+        is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
         whole, block, below = Signal(), Signal(config.block_bits), Signal(ADDRESS)
         top = Signal(signed(ADDRESS))  # the corner of the first window of an image or of a block
         m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
@@ -183,7 +181,10 @@ class ConvLoader(Walker):
         is_new_block = ~whole & (below + row > config.block_words("data"))
         starts, ends, turns = Signal(), is_row_end & is_end, Signal()
         next_position = self.next_sum & turns
-        m.d.comb += [starts.eq(self.start | next_position & ends), self.last.eq(ends & (self.column == self.oc - 1))]
+        m.d.comb += [
+            starts.eq(self.start | next_position & ends),
+            self.last.eq(ends & (self.column == self.layer.oc - 1)),
+        ]
         place = Signal(signed(ADDRESS))
         m.d.comb += place.eq(Mux(turns, corner + pixel, corner))
         with m.If(starts):
@@ -204,7 +205,7 @@ class ConvLoader(Walker):
             self.places(m, self.data, word, config.data_bits)
         if config.resident:  # two blocks, which share two rows, hold the image
             both = Signal(ADDRESS)
-            m.d.sync += both.eq(product(((self.rows + 1) >> 1) + 2, row, config.logic))
+            m.d.sync += both.eq(product(((self.layer.rows + 1) >> 1) + 2, row, config.logic))
             m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
         self._weights(m, starts, kernel, is_over, turns)
         return m
@@ -220,7 +221,7 @@ class ConvLoader(Walker):
         m.d.comb += following.eq(begin + kernel)
         if config.layout == "rows":
             m.d.comb += is_full.eq(following + kernel > words)
-        m.d.comb += turns.eq(is_full | (self.column == self.oc - 1) if config.oc_blocking else 1)
+        m.d.comb += turns.eq(is_full | (self.column == self.layer.oc - 1) if config.oc_blocking else 1)
         with m.If(self.start):
             m.d.sync += clear(begin, word, block, self.column, top)
         with m.Elif(starts if not config.oc_blocking else starts | self.next_sum & ~turns):

@@ -20,24 +20,27 @@ from tilewright.targets.zynq.config import STORES, Config
 ORDER = ("result", "data", "weight", "bias")
 
 
-class Paging(wiring.Component):
-    """Requests pages. STORE_miss and STORE_block: a store's access misses this block, or the result block is complete.
+class Pages(wiring.Signature):
+    """A store's page requests. `miss`: its access misses block `block`, or the result block is complete.
 
-    `stalls`: the engine must not move. With `hold`, no new request begins. STORE_done is high in the cycle in which the
-    PS has moved the store's block.
+    `ready`, with two frames: the store has a free frame, or a block that has to leave. `done` is high in the cycle in
+    which the PS has moved the block.
     """
+
+    def __init__(self, block_bits: int) -> None:
+        super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
+
+
+class Paging(wiring.Component):
+    """Requests pages for each store. `stalls`: the engine must not move. With `hold`, no new request begins."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(
             {
-                **{f"{store}_miss": In(1) for store in STORES},
-                **{f"{store}_block": In(config.block_bits) for store in STORES},
-                **{f"{store}_done": Out(1) for store in STORES},
-                "stalls": Out(1),
-                "waiting": Out(1),
+                **{store: In(Pages(config.block_bits)) for store in STORES},
+                **{name: Out(1) for name in ("stalls", "waiting", "write")},
                 "store": Out(2),
                 "block": Out(config.block_bits),
-                "write": Out(1),
                 "done": In(1),
                 "hold": In(1),
             }
@@ -45,26 +48,19 @@ class Paging(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        misses = {store: getattr(self, f"{store}_miss") for store in STORES}
         served = self.waiting & self.done
-        m.d.comb += [
-            getattr(self, f"{store}_done").eq(served & (self.store == STORES.index(store))) for store in STORES
-        ]
         with m.If(self.waiting):
             m.d.comb += self.stalls.eq(1)
             with m.If(self.done):
                 m.d.sync += self.waiting.eq(0)
+        for number, store in enumerate(STORES):
+            m.d.comb += getattr(self, store).done.eq(served & (self.store == number))
         for place, store in enumerate(ORDER):
-            with m.If(misses[store]) if place == 0 else m.Elif(misses[store]):
+            pages, number = getattr(self, store), STORES.index(store)
+            with m.If(pages.miss) if place == 0 else m.Elif(pages.miss):
                 m.d.comb += self.stalls.eq(1)
                 with m.If(~self.waiting & ~self.hold):
-                    m.d.sync += drive(
-                        self,
-                        waiting=1,
-                        store=STORES.index(store),
-                        block=getattr(self, f"{store}_block"),
-                        write=int(store == "result"),
-                    )
+                    m.d.sync += drive(self, waiting=1, store=number, block=pages.block, write=store == "result")
         return m
 
 
@@ -72,15 +68,12 @@ class Ahead(wiring.Component):
     """Two frames: the PS moves blocks ahead, in an order that it knows. The engine waits only for blocks that are late.
 
     The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses `done`.
-    STORE_ready: the store has a free frame, or a block that has to leave. STORE_miss: the store's block is late.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(
             {
-                **{f"{store}_miss": In(1) for store in STORES},
-                **{f"{store}_ready": In(1) for store in STORES},
-                **{f"{store}_done": Out(1) for store in STORES},
+                **{store: In(Pages(config.block_bits)) for store in STORES},
                 "stalls": Out(1),
                 "job": In(2),
                 "ready": Out(1),
@@ -90,10 +83,10 @@ class Ahead(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.d.comb += self.stalls.eq(Cat(getattr(self, f"{store}_miss") for store in STORES).any())
+        stores = [getattr(self, store) for store in STORES]
+        m.d.comb += self.stalls.eq(Cat(pages.miss for pages in stores).any())
         with m.Switch(self.job):
-            for number, store in enumerate(STORES):
+            for number, pages in enumerate(stores):
                 with m.Case(number):
-                    m.d.comb += self.ready.eq(getattr(self, f"{store}_ready"))
-                    m.d.comb += getattr(self, f"{store}_done").eq(self.done)
+                    m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
         return m

@@ -6,12 +6,11 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import clamped, clear, drive, ram
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.gateware.loader import ADDRESS, Operand, field
+from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
 
 #: Bits of a code, signed or not.
 CODE = 9
@@ -29,10 +28,10 @@ class Pool(wiring.Component):
         self.config = config
         super().__init__(
             {
-                **{name: In(field(name)) for name in ("ic", "rows", "cols", "x_signed", "low", "high")},
+                "layer": In(DESCRIPTOR),
                 "start": In(1),
                 "next": In(1),
-                "data": Out(Operand(config.block_bits, config.data_bits)),
+                "data": Out(operand_of(config, "data")),
                 "word": In(8),
                 "arrives": In(1),
                 "gives": Out(1),
@@ -44,10 +43,10 @@ class Pool(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
-        is_row_end, is_end = x == self.cols - 1, y == self.rows - 1
+        is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
         m.d.comb += [
             *drive(self.data, used=1, needed=1, block=word >> config.data_bits, offset=word),
-            *drive(self, gives=x[0] & y[0], last=is_row_end & is_end & (channel == self.ic - 1)),
+            *drive(self, gives=x[0] & y[0], last=is_row_end & is_end & (channel == self.layer.ic - 1)),
         ]
         with m.If(self.start):
             m.d.sync += clear(word, x, y, channel)
@@ -56,8 +55,8 @@ class Pool(wiring.Component):
             with m.If(is_row_end):
                 m.d.sync += [y.eq(Mux(is_end, 0, y + 1)), channel.eq(channel + is_end)]
         # The register of two rows: the row above is read as the element is, and replaced when it arrives.
-        m.submodules.row = row = Memory(shape=8, depth=config.pool_side, init=[])
-        reads, writes, place = row.read_port(), row.write_port(), Signal(range(config.pool_side))
+        writes, reads = ram(m, "row", 8, config.pool_side)
+        place = Signal(range(config.pool_side))
         with m.If(self.next):
             m.d.sync += place.eq(x)
         m.d.comb += [*drive(reads, addr=x, en=self.next), *drive(writes, addr=place, data=self.word, en=self.arrives)]
@@ -68,12 +67,12 @@ class Pool(wiring.Component):
         most = Signal(signed(CODE))
         m.d.comb += most.eq(_larger(_larger(codes[0], codes[1]), _larger(codes[2], codes[3])))
         with m.If(self.arrives):
-            m.d.sync += self.result.eq(Mux(most < self.low, self.low, Mux(most > self.high, self.high, most)))
+            m.d.sync += self.result.eq(clamped(most, self.layer.low, self.layer.high))
         return m
 
     def _code(self, word: Value) -> Value:
         """Return the number that a data word stands for."""
-        return Mux(self.x_signed, word.as_signed(), word)
+        return Mux(self.layer.x_signed, word.as_signed(), word)
 
 
 def _larger(a: Value, b: Value) -> Value:

@@ -10,12 +10,10 @@ from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import after, drive
+from tilewright.hdl.parts import after, clamped
 from tilewright.hdl.rescale import normalised, rounded
-from tilewright.targets.zynq.config import FACTORS
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
 
@@ -139,7 +137,7 @@ class Requantiser(wiring.Component):
         # Cycle 9: the zero point and the bounds.
         code = Signal(signed(WHOLE + 3))
         m.d.comb += code.eq(Mux(after(m, minus, 1), -magnitude, magnitude) + self.zy)
-        m.d.sync += self.result.eq(Mux(code < self.low, self.low, Mux(code > self.high, self.high, code)))
+        m.d.sync += self.result.eq(clamped(code, self.low, self.high))
         return m
 
 
@@ -148,24 +146,3 @@ def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:
     total = Signal(MULTIPLIER + 1, name="multiplier")
     m.d.comb += total.eq(fraction[MANTISSA - MULTIPLIER :] + fraction[MANTISSA - MULTIPLIER - 1])
     return Mux(total[-1], 1 << (MULTIPLIER - 1), total[:MULTIPLIER]), total[-1]
-
-
-def requantiser_of(m: Module, part: Any) -> tuple[Requantiser, Signal]:
-    """Add a requantiser with its memory of factors, one per channel; return it, and the channel to read.
-
-    The factor is there a cycle after the channel. `part` has the ports FIELDS and those that write factors.
-    """
-    m.submodules.requantiser = made = Requantiser(part.config.logic)
-    m.submodules.factors = factors = Memory(shape=64, depth=FACTORS, init=[])
-    reads, writes = factors.read_port(), factors.write_port(granularity=32)
-    m.d.comb += [
-        *(getattr(made, name).eq(getattr(part, name)) for name in FIELDS),
-        *drive(
-            writes,
-            addr=part.factor_address >> 1,
-            data=part.factor_data.replicate(2),
-            en=part.factor_write << part.factor_address[0],
-        ),
-        made.factor.eq(reads.data),
-    ]
-    return made, reads.addr

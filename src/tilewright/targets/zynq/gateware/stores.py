@@ -10,55 +10,72 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import add, clear, drive, ports, ram
+from tilewright.targets.zynq.gateware.paging import Pages
+
+#: Inputs of a store that only two frames need.
+FRAME_PORTS = ("kept", "more", "begins", "moves")
+#: Frames that FrameUses counts.
+FRAMES = 2
 
 
 class Read(wiring.Signature):
     """An access of the engine to a word of a store. `data` is the word a cycle after an access that does not miss."""
 
     def __init__(self, block_bits: int, offset_bits: int, width: int) -> None:
-        super().__init__(
-            {"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "miss": In(1), "data": In(width)}
-        )
+        super().__init__({"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "data": In(width)})
 
 
-class OperandStore(wiring.Component):
-    """A store that the PS fills: one block of 2**`word_bits` words of `width` bits, or two, each in a frame.
+class Store(wiring.Component):
+    """The ports of a store that the PS fills. `start` empties it. FrameUses has the inputs FRAME_PORTS.
 
-    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`. `start` empties the
-    store. With one frame, the store holds block `read.block` after `arrived`.
-
-    FrameUses has the inputs and outputs for two frames.
+    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are `beats`.
     """
 
-    def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
-        self.width, self.beat, self.words, self.frames = width, beat, 1 << word_bits, frames
-        self.lines = self.words * width // beat
+    def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
+        self.beat, self.frames = beat, frames
         super().__init__(
             {
-                "read": In(Read(block_bits, word_bits, width)),
-                "address": In(range(max(2, self.lines))),
+                "read": In(read),
+                "pages": Out(Pages(read.members["block"].shape)),
+                "address": In(range(max(2, beats))),
                 "data": In(beat),
                 "write": In(1),
-                "arrived": In(1),
                 "start": In(1),
-                **({name: In(1) for name in FRAME_PORTS} if frames > 1 else {}),
-                "ready": Out(1),
+                **{name: In(1) for name in FRAME_PORTS},
             }
         )
 
+    def uses(self, m: Module) -> FrameUses:
+        """Add the counter of the uses of two frames."""
+        uses = FrameUses(len(self.read.block))
+        add(m, "uses", uses, **ports(self, "start", *FRAME_PORTS), **ports(self.read, "en", "block"))
+        m.d.comb += uses.arrived.eq(self.pages.done)
+        m.d.comb += drive(self.pages, **ports(uses, "miss", "ready"))
+        return uses
+
+
+class OperandStore(Store):
+    """A store of one block of 2**`word_bits` words of `width` bits, or of two blocks, each in a frame.
+
+    With one frame, it holds block `read.block` after `pages.done`.
+    """
+
+    def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
+        self.width, self.lines = width, (width << word_bits) // beat
+        super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
+
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines * self.frames, init=[])
-        reads, writes = ram.read_port(), ram.write_port()
+        writes, reads = ram(m, "ram", self.beat, self.lines * self.frames)
         lanes = self.beat // self.width
         inside = Signal(range(max(2, lanes)))
         line = self.read.offset >> ceil_log2(lanes)
-        m.d.comb += [*drive(writes, data=self.data, en=self.write), reads.en.eq(self.read.en)]
+        m.d.comb += drive(writes, data=self.data, en=self.write)
+        m.d.comb += reads.en.eq(self.read.en)
         with m.If(self.read.en):
             m.d.sync += inside.eq(self.read.offset[: ceil_log2(lanes)])
         m.d.comb += self.read.data.eq(reads.data.word_select(inside, self.width) if lanes > 1 else reads.data)
@@ -66,27 +83,23 @@ class OperandStore(wiring.Component):
             m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
             self._tag(m)
         else:
-            uses = FrameUses.of(m, self)
-            m.d.comb += [
-                writes.addr.eq(Mux(uses.loading, self.lines, 0) + self.address),
-                reads.addr.eq(Mux(uses.frame, self.lines, 0) + line),
-            ]
+            uses = self.uses(m)
+            m.d.comb += writes.addr.eq(Mux(uses.loading, self.lines, 0) + self.address)
+            m.d.comb += reads.addr.eq(Mux(uses.frame, self.lines, 0) + line)
         return m
 
     def _tag(self, m: Module) -> None:
         """One frame: a register for the number of the block that the store holds."""
-        held, valid = Signal.like(self.read.block), Signal()
-        m.d.comb += self.read.miss.eq(self.read.en & ~(valid & (held == self.read.block)))
+        block, held, valid = self.read.block, Signal.like(self.read.block), Signal()
+        m.d.comb += drive(self.pages, miss=self.read.en & ~(valid & (held == block)), block=block)
         with m.If(self.start):
             m.d.sync += valid.eq(0)
-        with m.Elif(self.arrived):
-            m.d.sync += [held.eq(self.read.block), valid.eq(1)]
+        with m.Elif(self.pages.done):
+            m.d.sync += [held.eq(block), valid.eq(1)]
 
 
 #: Bits of the number of a use.
 USES = 28
-#: Inputs of a store that two frames need.
-FRAME_PORTS = ("kept", "more", "begins", "moves")
 
 
 class FrameUses(wiring.Component):
@@ -107,15 +120,6 @@ class FrameUses(wiring.Component):
                 **{name: Out(1) for name in ("miss", "ready", "frame", "loading")},
             }
         )
-
-    @classmethod
-    def of(cls, m: Module, store: Any) -> FrameUses:
-        """Add the counter of a store, connected to it."""
-        m.submodules.uses = uses = cls(len(store.read.block))
-        m.d.comb += [getattr(uses, name).eq(getattr(store, name)) for name in ("start", "arrived", *FRAME_PORTS)]
-        m.d.comb += drive(uses, en=store.read.en, block=store.read.block)
-        m.d.comb += [store.read.miss.eq(uses.miss), store.ready.eq(uses.ready)]
-        return uses
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -144,10 +148,6 @@ class FrameUses(wiring.Component):
         return m
 
 
-#: Frames that FrameUses counts.
-FRAMES = 2
-
-
 class ResultStore(wiring.Component):
     """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame.
 
@@ -171,8 +171,8 @@ class ResultStore(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.ram = ram = Memory(shape=self.beat, depth=self.lines * self.frames, init=[])
-        reads, writes, lanes = ram.read_port(transparent_for=()), ram.write_port(granularity=8), self.beat // 8
+        writes, reads = ram(m, "ram", self.beat, self.lines * self.frames, 8)
+        lanes = self.beat // 8
         m.d.comb += [
             reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address),
             self.data.eq(reads.data),

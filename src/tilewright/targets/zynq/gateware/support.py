@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.errors import ConfigError, MachineError
 from tilewright.targets.zynq.config import FACTORS, STORES, Config
-from tilewright.targets.zynq.gateware import group_results, requantiser, sums
+from tilewright.targets.zynq.gateware import requantiser, results, sums
 from tilewright.targets.zynq.gateware.states import late
 from tilewright.targets.zynq.isa.image import LayerImage
 
@@ -23,7 +23,7 @@ WIDEST = 16
 def drain(config: Config) -> int:
     """Return after how many cycles a complete result block can be read: its last result is then in the store."""
     if config.window:
-        return sums.SUMMED + group_results.latency(config)
+        return sums.SUMMED + results.group_latency(config)
     return requantiser.LATENCY + late(config) + 1
 
 

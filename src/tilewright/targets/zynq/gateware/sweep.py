@@ -23,7 +23,7 @@ from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.gateware.groups import SIDES
-from tilewright.targets.zynq.gateware.loader import field
+from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
 from tilewright.targets.zynq.gateware.states import STAGES, Stage
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
@@ -47,7 +47,7 @@ class Sweep(wiring.Component):
         sides = len(SIDES) * config.outputs
         super().__init__(
             {
-                **{name: In(field(name)) for name in ("ic", "oc", "r", "l")},
+                "layer": In(DESCRIPTOR),
                 **{name: In(1) for name in ("start", "moves", "filled", "is_end", "pool_last", "flushed")},
                 "kind": In(Kind),
                 "next_count": In(range(config.outputs + 1)),
@@ -110,8 +110,8 @@ class Sweep(wiring.Component):
         # Of the weight block: its first channel, the current kernel's first line, whether it is the layer's last one.
         top, base, is_last = Signal(16), Signal.like(self.line), Signal()
         single, kernels, opening, is_end = Signal(), Signal(16), Signal(), Signal()
-        m.d.comb += depth.eq((self.ic + (GROUP - 1)) >> ceil_log2(GROUP))
-        m.d.sync += single.eq(product(self.oc, depth, self.config.logic) <= lines)
+        m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
+        m.d.sync += single.eq(product(self.layer.oc, depth, self.config.logic) <= lines)
         turn, iterates, ends_channel, full, over = (
             Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
         )
@@ -120,13 +120,13 @@ class Sweep(wiring.Component):
             turn.eq(active & computes & ~done),
             iterates.eq(turn & (self.time < depth)),
             ends_channel.eq(turn & (self.time + 1 == Mux(depth > count, depth, count))),
-            full.eq((base + (depth << 1) > lines) | (self.column == self.oc - 1)),
+            full.eq((base + (depth << 1) > lines) | (self.column == self.layer.oc - 1)),
             over.eq(~computes | done | (ends_channel & full)),
             self.next.eq(active & self.moves & over & self.filled),
             # The first block's kernels are counted while they are computed for the first time.
             following.eq(self.column + 1),
             each.eq(Mux(opening, following, kernels)),
-            next_is_last.eq(Mux(computes, Mux(is_end, following + each >= self.oc, is_last), single)),
+            next_is_last.eq(Mux(computes, Mux(is_end, following + each >= self.layer.oc, is_last), single)),
             self.more.eq(loads & ~(self.is_end & next_is_last)),
         ]
         with m.If(~self.is_fc):
@@ -155,11 +155,11 @@ class Sweep(wiring.Component):
     def _fc(self, m: Module, works: Signal) -> None:
         """Add the loop of an FC layer: the products of a column, LANES in a cycle."""
         taken, ends_column = Signal(25), Signal()
-        m.d.comb += ends_column.eq(taken + LANES >= self.r)
+        m.d.comb += ends_column.eq(taken + LANES >= self.layer.r)
         with m.If(self.is_fc):
             m.d.comb += drive(self, iterates=works, completes=works & ends_column)
             m.d.comb += self.ends_channel.eq(works & ends_column)
-            m.d.comb += self.is_last.eq(self.column == self.l - 1)
+            m.d.comb += self.is_last.eq(self.column == self.layer.l - 1)
         with m.If(self.start):
             m.d.sync += taken.eq(0)
         with m.Elif(self.iterates & self.moves):

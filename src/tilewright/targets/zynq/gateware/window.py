@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Cat, Elaboratable, Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import after, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.groups import ROWS, SLOTS, columns
+from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
 
 #: Bits of 16 channels of a pixel.
 PIXEL = 8 * GROUP
@@ -33,7 +34,8 @@ class WindowBuffer(wiring.Component):
         self.columns = columns(config)
         super().__init__(
             {
-                **{name: In(1) for name in ("asks", "pair", "fills", "uses", "x_signed")},
+                **{name: In(1) for name in ("asks", "pair", "fills", "uses")},
+                "layer": In(DESCRIPTOR),
                 "slot": In(range(SLOTS)),
                 "row": In(range(ROWS)),
                 "column": In(range(self.columns)),
@@ -46,38 +48,21 @@ class WindowBuffer(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        arrives, pair, slot, row, column, place = (
-            Signal.like(each, name=name)
-            for name, each in (
-                ("arrives", self.asks),
-                ("pair_arrives", self.pair),
-                ("slot_arrives", self.slot),
-                ("row_arrives", self.row),
-                ("column_arrives", self.column),
-                ("place", Cat(self.asked, self.fills)),
-            )
-        )
-        m.d.sync += [arrives.eq(self.asks), pair.eq(self.pair), slot.eq(self.slot), row.eq(self.row)]
-        m.d.sync += [column.eq(self.column), place.eq(Cat(self.asked, self.fills))]
+        request = (self.asks, self.pair, self.slot, self.row, self.column, Cat(self.asked, self.fills))
+        arrives, pair, slot, row, column, place = (after(m, each, 1) for each in request)
         two = self.line.word_select(slot >> 1, 2 * PIXEL)
         one = two.word_select(slot[0], PIXEL)
-        sign = Mux(self.x_signed, 0, 128).replicate(GROUP)
+        sign = Mux(self.layer.x_signed, 0, 128).replicate(GROUP)
         pixels = []
         for number in range(ROWS * self.columns):
             halves = []
             for half in range(2):
-                m.submodules[f"pixel{number}_{half}"] = ram = Memory(shape=PIXEL, depth=DEEPEST, init=[])
-                writes, reads = ram.write_port(), ram.read_port(domain="comb")
+                m.submodules[f"pixel{number}_{half}"] = memory = Memory(shape=PIXEL, depth=DEEPEST, init=[])
+                writes, reads = memory.write_port(), memory.read_port(domain="comb")
                 mine = (row == number // self.columns) & (column == number % self.columns)
-                m.d.comb += [
-                    *drive(
-                        writes,
-                        en=arrives & mine & (pair | (place[0] == half)),
-                        addr=place >> 1,
-                        data=Mux(pair, two.word_select(half, PIXEL), one) ^ sign,
-                    ),
-                    reads.addr.eq(Cat(self.group[1:], self.uses)),
-                ]
+                word = Mux(pair, two.word_select(half, PIXEL), one) ^ sign
+                m.d.comb += drive(writes, en=arrives & mine & (pair | (place[0] == half)), addr=place >> 1, data=word)
+                m.d.comb += reads.addr.eq(Cat(self.group[1:], self.uses))
                 halves.append(reads.data)
             pixels.append(Mux(self.group[0], halves[1], halves[0]))
         m.d.comb += self.pixels.eq(Cat(pixels))
