@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import add, after, clear, drive, latch, ports
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
@@ -147,12 +147,8 @@ class Compute(wiring.Component):
         opcode = dispatch.current[:3]
         loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
         m.d.comb += drive(dispatch, finished=Mux(loops, computed, moved), may_end=1)
-
         ended: Value = Cat(dispatch.ends, dispatch.reserve, dispatch.ends & (opcode == Opcode.FINISH))
-        for _ in range(self.depth - 1):
-            later = Signal.like(ended, name="ended")
-            m.d.sync += later.eq(ended)
-            ended = later
+        ended = after(m, ended, self.depth - 1)
         m.d.comb += [self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]
         with m.If(self.launch):
             m.d.sync += self.done.eq(0)
@@ -162,49 +158,27 @@ class Compute(wiring.Component):
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
         """Add GEMM and ALU. Return a signal: the last micro-op has been issued (with extra latency: `Core.drained`)."""
-        config = self.config
-        m.submodules.sequencer = sequencer = Sequencer(config)
-        m.submodules.core = core = self.core
+        config, core = self.config, self.core
+        sequencer = Sequencer(config)
+        add(m, "core", core, **ports(sequencer, "index", "offset"))
         for name in (*core.reads, *core.writes):
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
-        word = dispatch.insn.payload  # valid in the cycle of `start`
-        gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
-        is_alu, own = gemm["opcode"] == Opcode.ALU, TILEWRIGHT.intervals(config)
-        nest = sequencer.nest
-        sources = {"begin": "uop_bgn", "end": "uop_end", "iter_out": "iter_out", "iter_in": "iter_in"}
-        m.d.comb += [nest[name].eq(Mux(is_alu, alu[field], gemm[field])) for name, field in sources.items()]
-        for loop in ("out", "in"):
-            for name in OPERANDS:
-                field = f"{name}_factor_{loop}"
-                m.d.comb += nest[loop][name].eq(Mux(is_alu, alu.get(field, 0), gemm[field]))
-        of_alu, is_req = Mux(alu["use_imm"], own.alu_immediate, own.alu), is_alu & (alu["alu_opcode"] == AluOp.REQ)
-        m.d.comb += nest.cycles.eq(Mux(is_alu, of_alu, own.gemm) - 1)
-        if config.has_parameters:
-            m.d.comb += nest.factors.eq(is_req)
-            with m.If(is_req):
-                m.d.comb += [nest.out.wgt.eq(alu["imm"]), nest.cycles.eq(own.requantise - 1)]
-        for operation in config.own_alu:
-            slow = [max(operation.cycles, each) - 1 for each in (own.alu_immediate, own.alu)]
-            with m.If(is_alu & (alu["alu_opcode"] == operation.opcode)):
-                m.d.comb += nest.cycles.eq(Mux(alu["use_imm"], *slow))
-        m.d.comb += drive(sequencer, go=core.go, start=dispatch.start & (is_alu | (gemm["opcode"] == Opcode.GEMM)))
+        starts = dispatch.start & self._nest(m, dispatch.insn.payload, sequencer.nest)
+        add(m, "sequencer", sequencer, go=core.go, start=starts)
         now, work = fields(dispatch.current, config.formats.alu), core.work
         computes, late, drains = now["opcode"] == Opcode.ALU, Signal(), Signal()
-        m.d.comb += [
-            *drive(core, index=sequencer.index, offset=sequencer.offset),
-            *drive(
-                work,
-                reads=sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ),
-                writes=sequencer.last,
-                factor=sequencer.factor,
-                ends=sequencer.ends & late,
-                is_alu=computes,
-                reset=now["reset_reg"],
-                use_imm=now["use_imm"],
-                imm=now["imm"],
-                op=Operation.NONE,
-            ),
-        ]
+        m.d.comb += drive(
+            work,
+            reads=sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ),
+            writes=sequencer.last,
+            factor=sequencer.factor,
+            ends=sequencer.ends & late,
+            is_alu=computes,
+            reset=now["reset_reg"],
+            use_imm=now["use_imm"],
+            imm=now["imm"],
+            op=Operation.NONE,
+        )
         with m.Switch(now["alu_opcode"]):
             for code in config.alu_ops:
                 with m.Case(code):
@@ -216,12 +190,32 @@ class Compute(wiring.Component):
             for index, operation in enumerate(config.own_alu if core.alu else (), 1):
                 with m.Case(operation.opcode):
                     m.d.comb += [late.eq(computes & (operation.latency > 0)), work.own.eq(Mux(computes, index, 0))]
-        with m.If(work.ends):
-            m.d.sync += drains.eq(1)
-        with m.Elif(core.drained):
-            m.d.sync += drains.eq(0)
+        latch(m, drains, work.ends, core.drained)
         over = sequencer.ends | ~sequencer.valid
         return Mux(late, core.drained | ~(sequencer.valid | drains), over)
+
+    def _nest(self, m: Module, word: Value, nest: Any) -> Value:
+        """Set the loop nest of a GEMM or ALU instruction `word`; return whether it is one of these."""
+        config, cycles = self.config, TILEWRIGHT.intervals(self.config)
+        gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
+        is_alu, opcode = gemm["opcode"] == Opcode.ALU, alu["alu_opcode"]
+        sources = {"begin": "uop_bgn", "end": "uop_end", "iter_out": "iter_out", "iter_in": "iter_in"}
+        m.d.comb += drive(nest, **{name: Mux(is_alu, alu[field], gemm[field]) for name, field in sources.items()})
+        for loop in ("out", "in"):
+            for name in OPERANDS:
+                field = f"{name}_factor_{loop}"
+                m.d.comb += nest[loop][name].eq(Mux(is_alu, alu.get(field, 0), gemm[field]))
+        of_alu, is_req = Mux(alu["use_imm"], cycles.alu_immediate, cycles.alu), is_alu & (opcode == AluOp.REQ)
+        m.d.comb += nest.cycles.eq(Mux(is_alu, of_alu, cycles.gemm) - 1)
+        if config.has_parameters:
+            m.d.comb += nest.factors.eq(is_req)
+            with m.If(is_req):
+                m.d.comb += [nest.out.wgt.eq(alu["imm"]), nest.cycles.eq(cycles.requantise - 1)]
+        for operation in config.own_alu:
+            slow = [max(operation.cycles, each) - 1 for each in (cycles.alu_immediate, cycles.alu)]
+            with m.If(is_alu & (opcode == operation.opcode)):
+                m.d.comb += nest.cycles.eq(Mux(alu["use_imm"], *slow))
+        return is_alu | (gemm["opcode"] == Opcode.GEMM)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
         """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal: all data has been written."""
@@ -237,9 +231,8 @@ class Compute(wiring.Component):
             rows.eq(Mux(is_acc | rules.full_loads, mem["y_size"], 1)),
             transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
         ]
-        prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))
+        prepare, since = after(m, dispatch.start, 1), Signal(range(ACC_DRAIN + 2))
         works, begun = Signal(), Signal()
-        m.d.sync += prepare.eq(dispatch.start)
         pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
         m.d.comb += works.eq(transfers | (known & pads))
         with m.If(dispatch.start):
@@ -248,10 +241,8 @@ class Compute(wiring.Component):
             m.d.sync += since.eq(since + 1)
         asks = Mux(is_acc, since == ACC_WAIT, prepare)
         places = Mux(is_acc, since == ACC_DRAIN, prepare)
-        m.d.comb += [
-            bursts.start.eq(asks & transfers),
-            *drive(receiver.placements, valid=places & works, payload=placer.placement),
-        ]
+        m.d.comb += bursts.start.eq(asks & transfers)
+        m.d.comb += drive(receiver.placements, valid=places & works, payload=placer.placement)
         with m.If(dispatch.start):
             m.d.sync += begun.eq(0)
         with m.Elif(places):

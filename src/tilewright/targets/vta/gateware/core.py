@@ -21,7 +21,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import add, after, drive, split
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.lanes import add_lanes
@@ -86,17 +86,8 @@ class Core(wiring.Component):
         m, config, rules = Module(), self.config, self.config.rules
         write = CORE if self.gemm else ALU_CORE
         read = write - 1
-        go, work = Signal(), [self.work]
-        for stage in range(1, write + self.longest + 1):
-            work.append(Signal(work_of(config), name=f"work{stage}"))
-            if stage > write:
-                m.d.sync += work[stage].eq(work[stage - 1])
-            elif stage == write:
-                m.d.sync += work[stage].eq(Mux(go, work[stage - 1], 0))
-            else:
-                with m.If(go):
-                    m.d.sync += work[stage].eq(work[stage - 1])
-
+        go = Signal()
+        work = self._stages(m, go, write)
         # Stages 0, 1: the micro-op, and its tile indices.
         offset, index = Signal(offsets(config)), Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
@@ -143,9 +134,24 @@ class Core(wiring.Component):
                 self.out_write,
                 index=self.acc_write.index,
                 en=self.acc_write.en & ~(clear & (not rules.reset_writes_out)),
-                data=Cat(part[: config.out.width] for part in _parts(result, config.acc.width)),
+                data=Cat(part[: config.out.width] for part in split(result, config.acc.width)),
             )
         return m
+
+    def _stages(self, m: Module, go: Signal, write: int) -> list[Any]:
+        """Return the control signals of the micro-op in each stage. Before stage `write`, they wait for `go`."""
+        work: list[Any] = [self.work]
+        for stage in range(1, write + self.longest + 1):
+            following = Signal(work_of(self.config), name=f"work{stage}")
+            if stage > write:
+                m.d.sync += following.eq(work[-1])
+            elif stage == write:
+                m.d.sync += following.eq(Mux(go, work[-1], 0))
+            else:
+                with m.If(go):
+                    m.d.sync += following.eq(work[-1])
+            work.append(following)
+        return work
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
         """Return the result of micro-op `now` on the acc tile that was read. Only this core's operations are built."""
@@ -153,37 +159,25 @@ class Core(wiring.Component):
         width, count = config.acc.width, config.batch * config.block
         added: Value | None = None
         if sums is not None:
-            pairs = zip(_parts(self.acc.data, width), _parts(sums, len(sums) // count), strict=True)
+            pairs = zip(split(self.acc.data, width), split(sums, len(sums) // count), strict=True)
             added = Cat((a.as_signed() + b.as_signed())[:width] for a, b in pairs)
             if not self.alu:
                 return added
         immediate, amounts = Signal(width), config.rules.shift == "low_signed"
-        m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
-        m.d.comb += [
-            immediate.eq(now.imm.as_signed()),
-            *drive(
-                alu,
-                op=now.op,
-                left=now.imm[-1],
-                first=self.acc.data,
-                second=Mux(now.use_imm, immediate.replicate(count), operand),
-            ),
-        ]
+        m.d.comb += immediate.eq(now.imm.as_signed())
+        second = Mux(now.use_imm, immediate.replicate(count), operand)
+        alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
+        add(m, "alu", alu, op=now.op, left=now.imm[-1], first=self.acc.data, second=second)
         return alu.result if added is None else Mux(now.is_alu, alu.result, added)
 
     def _products(self, m: Module, index: Any, work: Any) -> Value:
         """Return the sums of a GEMM micro-op, valid two cycles after `work` starts to read its inp and wgt tiles."""
         config = self.config
-        m.submodules.mac = mac = MacArray(
-            config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
-        )
         multiplies = work.writes & ~work.is_alu
-        m.d.comb += [
-            *drive(self.inp, index=index.src, en=multiplies),
-            *drive(self.wgt, index=index.wgt, en=multiplies),
-            *drive(mac, inp=self.inp.data, wgt=self.wgt.data),
-        ]
-        sums: Value = mac.sums
+        m.d.comb += drive(self.inp, index=index.src, en=multiplies)
+        m.d.comb += drive(self.wgt, index=index.wgt, en=multiplies)
+        mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers)
+        sums: Value = add(m, "mac", mac, inp=self.inp.data, wgt=self.wgt.data).sums
         return sums
 
     def _among(self, work: Any, kinds: Iterable[int]) -> Value:
@@ -215,7 +209,7 @@ class Core(wiring.Component):
                         m.d.comb += [result.eq(value), *drive(self.acc_write, index=written, en=1, data=value)]
             later = [kind for kind, latency in self.latency.items() if latency > late]
             pending.append(each.writes & self._among(each, later) & (written == at))
-            written = _held(m, written, 1)
+            written = after(m, written, 1)
         by_drain: dict[int, list[int]] = {}
         for kind, latency in self.latency.items():
             by_drain.setdefault(drained(config, latency), []).append(kind)
@@ -228,7 +222,7 @@ class Core(wiring.Component):
         """Add MULH, RSHR and REQ, and return their results, EXTENDED cycles after their operands."""
         config = self.config
         count = config.batch * config.block
-        m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
+        rescaler = add(m, "rescaler", Rescaler(config.batch, config.block, config.alu == "float"))
         immediate = Signal(32)
         # The immediate of MULH is the upper half of the factor.
         m.d.comb += immediate.eq(Mux(now.rescale == Rescale.MULH, now.imm << 16, now.imm.as_signed()))
@@ -255,7 +249,3 @@ def _held(m: Module, value: Value, go: Any) -> Value:
     with m.If(go):
         m.d.sync += later.eq(value)
     return later
-
-
-def _parts(word: Value, bits: int) -> list[Value]:
-    return [word[at : at + bits] for at in range(0, len(word), bits)]

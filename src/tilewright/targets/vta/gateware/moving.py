@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import RowBursts, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import add, after, drive, ports
 from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
@@ -29,20 +29,15 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
 
     `mem` has the instruction's fields; the signal `which` selects one of `memories`.
     """
-    m.submodules.bursts = bursts = RowBursts(unit.config.bus_bits, LONGEST)
-    wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
     srams, bases = list(memories.values()), [getattr(unit, f"{name}_base") for name in memories]
 
     def scaled(name: str) -> Value:
         return chosen(which, [mem[name] << log_bytes(sram) for sram in srams])
 
-    m.d.comb += drive(
-        bursts.rows,
-        address=address_of(mem, bases, srams, which),
-        stride=scaled("x_stride"),
-        rows=rows,
-        row_bytes=scaled("x_size"),
-    )
+    bursts = add(m, "bursts", RowBursts(unit.config.bus_bits, LONGEST))
+    wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
+    address = address_of(mem, bases, srams, which)
+    m.d.comb += drive(bursts.rows, address=address, stride=scaled("x_stride"), rows=rows, row_bytes=scaled("x_size"))
     return bursts
 
 
@@ -56,7 +51,7 @@ def placed(
     m: Module, unit: Any, mem: Mapping[str, Value], bursts: Any, memories: Memories, which: Value, padded: Value
 ) -> Placer:
     """Add and return the component that computes where a LOAD's tiles go on chip, with padding if `padded`."""
-    m.submodules.placer = placer = Placer()
+    placer = add(m, "placer", Placer(), which=which)
     window, address = placer.window, bursts.rows.address
 
     def offset(sram: Sram) -> Any:
@@ -65,18 +60,15 @@ def placed(
         return address[log_bytes(sram) : log_bytes(sram) + lanes] if lanes else 0
 
     pads = {"top": "y_pad_0", "bottom": "y_pad_1", "left": "x_pad_0", "right": "x_pad_1"}
-    m.d.comb += [
-        placer.which.eq(which),
-        *drive(
-            window,
-            index=mem["sram_base"],
-            rows=bursts.rows.rows,
-            columns=mem["x_size"],
-            offset=chosen(which, [offset(sram) for sram in memories.values()]),
-            step=mem["x_stride"],
-        ),
-        *(window[name].eq(Mux(padded, mem[field], 0)) for name, field in pads.items()),
-    ]
+    m.d.comb += drive(
+        window,
+        index=mem["sram_base"],
+        rows=bursts.rows.rows,
+        columns=mem["x_size"],
+        offset=chosen(which, [offset(sram) for sram in memories.values()]),
+        step=mem["x_stride"],
+        **{name: Mux(padded, mem[field], 0) for name, field in pads.items()},
+    )
     return placer
 
 
@@ -85,10 +77,10 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 
     It writes each memory through the unit's port that is named after the memory, followed by `suffix`.
     """
-    m.submodules.receiver = receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
+    receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
+    add(m, "receiver", receiver, **ports(unit, "valid", "data"))
     for number, name in enumerate(memories):
         wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(unit, name + suffix)))
-    m.d.comb += drive(receiver, valid=unit.valid, data=unit.data)
     return receiver
 
 
@@ -98,11 +90,10 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
     `note` is a value kept with each instruction. Returns three values: the note of the oldest instruction, whether
     there is one, and the signal that ends it.
     """
-    m.submodules.leaving = queue = StreamFifo(2 + len(note), OUTSTANDING)
-    ends = Signal()
+    queue, ends = add(m, "leaving", StreamFifo(2 + len(note), OUTSTANDING)), Signal()
+    m.d.comb += drive(queue.i, valid=dispatch.ends, payload=Cat(dispatch.reserve, note))
     m.d.comb += [
         dispatch.may_end.eq(queue.level != OUTSTANDING),
-        *drive(queue.i, valid=dispatch.ends, payload=Cat(dispatch.reserve, note)),
         queue.o.ready.eq(ends),
         unit.tokens.push.eq(queue.o.payload[:2] & ends.replicate(2)),
         unit.ends.eq(ends),
@@ -112,8 +103,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
     """Return two signals: one is high in an instruction's first cycle, the other from then until it frees the unit."""
-    prepare, runs = Signal(), Signal()
-    m.d.sync += prepare.eq(dispatch.start)
+    prepare, runs = after(m, dispatch.start, 1), Signal()
     with m.If(prepare):
         m.d.sync += runs.eq(1)
     with m.If(dispatch.ends):
@@ -147,7 +137,7 @@ class Load(wiring.Component):
                     m.d.comb += which.eq(number)
         bursts = row_bursts(m, self, mem, mem["y_size"], memories, which)
         placer = placed(m, self, mem, bursts, memories, which, padded=(which == 0) | rules.full_loads)
-        m.submodules.placements = placements = StreamFifo(PLACEMENT, OUTSTANDING + 2)
+        placements = add(m, "placements", StreamFifo(PLACEMENT, OUTSTANDING + 2))
         receiver = received(m, self, memories)
         wiring.connect(m, placements.o, receiver.placements)
 
@@ -196,22 +186,21 @@ class Store(wiring.Component):
         dispatch = dispatched(m, self, (True, False))
         mem, transfers = fields(dispatch.current, config.formats.mem), Signal()
         bursts = row_bursts(m, self, mem, mem["y_size"], {"out": config.out}, transfers)
-        m.submodules.sender = sender = TileSender(tiles(config.out, config), LONGEST)
+        prepare, runs = running(m, dispatch)
+        starts = prepare & transfers
+        sender = add(m, "sender", TileSender(tiles(config.out, config), LONGEST), start=starts)
         wiring.connect(m, sender.beats, wiring.flipped(self.beats))
         wiring.connect(m, sender.read, wiring.flipped(self.out))
-        prepare, runs = running(m, dispatch)
+        m.d.comb += drive(
+            sender.packed,
+            index=mem["sram_base"],
+            columns=mem["x_size"],
+            rows=mem["y_size"],
+            **ports(bursts.rows, "address", "stride"),
+        )
         m.d.comb += [
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
-            bursts.start.eq(prepare & transfers),
-            sender.start.eq(prepare & transfers),
-            *drive(
-                sender.packed,
-                index=mem["sram_base"],
-                columns=mem["x_size"],
-                rows=mem["y_size"],
-                address=bursts.rows.address,
-                stride=bursts.rows.stride,
-            ),
+            bursts.start.eq(starts),
             dispatch.finished.eq((prepare & ~transfers) | (runs & ~bursts.active & ~sender.active)),
         ]
         # A STORE ends when all bursts granted before it left the unit have been answered.

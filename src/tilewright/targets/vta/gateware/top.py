@@ -6,6 +6,7 @@ constraint and a README.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
 from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.modules import verilog_files
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import add, drive, ports
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -60,30 +61,21 @@ class Vta(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         bus, line = config.bus_bits, config.pipeline
-        m.submodules.fetch = fetch = Fetch(config)
-        m.submodules.load = load = Load(config)
+        fetch = Fetch(config)
+        add(m, "fetch", fetch, launch=self.launch, base=self.insn_base, count=self.insn_count)
+        load, store = add(m, "load", Load(config)), add(m, "store", Store(config))
         cores = {number: Compute(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
         gemm, alu = cores[line.gemm], cores[line.alu]
-        m.submodules.store = store = Store(config)
-        m.d.comb += alu.launch.eq(self.launch)
-        units: tuple[Any, ...] = (load, *cores.values(), store)
         for number, core in cores.items():
-            m.submodules[line.units[number]] = core
-        m.d.comb += drive(fetch, launch=self.launch, base=self.insn_base, count=self.insn_count)
+            add(m, line.units[number], core)
+        m.d.comb += [alu.launch.eq(self.launch), self.done.eq(alu.done)]
+        units: tuple[Any, ...] = (load, *cores.values(), store)
         for name, unit in zip(line.units, units, strict=True):
-            m.submodules[f"{name}_queue"] = queue = StreamFifo(INSN_BITS, config.queue_depth)
+            queue = add(m, f"{name}_queue", StreamFifo(INSN_BITS, config.queue_depth))
             wiring.connect(m, getattr(fetch, name), queue.i)
             wiring.connect(m, queue.o, unit.insn)
             m.d.comb += [getattr(self, f"{name}_{what}").eq(getattr(unit, what)) for what in ("starts", "ends")]
-        for (producer, consumer), _ in line.links.items():
-            m.submodules[f"{line.units[producer]}_to_{line.units[consumer]}"] = queue = TokenQueue(config.token_depth)
-            at, of = int(consumer > producer), int(producer > consumer)
-            gives, takes = units[producer].tokens, units[consumer].tokens
-            m.d.comb += [
-                *drive(queue, reserve=gives.reserve[at], push=gives.push[at], pop=takes.pop[of]),
-                gives.room[at].eq(queue.room),
-                takes.available[of].eq(queue.available),
-            ]
+        self._tokens(m, units)
         for unit, names in ((load, load.memories), (gemm, gemm.loads), (alu, alu.loads), (store, ("out",))):
             for name in names:
                 register = "acc" if name == "par" else name
@@ -91,48 +83,56 @@ class Vta(wiring.Component):
         self._memories(m, load, gemm, alu, store)
 
         readers: tuple[Any, ...] = (fetch, *cores.values(), load)
-        m.submodules.reader = reader = ReadMaster(bus, len(readers), IN_FLIGHT)
-        m.submodules.writer = writer = WriteMaster(bus)
+        reader = add(m, "reader", ReadMaster(bus, len(readers), IN_FLIGHT))
+        writer = add(m, "writer", WriteMaster(bus))
         for number, client in enumerate(readers):
             wiring.connect(m, client.client, getattr(reader, f"client{number}"))
             m.d.comb += drive(client, valid=reader.valid[number], data=reader.data)
         wiring.connect(m, store.client, writer.client)
         wiring.connect(m, store.beats, writer.beats)
-        m.d.comb += [*drive(store, granted=writer.granted, ended=writer.ended), self.done.eq(alu.done)]
-        for name in ("ar", "r"):
-            wiring.connect(m, getattr(reader.bus, name), wiring.flipped(getattr(self.bus, name)))
-        for name in ("aw", "w", "b"):
-            wiring.connect(m, getattr(writer.bus, name), wiring.flipped(getattr(self.bus, name)))
+        m.d.comb += drive(store, **ports(writer, "granted", "ended"))
+        for master, channels in ((reader, ("ar", "r")), (writer, ("aw", "w", "b"))):
+            for name in channels:
+                wiring.connect(m, getattr(master.bus, name), wiring.flipped(getattr(self.bus, name)))
         return m
+
+    def _tokens(self, m: Module, units: Sequence[Any]) -> None:
+        """Add the token queues between units."""
+        line = self.config.pipeline
+        for producer, consumer in line.links:
+            at, of = int(consumer > producer), int(producer > consumer)
+            gives, takes = units[producer].tokens, units[consumer].tokens
+            queue = TokenQueue(self.config.token_depth)
+            name = f"{line.units[producer]}_to_{line.units[consumer]}"
+            add(m, name, queue, reserve=gives.reserve[at], push=gives.push[at], pop=takes.pop[of])
+            m.d.comb += [gives.room[at].eq(queue.room), takes.available[of].eq(queue.available)]
 
     def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
         """Add the on-chip memories. Units that load write DRAM beats; the cores and the store unit access tiles."""
         config = self.config
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
-            m.submodules[name] = memory = BankedMemory(tiles(sram, config))
+            memory = add(m, name, BankedMemory(tiles(sram, config)))
             wiring.connect(m, getattr(load, name), memory.beats)
             wiring.connect(m, getattr(readers[name], name), memory.read)
-        m.submodules.out = out = BankedMemory(
-            tiles(config.out, config), beat_writes=False, tile_writes=True, wide_reads=True
-        )
+        out = BankedMemory(tiles(config.out, config), beat_writes=False, tile_writes=True, wide_reads=True)
+        add(m, "out", out)
         wiring.connect(m, alu.out_write, out.tile)
         wiring.connect(m, store.out, out.read)
         cores = [gemm] if gemm is alu else [gemm, alu]
         for core in cores:
-            m.submodules[core.loads["uop"].name] = micro_ops = BankedMemory(tiles(core.loads["uop"], config))
+            micro_ops = add(m, core.loads["uop"].name, BankedMemory(tiles(core.loads["uop"], config)))
             wiring.connect(m, core.uop_beats, micro_ops.beats)
             wiring.connect(m, core.uop, micro_ops.read)
         acc: Any
         if gemm is alu:
-            acc = BankedMemory(tiles(config.acc, config), tile_writes=True)
-            ports = [(acc.read, acc.tile)]
+            acc = add(m, "acc", BankedMemory(tiles(config.acc, config), tile_writes=True))
+            ends = [(acc.read, acc.tile)]
         else:
-            acc = PartedMemory(tiles(config.acc, config), config.acc_banks, len(cores))
-            ports = [(acc.read0, acc.tile0), (acc.read1, acc.tile1)]
-        m.submodules.acc = acc
+            acc = add(m, "acc", PartedMemory(tiles(config.acc, config), config.acc_banks, len(cores)))
+            ends = [(acc.read0, acc.tile0), (acc.read1, acc.tile1)]
         wiring.connect(m, gemm.acc_beats, acc.beats)
-        for core, (read, write) in zip(cores, ports, strict=True):
+        for core, (read, write) in zip(cores, ends, strict=True):
             wiring.connect(m, core.acc, read)
             wiring.connect(m, core.acc_write, write)
 
@@ -164,13 +164,11 @@ class VtaSystem(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.vta = vta = Vta(self.config)
-        m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ)
+        registers = add(m, "registers", AxiLiteRegisters(WRITTEN, READ))
+        arguments = ports(registers, *(name for name in WRITTEN.values() if name != "control"))
+        vta = add(m, "vta", Vta(self.config), **arguments)
         wiring.connect(m, wiring.flipped(self.control), registers.bus)
         wiring.connect(m, vta.bus, wiring.flipped(self.bus))
-        for name in WRITTEN.values():
-            if name != "control":
-                m.d.comb += getattr(vta, name).eq(getattr(registers, name))
         cycles, runs = Signal(32), Signal()
         m.d.comb += [
             vta.launch.eq(registers.control_strobe & registers.control[0]),

@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import BURST
 from tilewright.hdl.memory import Tiles
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import add, drive, ports
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
@@ -119,11 +119,8 @@ def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
 
     The unit itself must drive its ports `ends` and `tokens.push`.
     """
-    m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
+    dispatch = add(m, "dispatch", Dispatcher(unit.config, sides), **ports(unit.tokens, "available", "room"))
     wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
-    m.d.comb += [
-        *drive(dispatch, available=unit.tokens.available, room=unit.tokens.room),
-        *drive(unit.tokens, pop=dispatch.pop, reserve=dispatch.reserve),
-        unit.starts.eq(dispatch.start),
-    ]
+    m.d.comb += drive(unit.tokens, **ports(dispatch, "pop", "reserve"))
+    m.d.comb += unit.starts.eq(dispatch.start)
     return dispatch
