@@ -21,7 +21,7 @@ import numpy as np
 
 from tests.targets.zynq.cases import LAYERS as CASES
 from tests.targets.zynq.cases import SHAPES, case, hash_of
-from tests.targets.zynq.gateware.machines import MACHINES, image_of, machine
+from tests.targets.zynq.gateware.machines import MACHINES, Disturbed, image_of, machine
 from tests.targets.zynq.gateware.random_layers import random_case
 from tilewright.array import Array, one_thread
 from tilewright.targets.zynq.config import Config
@@ -55,11 +55,11 @@ PRESETS = {"repaired": FULL, "fast": FAST}
 
 
 class Work(NamedTuple):
-    """A layer with its data; `disturb`: see cosim.run."""
+    """A layer with its data, and a seed for random delays; 0: none."""
 
     image: LayerImage
     data: Array
-    disturb: int
+    seed: int
 
 
 def machines(full: bool) -> list[Config]:
@@ -102,7 +102,7 @@ def measure(rounds: int, full: bool) -> dict[str, Any]:
         for turn in range(1 if layer.config in presets else rounds):
             with one_thread():
                 began = process_time()
-                ran = cosim.run(image, work.data, disturb=work.disturb)
+                ran = cosim.run(image, work.data, pace=Disturbed(work.seed) if work.seed else cosim.STEADY)
                 best["rtl"] = min(best["rtl"], process_time() - began)
                 began = process_time()
                 codes = values.run(
@@ -117,8 +117,8 @@ def measure(rounds: int, full: bool) -> dict[str, Any]:
                     if ran.results.shape == same.shape
                     else 8 * same.size
                 )
-                differences += len(cosim.times(layer, ran, work.disturb)) + (
-                    not work.disturb and ran.cycles != trace.cycles
+                differences += len(cosim.times(layer, ran, not work.seed)) + (
+                    not work.seed and ran.cycles != trace.cycles
                 )
                 cycles, count = cycles + ran.cycles, count + 1
         for way, spent in best.items():

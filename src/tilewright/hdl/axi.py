@@ -226,16 +226,16 @@ class AxiLiteRegisters(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, bus = Module(), self.bus
         takes = Signal()
+        m.d.comb += drive(
+            self,
+            memory_address=bus.aw.payload[2:],
+            memory_data=bus.w.payload.data,
+            memory_write=takes & bus.aw.payload[-1],
+        )
         m.d.comb += [
             takes.eq(bus.aw.valid & bus.w.valid & (~bus.b.valid | bus.b.ready)),
             bus.aw.ready.eq(takes),
             bus.w.ready.eq(takes),
-            *drive(
-                self,
-                memory_address=bus.aw.payload[2:],
-                memory_data=bus.w.payload.data,
-                memory_write=takes & bus.aw.payload[-1],
-            ),
         ]
         with m.If(bus.b.ready):
             m.d.sync += bus.b.valid.eq(0)

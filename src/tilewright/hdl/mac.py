@@ -94,6 +94,13 @@ def by_logic(a: Value, b: Value) -> Value:
     return (reduce(add, low) if low else 0) - sign
 
 
+def product(a: Value, b: Value, logic: bool) -> Value:
+    """Return the product of two unsigned values; with `logic`, it takes no multiplier blocks."""
+    if not logic:
+        return a * b
+    return by_logic(Cat(a, 0).as_signed(), Cat(b, 0).as_signed()).as_unsigned()[: len(a) + len(b)]
+
+
 def _values(word: Value, bits: int) -> list[Value]:
     return [word[at : at + bits].as_signed() for at in range(0, len(word), bits)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import Component
 
-_Part = TypeVar("_Part", bound=Component)
+_Part = TypeVar("_Part", bound=wiring.Component)
 
 
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
@@ -40,6 +40,11 @@ def clear(*registers: Any) -> list[Any]:
 def ports(part: Any, *names: str) -> dict[str, Any]:
     """Return ports by name: the inputs of another part that has ports of the same names."""
     return {name: getattr(part, name) for name in names}
+
+
+def expose(m: Module, inner: Any, outer: Any) -> None:
+    """Connect an interface of a part to the same interface of the component that contains it."""
+    wiring.connect(m, inner, wiring.flipped(outer))
 
 
 def after(m: Module, value: Any, cycles: int, name: str = "later") -> Any:

@@ -158,20 +158,18 @@ class Rescaler(wiring.Component):
             for column in range(self.columns):
                 at, shared = _lane(row * self.columns + column), _lane(column)
                 m.submodules[f"lane{row}_{column}"] = lane = Lane(self.is_float)
-                m.d.comb += [
-                    *(lane.op[stage].eq(op) for stage, op in enumerate(ops)),
-                    *drive(
-                        lane,
-                        first=self.first[at],
-                        second=self.second[at],
-                        multiplier=self.multiplier[shared],
-                        left=self.scaling[shared][:5],
-                        right=right[shared][8:13],
-                        zero=zero[shared][16:],
-                        low=low[shared][:16],
-                        high=low[shared][16:],
-                    ),
-                ]
+                m.d.comb += drive(
+                    lane,
+                    first=self.first[at],
+                    second=self.second[at],
+                    multiplier=self.multiplier[shared],
+                    left=self.scaling[shared][:5],
+                    right=right[shared][8:13],
+                    zero=zero[shared][16:],
+                    low=low[shared][:16],
+                    high=low[shared][16:],
+                )
+                m.d.comb += [*(lane.op[stage].eq(op) for stage, op in enumerate(ops))]
                 results.append(lane.result)
         m.d.comb += self.result.eq(Cat(results))
         return m

@@ -103,13 +103,8 @@ class TileReceiver(wiring.Component):
         index, offset, row_offset = Signal(INDEX_BITS), Signal(INDEX_BITS), Signal(INDEX_BITS)
         left, part = Signal(INDEX_BITS), Signal(INDEX_BITS)
         lanes, parts = (self._of(p.which, get) for get in (lambda tiles: tiles.lanes, lambda tiles: tiles.parts))
-        beat, taken, ends_tile, ends_row, following = (
-            Signal(),
-            Signal(INDEX_BITS),
-            Signal(),
-            Signal(),
-            Signal(INDEX_BITS),
-        )
+        beat, ends_tile, ends_row = Signal(), Signal(), Signal()
+        taken, following = Signal(INDEX_BITS), Signal(INDEX_BITS)
         m.d.comb += [
             beat.eq(busy & self.valid & (p.rows != 0)),
             taken.eq(Mux(lanes - offset < left, lanes - offset, left)),
@@ -127,12 +122,11 @@ class TileReceiver(wiring.Component):
         zeroes = Signal()
         m.d.comb += [
             zeroes.eq(busy & ~beat & (p.zeros != 0)),
-            *drive(
-                self,
-                completes=busy
+            self.idle.eq(~busy),
+            self.completes.eq(
+                busy
                 & ((p.rows == 0) | (beat & ends_row & (p.rows == 1)))
-                & ((p.zeros == 0) | (zeroes & (p.zeros == 1) & (p.middle == 0) & (p.behind == 0))),
-                idle=~busy,
+                & ((p.zeros == 0) | (zeroes & (p.zeros == 1) & (p.middle == 0) & (p.behind == 0)))
             ),
             self.placements.ready.eq(~busy | self.completes),
         ]
@@ -148,6 +142,12 @@ class TileReceiver(wiring.Component):
         with m.If(self.placements.valid & self.placements.ready):
             m.d.sync += [p.eq(new), busy.eq(1), part.eq(0), left.eq(new.columns), index.eq(new.index)]
             m.d.sync += [offset.eq(new.offset), row_offset.eq(new.offset)]
+        self._writes(m, p, beat, zeroes, (index, offset, taken, part))
+        return m
+
+    def _writes(self, m: Module, p: Any, beat: Value, zeroes: Value, place: tuple[Value, ...]) -> None:
+        """Write a beat of the placement `p`, or a tile of padding with `zeroes`."""
+        index, offset, taken, part = place
         for number, tiles in enumerate(self.memories):
             write = getattr(self, f"write{number}")
             many = (1 << tiles.lanes) - 1
@@ -162,7 +162,6 @@ class TileReceiver(wiring.Component):
                     mask=Mux(beat, lanes_taken & many, Mux(zeroes, 1, 0)),
                     whole=zeroes,
                 )
-        return m
 
     def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
         """Return `get(tiles)` for the memory whose number is the signal `which`."""
@@ -222,18 +221,18 @@ class TileSender(wiring.Component):
         read, last, part_read, mask = Signal(), Signal(), Signal.like(part), Signal(t.lanes)
         beat = self.beats.payload
         with m.If(go):
+            m.d.sync += drive(
+                beat,
+                data=self.read.data.word_select(part_read, t.beat_bits),
+                strobes=Cat(bit.replicate(t.beat_bits // 8 // t.lanes) for bit in mask),
+                last=last,
+            )
             m.d.sync += [
                 read.eq(self.active),
                 mask.eq(((1 << taken[: t.lanes.bit_length()]) - 1) << offset),
                 last.eq(ends_row | (place == self.longest - 1)),
                 part_read.eq(part),
                 self.beats.valid.eq(read),
-                *drive(
-                    beat,
-                    data=self.read.data.word_select(part_read, t.beat_bits),
-                    strobes=Cat(bit.replicate(t.beat_bits // 8 // t.lanes) for bit in mask),
-                    last=last,
-                ),
             ]
         with m.If(self.active & go):
             m.d.sync += [place.eq(place + 1), part.eq(Mux(ends_tile, 0, part + 1))]

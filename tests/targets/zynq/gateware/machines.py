@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tests.targets.zynq.cases import SMALL, WINDOW, Case
+from tilewright.errors import MachineError
+from tilewright.hdl.model import Model
 from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.gateware.cosim import Steady
 from tilewright.targets.zynq.isa.image import LayerImage
 
 #: Blocks of 512 words (1,024 weights), and a page service of 128 + 20 cycles.
@@ -45,3 +50,35 @@ def machine(name: str) -> Config:
 
 def image_of(given: Case) -> LayerImage:
     return LayerImage(given.layer, given.weights, given.bias, given.factor)
+
+
+class Disturbed(Steady):
+    """Random additional cycles for each page, and an engine that is held at random cycles; no state may move then."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def delay(self) -> int:
+        return int(self.rng.integers(0, 40))
+
+    def hold(self, model: Model) -> int:
+        held = 0
+        for _ in range(int(self.rng.integers(0, 12))):
+            for _ in range(int(self.rng.integers(0, 60))):
+                if model["interrupt"]:
+                    return held
+                model.step()
+            if model["interrupt"]:
+                return held
+            before, cycles = _state(model), int(self.rng.integers(1, 9))
+            model["hold"] = 1
+            model.step(cycles)
+            held += cycles
+            model["hold"] = 0
+            if _state(model) != before:
+                raise MachineError("RTL", "a state changed while the engine was held")
+        return held
+
+
+def _state(model: Model) -> tuple[int, ...]:
+    return tuple(model[name] for name in ("stage", "step", "lane"))

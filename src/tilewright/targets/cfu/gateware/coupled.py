@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import add, after, drive, ports
+from tilewright.hdl.parts import add, after, drive, expose, ports
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -128,7 +128,7 @@ class CoupledUnit(wiring.Component):
             pointer=image.pointer,
             mark=self.begins,
         )
-        wiring.connect(m, dma.bus, wiring.flipped(self.bus))
+        expose(m, dma.bus, self.bus)
         m.d.comb += self.fetching.eq(dma.fetching)
         row, byte = dma.place + (dma.beat >> 1), dma.place + (dma.beat << 3)
         m.d.comb += drive(self.filled, en=dma.to_b, row=row, half=dma.beat[0], data=dma.data)

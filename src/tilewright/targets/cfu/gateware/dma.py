@@ -83,18 +83,18 @@ class Dma(wiring.Component):
         most = Mux(self.fetch, self.config.buffer_rows * self.config.array, IMAGE_BYTES)
         most = Mux(self.fetch_channels, CHANNELS * CHANNEL_BYTES, most)
         asks, pushes, pops = Signal(name="asks"), Signal(name="pushes"), Signal(name="pops")
+        m.d.comb += drive(
+            entry,
+            kind=Mux(self.fetch_channels, TO_TABLES, self.fetch_image),
+            address=self.first >> 3,
+            beats=(size + PORT_BYTES - 1) >> 3,
+            place=Mux(self.fetch_channels, self.channel, Mux(self.fetch_image, self.pointer, row)),
+        )
+        m.d.comb += drive(queue, w_data=entry, w_en=pushes, r_en=pops)
         m.d.comb += [
             asks.eq(self.fetch | self.fetch_image | self.fetch_channels),
             size.eq(Mux(self.fetch_channels, self.second << ceil_log2(CHANNEL_BYTES), self.second)),
             pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
-            *drive(
-                entry,
-                kind=Mux(self.fetch_channels, TO_TABLES, self.fetch_image),
-                address=self.first >> 3,
-                beats=(size + PORT_BYTES - 1) >> 3,
-                place=Mux(self.fetch_channels, self.channel, Mux(self.fetch_image, self.pointer, row)),
-            ),
-            *drive(queue, w_data=entry, w_en=pushes, r_en=pops),
             self.fetching.eq(queue.level != 0),
         ]
         left = queue.level - pops  # fetches that are not finished after this cycle
@@ -120,19 +120,19 @@ class Dma(wiring.Component):
         left, length = Signal(COUNT), Signal(range(most + 1), name="length")
         arrives = receives & bus.data_valid
         good = arrives & ~bus.data_error
+        m.d.comb += drive(bus, valid=there & ~receives, address=(head.address + self.beat) << 3, bytes=length << 3)
+        m.d.comb += drive(
+            self,
+            data=bus.data,
+            place=head.place,
+            to_b=good & (head.kind == TO_B),
+            to_image=good & (head.kind == TO_IMAGE),
+            to_tables=good & (head.kind == TO_TABLES),
+        )
         m.d.comb += [
             left.eq(head.beats - self.beat),
             length.eq(Mux(left < most, left, most)),
-            *drive(bus, valid=there & ~receives, address=(head.address + self.beat) << 3, bytes=length << 3),
             pops.eq(arrives & (left == 1)),
-            *drive(
-                self,
-                data=bus.data,
-                place=head.place,
-                to_b=good & (head.kind == TO_B),
-                to_image=good & (head.kind == TO_IMAGE),
-                to_tables=good & (head.kind == TO_TABLES),
-            ),
         ]
         with m.If(bus.valid & bus.ready):
             m.d.sync += [receives.eq(1), open_.eq(length)]

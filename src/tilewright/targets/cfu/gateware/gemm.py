@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.modules import part
-from tilewright.hdl.parts import add, drive, ports, ram
+from tilewright.hdl.parts import add, drive, expose, ports, ram
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -69,7 +69,7 @@ class MatrixUnit(wiring.Component):
         add(m, "buffer_a", a, **common, set=self.set_a, start=self.start, row=sequencer.a_row, busy=busy)
         add(m, "buffer_b", b, **common, set=self.set_b, busy=busy | self.fetching if self.fetches else busy)
         if self.fetches:
-            wiring.connect(m, wiring.flipped(self.filled), b.filled)
+            expose(m, b.filled, self.filled)
         array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]), self.convolves)
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         add(m, "array", array, left=Cat(Mux(sequencer.fed, left, 0) for left in lefts), top=b.data)

@@ -50,29 +50,29 @@ class ResultReader(wiring.Component):
         last_x = here.column == layer.out_w - 1
         last_pixel = last_x & (here.row == layer.out_h - 1)
         last_quad, last_row, last_tile = Signal(), Signal(), Signal()
+        m.d.comb += drive(
+            self.place,
+            valid=active & (inside | self.ready),
+            address=here.address + first,
+            count=Mux(left < LANES, left, LANES),
+        )
+        m.d.comb += drive(
+            self,
+            taken=self.place.valid & ~inside,
+            entry=layer.table + first,
+            last=self.place.valid & last_quad & last_pixel & last_tile,
+        )
+        m.d.comb += drive(
+            following,
+            address=here.address + layer.out_c,
+            column=Mux(last_x, 0, here.column + 1),
+            row=here.row + last_x,
+        )
         m.d.comb += [
             left.eq(layer.out_c - first),
             last_quad.eq((left <= LANES) | (self.quad == lanes // LANES - 1)),
             last_row.eq((number == lanes - 1) | last_pixel),
             last_tile.eq(layer.out_c - column <= lanes),
-            *drive(
-                self.place,
-                valid=active & (inside | self.ready),
-                address=here.address + first,
-                count=Mux(left < LANES, left, LANES),
-            ),
-            *drive(
-                self,
-                taken=self.place.valid & ~inside,
-                entry=layer.table + first,
-                last=self.place.valid & last_quad & last_pixel & last_tile,
-            ),
-            *drive(
-                following,
-                address=here.address + layer.out_c,
-                column=Mux(last_x, 0, here.column + 1),
-                row=here.row + last_x,
-            ),
         ]
         with m.If(self.place.valid):
             m.d.sync += [inside.eq(1), self.quad.eq(self.quad + 1)]

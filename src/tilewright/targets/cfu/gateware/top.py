@@ -9,7 +9,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import add, latch
+from tilewright.hdl.parts import add, expose, latch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.custom import (
@@ -125,7 +125,7 @@ class Cfu(wiring.Component):
                 wiring.connect(m, unit.array, gemm.convolution)
                 m.d.comb += unit.sums.eq(gemm.sums)
             if unit.fetches:
-                wiring.connect(m, unit.bus, wiring.flipped(self.dma))
+                expose(m, unit.bus, self.dma)
                 wiring.connect(m, unit.filled, gemm.filled)
                 m.d.comb += [fetching.eq(unit.fetching), gemm.fetching.eq(unit.fetching)]
             results[GET_IMAGE] = unit.word

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
-from tilewright.hdl.parts import add, after, clear, drive, latch, ports
+from tilewright.hdl.parts import add, after, clear, drive, expose, latch, ports
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
@@ -72,14 +72,14 @@ class Sequencer(wiring.Component):
         n, outer = Signal(nest(self.config)), Signal(offsets(self.config))
         inner_left, outer_left, phase = Signal(ITER_BITS), Signal(ITER_BITS), Signal(16)
         last_uop, issues = Signal(), Signal()
+        m.d.comb += drive(
+            self,
+            first=issues & (phase == 0),
+            last=issues & (phase == n.cycles),
+            ends=self.last & self.go & last_uop & (inner_left == 1) & (outer_left == 1),
+        )
         m.d.comb += [
             issues.eq(self.valid & (self.factor == 0)),
-            *drive(
-                self,
-                first=issues & (phase == 0),
-                last=issues & (phase == n.cycles),
-                ends=self.last & self.go & last_uop & (inner_left == 1) & (outer_left == 1),
-            ),
             last_uop.eq(self.index == (n.end - 1)[: len(self.index)]),
         ]
         with m.If(issues & self.go):
@@ -162,7 +162,7 @@ class Compute(wiring.Component):
         sequencer = Sequencer(config)
         add(m, "core", core, **ports(sequencer, "index", "offset"))
         for name in (*core.reads, *core.writes):
-            wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+            expose(m, getattr(core, name), getattr(self, name))
         starts = dispatch.start & self._nest(m, dispatch.insn.payload, sequencer.nest)
         add(m, "sequencer", sequencer, go=core.go, start=starts)
         now, work = fields(dispatch.current, config.formats.alu), core.work

@@ -113,16 +113,13 @@ class Core(wiring.Component):
             m.d.sync += operand.eq(self.acc.data)
         result = Signal(8 * config.acc.tile_bytes)
         clear = now.reset & ~now.is_alu
-        m.d.comb += [
-            result.eq(self._result(m, now, sums, operand)),
-            *drive(
-                self.acc_write,
-                index=written,
-                en=now.writes & ~self._among(now, [kind for kind, latency in self.latency.items() if latency]),
-                data=Mux(clear, 0, result),
-            ),
-            self.go.eq(go),
-        ]
+        m.d.comb += drive(
+            self.acc_write,
+            index=written,
+            en=now.writes & ~self._among(now, [kind for kind, latency in self.latency.items() if latency]),
+            data=Mux(clear, 0, result),
+        )
+        m.d.comb += [result.eq(self._result(m, now, sums, operand)), self.go.eq(go)]
         # Last, because it overrides the assignments above.
         m.d.comb += go.eq(self._extended(m, work, write, at, written, operand, result) if self.latency else 1)
         if self.alu and config.has_parameters:

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import RowBursts, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead
-from tilewright.hdl.parts import add, after, drive, ports
+from tilewright.hdl.parts import add, after, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
@@ -35,7 +35,7 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
         return chosen(which, [mem[name] << log_bytes(sram) for sram in srams])
 
     bursts = add(m, "bursts", RowBursts(unit.config.bus_bits, LONGEST))
-    wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
+    expose(m, bursts.bursts, unit.client)
     address = address_of(mem, bases, srams, which)
     m.d.comb += drive(bursts.rows, address=address, stride=scaled("x_stride"), rows=rows, row_bytes=scaled("x_size"))
     return bursts
@@ -80,7 +80,7 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
     receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     add(m, "receiver", receiver, **ports(unit, "valid", "data"))
     for number, name in enumerate(memories):
-        wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(unit, name + suffix)))
+        expose(m, getattr(receiver, f"write{number}"), getattr(unit, name + suffix))
     return receiver
 
 
@@ -189,8 +189,8 @@ class Store(wiring.Component):
         prepare, runs = running(m, dispatch)
         starts = prepare & transfers
         sender = add(m, "sender", TileSender(tiles(config.out, config), LONGEST), start=starts)
-        wiring.connect(m, sender.beats, wiring.flipped(self.beats))
-        wiring.connect(m, sender.read, wiring.flipped(self.out))
+        expose(m, sender.beats, self.beats)
+        expose(m, sender.read, self.out)
         m.d.comb += drive(
             sender.packed,
             index=mem["sram_base"],

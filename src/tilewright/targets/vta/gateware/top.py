@@ -19,7 +19,7 @@ from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
 from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.modules import verilog_files
-from tilewright.hdl.parts import add, drive, ports
+from tilewright.hdl.parts import add, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -93,7 +93,7 @@ class Vta(wiring.Component):
         m.d.comb += drive(store, **ports(writer, "granted", "ended"))
         for master, channels in ((reader, ("ar", "r")), (writer, ("aw", "w", "b"))):
             for name in channels:
-                wiring.connect(m, getattr(master.bus, name), wiring.flipped(getattr(self.bus, name)))
+                expose(m, getattr(master.bus, name), getattr(self.bus, name))
         return m
 
     def _tokens(self, m: Module, units: Sequence[Any]) -> None:
@@ -167,8 +167,8 @@ class VtaSystem(wiring.Component):
         registers = add(m, "registers", AxiLiteRegisters(WRITTEN, READ))
         arguments = ports(registers, *(name for name in WRITTEN.values() if name != "control"))
         vta = add(m, "vta", Vta(self.config), **arguments)
-        wiring.connect(m, wiring.flipped(self.control), registers.bus)
-        wiring.connect(m, vta.bus, wiring.flipped(self.bus))
+        expose(m, registers.bus, self.control)
+        expose(m, vta.bus, self.bus)
         cycles, runs = Signal(32), Signal()
         m.d.comb += [
             vta.launch.eq(registers.control_strobe & registers.control[0]),

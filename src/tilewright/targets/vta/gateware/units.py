@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import BURST
 from tilewright.hdl.memory import Tiles
-from tilewright.hdl.parts import add, drive, ports
+from tilewright.hdl.parts import add, drive, expose, ports
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
@@ -86,16 +86,16 @@ class Dispatcher(wiring.Component):
         coming, now = (fields(word, self.config.formats.plain) for word in (self.insn.payload, self.current))
         sides = Cat(*self.sides)
         pops, pushes, held = Signal(2), Signal(2), Signal()
+        m.d.comb += drive(
+            self,
+            ends=held & self.finished & self.may_end & ((pushes & ~self.room) == 0),
+            start=(~held | self.ends) & self.insn.valid & ((pops & ~self.available) == 0),
+            pop=pops & self.start.replicate(2),
+            reserve=pushes & self.ends.replicate(2),
+        )
         m.d.comb += [
             pops.eq(Cat(coming["pop_prev"], coming["pop_next"]) & sides),
             pushes.eq(Cat(now["push_prev"], now["push_next"]) & sides),
-            *drive(
-                self,
-                ends=held & self.finished & self.may_end & ((pushes & ~self.room) == 0),
-                start=(~held | self.ends) & self.insn.valid & ((pops & ~self.available) == 0),
-                pop=pops & self.start.replicate(2),
-                reserve=pushes & self.ends.replicate(2),
-            ),
             self.insn.ready.eq(self.start),
         ]
         with m.If(self.start):
@@ -120,7 +120,7 @@ def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
     The unit itself must drive its ports `ends` and `tokens.push`.
     """
     dispatch = add(m, "dispatch", Dispatcher(unit.config, sides), **ports(unit.tokens, "available", "room"))
-    wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
+    expose(m, dispatch.insn, unit.insn)
     m.d.comb += drive(unit.tokens, **ports(dispatch, "pop", "reserve"))
     m.d.comb += unit.starts.eq(dispatch.start)
     return dispatch

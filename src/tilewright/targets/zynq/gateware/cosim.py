@@ -59,6 +59,22 @@ class RtlRun:
     served: list[Served]
 
 
+class Steady:
+    """The pace of the PS and of the engine without additional cycles. Tests have one with random ones."""
+
+    def delay(self) -> int:
+        """Return the cycles that the PS takes in addition for a page."""
+        return 0
+
+    def hold(self, model: Model) -> int:
+        """Hold the engine some times while it works; return for how many cycles."""
+        return 0
+
+
+#: The pace of a run whose cycles are compared.
+STEADY = Steady()
+
+
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
@@ -72,12 +88,11 @@ def compiled(config: Config, engine: str) -> Compiled:
 
 
 def run(
-    image: LayerImage, data: Array, engine: str = "verilator", disturb: int = 0, wave: Wave | None = None
+    image: LayerImage, data: Array, engine: str = "verilator", pace: Steady = STEADY, wave: Wave | None = None
 ) -> RtlRun:
     """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (r).
 
-    `disturb`: a seed; the PS then takes random additional cycles per page, and holds the engine at random cycles. Both
-    are in `cycles`, but not in `engine`.
+    The additional cycles of `pace` are in `cycles`, but not in `engine`.
     """
     layer = image.layer
     config = layer.config
@@ -97,12 +112,12 @@ def run(
     model["start"] = 1
     model.step()
     model["start"] = 0
-    return (_serve if config.frames == 1 else _load_ahead)(model, layer, blocks, first, disturb)
+    return (_serve if config.frames == 1 else _load_ahead)(model, layer, blocks, first, pace)
 
 
-def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, disturb: int) -> RtlRun:
+def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
     """Be the PS of an engine with two frames: move blocks in the simulator's order, each when the engine is ready."""
-    rng, config = np.random.default_rng(disturb), layer.config
+    config = layer.config
     results, served = dict[int, Array](), list[Served]()
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     limit = 2 * service.schedule(layer, paged=False).engine + 1000
@@ -110,7 +125,7 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
         if number == service.RELAYOUT:
             continue
         model["job"] = number
-        model.step(int(rng.integers(0, 40)) if disturb else 0)
+        model.step(pace.delay())
         model.run_until("ready", limit)
         block, began = next(numbers[number]), model.cycle
         if number == RESULT:
@@ -127,20 +142,19 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
     return RtlRun(left[: layer.outputs], model.cycle - first, None, served)
 
 
-def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, disturb: int) -> RtlRun:
+def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
     """Be the PS: move blocks when the engine waits, until it is idle."""
-    rng, config = np.random.default_rng(disturb), layer.config
+    config = layer.config
     results: dict[int, Array] = {}
     served, waited, limit = list[Served](), 0, 2 * service.schedule(layer, paged=False).engine + 1000
     while True:
-        if disturb:
-            waited += _hold(model, rng)
+        waited += pace.hold(model)
         model.run_until("interrupt", limit)
         if model["idle"]:
             break
         number, block, missed = model["store"], model["block"], model.cycle - 1
         store = STORES[number]
-        cycles = config.transfer(store) + (int(rng.integers(0, 40)) if disturb else 0)
+        cycles = config.transfer(store) + pace.delay()
         if model["write"]:
             results[block] = _read(model, config)
         else:
@@ -161,30 +175,6 @@ def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, dis
 _MISSING = np.zeros(0, np.uint8)
 
 
-def _hold(model: Model, rng: np.random.Generator) -> int:
-    """Hold the engine some times at random; return for how many cycles."""
-    held = 0
-    for _ in range(int(rng.integers(0, 12))):
-        for _ in range(int(rng.integers(0, 60))):
-            if model["interrupt"]:
-                return held
-            model.step()
-        if model["interrupt"]:
-            return held
-        before, cycles = _state(model), int(rng.integers(1, 9))
-        model["hold"] = 1
-        model.step(cycles)
-        held += cycles
-        model["hold"] = 0
-        if _state(model) != before:
-            raise MachineError("RTL", "a state changed while the engine was held")
-    return held
-
-
-def _state(model: Model) -> tuple[int, ...]:
-    return tuple(model[name] for name in ("stage", "step", "lane"))
-
-
 def _write(model: Model, config: Config, store: int, block: Array) -> None:
     """Write a block to a store, one beat per cycle."""
     beats = np.ascontiguousarray(block).view(np.uint8).reshape(-1, support.beat_bytes(config))
@@ -203,7 +193,7 @@ def _read(model: Model, config: Config) -> Array:
 # Comparison with the simulator
 
 
-def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int = 0) -> CosimCase:
+def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady = STEADY) -> CosimCase:
     """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
 
     Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (support.py).
@@ -211,10 +201,10 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int
     support.require(image.layer.config)
     support.require_layer(name, image)
     layer = image.layer
-    ran = run(image, data, engine, disturb)
+    ran = run(image, data, engine, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
-    told, wrong = times(layer, ran, disturb), np.arange(len(expected))
+    told, wrong = times(layer, ran, pace is STEADY), np.arange(len(expected))
     if len(ran.results) != len(expected):
         told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
     else:
@@ -230,14 +220,14 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, disturb: int
     return CosimCase(name, 1, service.schedule(layer).cycles, cycles, int(wrong.size), messages, at)
 
 
-def times(layer: Layer, ran: RtlRun, disturb: int) -> list[tuple[int, str]]:
+def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
     """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
     found = service.schedule(layer)
-    told = _services(layer, found, ran) if layer.config.frames == 1 or not disturb else []
+    told = _services(layer, found, ran) if layer.config.frames == 1 or steady else []
     cycles = ran.cycles + layer.config.relayout * layer.outputs
     if ran.engine is not None and ran.engine != found.engine:
         told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
-    if not disturb and cycles != found.cycles:
+    if steady and cycles != found.cycles:
         told.append((ran.cycles, f"{cycles} cycles on the RTL, {found.cycles} in the simulator"))
     return told
 

@@ -103,24 +103,11 @@ class Engine(wiring.Component):
         column = Signal(16)
         m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
         used = self._requests(m, states, (conv, fc, pool), stores, column)
-        # They arrive a cycle later, in the unit's lanes with their zero points subtracted, or in the pool.
-        operands = {}
-        for name, letter in (("data", "x"), ("weight", "w")):
-            word = stores[name].read.data
-            code = Mux(common["layer"][f"{letter}_signed"], word.as_signed(), word)
-            operands[name] = Mux(used[name], code - common["layer"][f"z{letter}"], 0)
-        unit = add(m, "unit", ComputeUnit(), **operands, take=states.take, clear=self.start)
-        m.d.sync += drive(unit, fill=states.next_lane, lane=states.lane)
+        # They arrive a cycle later, in the unit's lanes or in the pool.
+        unit = self._unit(m, states, stores, used)
         m.d.sync += pool.arrives.eq(pool.next)
         m.d.comb += pool.word.eq(stores["data"].read.data)
-        # The accumulator begins with the bias.
-        bias = stores["bias"].read
-        acc, base = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS))
-        with m.If(after(m, self.moves & bias.en, 1)):
-            m.d.sync += base.eq(bias.data)
-        begin = after(m, base, 2 + config.lat_use)  # the next sum's bias may have arrived since the last request
-        with m.If(states.accumulates):
-            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
+        acc = self._accumulator(m, states, unit, stores["bias"].read)
         add(
             m,
             "results",
@@ -135,11 +122,29 @@ class Engine(wiring.Component):
         # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
         begins = states.requests & states.first | states.elements & pool.gives
         self._leave(m, pool, results, paging, results.full & begins if self.ahead else results.full)
-        if isinstance(paging, Paging):
-            m.d.comb += paging.result.block.eq(results.block)
-            m.d.comb += paging.hold.eq(self.hold)
-            m.d.comb += drive(self, **ports(paging, "waiting", "store", "block", "write"))
         return m
+
+    def _unit(self, m: Module, states: States, stores: dict[str, Any], used: dict[str, Signal]) -> ComputeUnit:
+        """Add the compute unit. Its operands are words of the stores with their zero points subtracted."""
+        operands = {}
+        for name, letter in (("data", "x"), ("weight", "w")):
+            word = stores[name].read.data
+            code = Mux(self.descriptor[f"{letter}_signed"], word.as_signed(), word)
+            operands[name] = Mux(used[name], code - self.descriptor[f"z{letter}"], 0)
+        unit = add(m, "unit", ComputeUnit(), **operands, take=states.take, clear=self.start)
+        m.d.sync += drive(unit, fill=states.next_lane, lane=states.lane)
+        return unit
+
+    def _accumulator(self, m: Module, states: States, unit: ComputeUnit, bias: Any) -> Signal:
+        """Add the accumulator, which begins with the bias."""
+        acc, base = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS))
+        with m.If(after(m, self.moves & bias.en, 1)):
+            m.d.sync += base.eq(bias.data)
+        # The next sum's bias may have arrived since the last request.
+        begin = after(m, base, 2 + self.config.lat_use)
+        with m.If(states.accumulates):
+            m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
+        return acc
 
     def _requests(
         self, m: Module, states: States, parts: tuple[Any, ...], stores: dict[str, Any], column: Value
@@ -175,6 +180,9 @@ class Engine(wiring.Component):
         m.d.comb += paging.done.eq(self.done)
         if isinstance(paging, Ahead):
             m.d.comb += [paging.job.eq(self.job), self.ready.eq(paging.ready)]
+        elif isinstance(results, Results):
+            m.d.comb += [paging.result.block.eq(results.block), paging.hold.eq(self.hold)]
+            m.d.comb += drive(self, **ports(paging, "waiting", "store", "block", "write"))
 
     def _unconnected(self) -> dict[str, Any]:
         """Return the stores that the PS fills, by name."""

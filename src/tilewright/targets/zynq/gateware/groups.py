@@ -14,9 +14,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.mac import product
 from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
-from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 
 #: Rows of the window.

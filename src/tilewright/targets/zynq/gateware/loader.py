@@ -12,9 +12,9 @@ from amaranth.hdl import Elaboratable, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.mac import product
 from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
-from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
 #: Bits of the address of a word in an operand's address space (image.MAX_WORDS), and a sign.
@@ -36,6 +36,13 @@ def operand_of(config: Config, store: str) -> data.StructLayout:
 DESCRIPTOR = data.FlexibleLayout(
     LAYOUT.bits,
     {field.name: data.Field(Shape(field.width, field.signed), LAYOUT.offsets[field.name]) for field in LAYOUT.fields},
+)
+
+
+#: The word of a convolution that a lane takes: its tap, its channel in the group, whether all in the iteration were
+#: taken; and where in the group's first channel the window begins, the current row of it, and the current tap.
+LANE = data.StructLayout(
+    {"dx": 2, "dy": 2, "channel": 4, "is_over": 1} | dict.fromkeys(("begin", "line", "tap"), signed(ADDRESS))
 )
 
 
@@ -61,10 +68,6 @@ class Walker(wiring.Component):
             }
         )
 
-    def places(self, m: Module, operand: Any, address: Value, bits: int) -> None:
-        """Split the address of a word into its block and its offset."""
-        m.d.comb += drive(operand, block=address >> bits, offset=address)
-
 
 class FcLoader(Walker):
     """FC layers: the words of a column's data and weights, one after another."""
@@ -74,28 +77,29 @@ class FcLoader(Walker):
         k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
         used = Signal()
         following, word = Signal.like(k), Signal.like(weight)
+        m.d.comb += drive(
+            self,
+            complete=following == self.layer.r,
+            last=self.column == self.layer.l - 1,
+            short=self.layer.r - k < config.fc_lanes,
+        )
         m.d.comb += [
             following.eq(k + (used & self.next_lane)),
             word.eq(weight + (used & self.next_lane)),
             used.eq((k < self.layer.r) & (lane < config.fc_lanes)),
             *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
-            *drive(
-                self,
-                complete=following == self.layer.r,
-                last=self.column == self.layer.l - 1,
-                short=self.layer.r - k < config.fc_lanes,
-            ),
         ]
-        self.places(m, self.data, Mux(k == self.layer.r, 0, k), config.data_bits)  # the next column begins with word 0
-        self.places(m, self.weight, weight, config.weight_bits)
+        place = Mux(k == self.layer.r, 0, k)  # the next column begins with word 0
+        m.d.comb += drive(self.data, block=place >> config.data_bits, offset=place)
+        m.d.comb += drive(self.weight, block=weight >> config.weight_bits, offset=weight)
         rest = Signal(range(LANES))  # the iteration's lanes after the first
+        m.d.comb += drive(
+            self.data,
+            more=(k + rest) >> config.data_bits != self.data.block,
+            kept=self.layer.r <= config.frames * config.block_words("data"),
+        )
         m.d.comb += [
             rest.eq(Mux(self.short, self.layer.r - k, config.fc_lanes) - 1),
-            *drive(
-                self.data,
-                more=(k + rest) >> config.data_bits != self.data.block,
-                kept=self.layer.r <= config.frames * config.block_words("data"),
-            ),
             self.weight.more.eq((weight + rest) >> config.weight_bits != self.weight.block),
         ]
         with m.If(self.start):
@@ -119,74 +123,96 @@ class ConvLoader(Walker):
     """
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+        m, config, layer = Module(), self.config, self.layer
         planes, by_rows = config.layout == "chw", config.layout == "rows"
-        # Sizes of the layer, complete a few cycles after its descriptor.
+        # Sizes of the layer, complete a few cycles after its descriptor. chw: the words of a row and of a plane.
         row, image, kernel = Signal(28), Signal(28), Signal(20)
         m.d.sync += [
-            row.eq(self.layer.cols if planes else product(self.layer.cols, self.layer.ic, config.logic)),
-            image.eq(
-                product(self.layer.rows, self.layer.cols if planes else row, config.logic)
-            ),  # chw: the words of a plane
-            kernel.eq((self.layer.ic << 3) + self.layer.ic),
+            row.eq(layer.cols if planes else product(layer.cols, layer.ic, config.logic)),
+            image.eq(product(layer.rows, layer.cols if planes else row, config.logic)),
+            kernel.eq((layer.ic << 3) + layer.ic),
         ]
-        x, y = Signal(12), Signal(12)
-        dx, dy, channel, first = Signal(2), Signal(2), Signal(4), Signal(16)
-        groups = Mux(self.layer.ic < GROUP, self.layer.ic, GROUP)
-        is_over = Signal()  # all taps and channels of the iteration have been taken
-        # Addresses: of the window's corner; there in the group's first channel; and of the current row or tap of it.
-        corner, begin, line, tap = (Signal(signed(ADDRESS), name=name) for name in ("corner", "begin", "line", "tap"))
-        word = Signal(signed(ADDRESS))
-        pixel = 1 if planes else self.layer.ic
-        m.d.comb += word.eq(line + dx if planes else tap + channel)
-        padded = ((dy == 0) & (y == 0)) | ((dy == 2) & (y == self.layer.rows - 1))
-        padded |= ((dx == 0) & (x == 0)) | ((dx == 2) & (x == self.layer.cols - 1))
-        m.d.comb += [
-            *drive(self.weight, used=~is_over, needed=~is_over),
-            *drive(self.data, used=~is_over & ~padded, needed=~is_over & (1 if by_rows else ~padded)),
-            self.complete.eq(first + groups >= self.layer.ic),
-        ]
-        # Lanes.
-        plane = Signal.like(begin)  # where the group's first channel begins, with the lane of this cycle taken
-        m.d.comb += plane.eq(begin)
-        steps = (dx == 2, dy == 2, channel == groups - 1)
-        with m.If(self.next_lane & ~is_over):
-            if planes:
-                with m.If(~steps[0]):
-                    m.d.sync += dx.eq(dx + 1)
-                with m.Elif(~steps[1]):
-                    m.d.sync += [dx.eq(0), dy.eq(dy + 1), line.eq(line + row)]
-                with m.Else():
-                    m.d.sync += [*clear(dx, dy), channel.eq(channel + 1)]
-                    m.d.comb += plane.eq(begin + image)
-                    m.d.sync += [begin.eq(plane), line.eq(plane), is_over.eq(steps[2])]
-            else:
-                with m.If(~steps[2]):
-                    m.d.sync += channel.eq(channel + 1)
-                with m.Elif(~steps[0]):
-                    m.d.sync += [channel.eq(0), dx.eq(dx + 1), tap.eq(tap + pixel)]
-                with m.Else():
-                    m.d.sync += [*clear(channel, dx), dy.eq(dy + 1), is_over.eq(steps[1])]
-                    m.d.sync += [line.eq(line + row), tap.eq(line + row)]
-        again = [dx.eq(0), dy.eq(0), channel.eq(0), is_over.eq(0)]
+        x, y, first, at = Signal(12), Signal(12), Signal(16), Signal(LANE)
+        groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
+        word, corner, plane, place = (
+            Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")
+        )
+        m.d.comb += word.eq(at.line + at.dx if planes else at.tap + at.channel)
+        padded = ((at.dy == 0) & (y == 0)) | ((at.dy == 2) & (y == layer.rows - 1))
+        padded |= ((at.dx == 0) & (x == 0)) | ((at.dx == 2) & (x == layer.cols - 1))
+        works = ~at.is_over
+        m.d.comb += drive(self.weight, used=works, needed=works)
+        m.d.comb += drive(self.data, used=works & ~padded, needed=works & (1 if by_rows else ~padded))
+        m.d.comb += self.complete.eq(first + groups >= layer.ic)
+        m.d.comb += plane.eq(at.begin)
+        with m.If(self.next_lane & works):
+            self._next_lane(m, at, at.channel == groups - 1, row, plane, image)
         with m.If(self.next_iteration):
-            following = plane if planes else begin + GROUP
-            m.d.sync += [*again, first.eq(first + GROUP), *(each.eq(following) for each in (begin, line, tap))]
-        # Sums: positions, then output channels.
-        is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
-        whole, block, below = Signal(), Signal(config.block_bits), Signal(ADDRESS)
+            following = plane if planes else at.begin + GROUP
+            m.d.sync += [*clear(at.dx, at.dy, at.channel, at.is_over), first.eq(first + GROUP)]
+            m.d.sync += drive(at, begin=following, line=following, tap=following)
+        starts, turns, block = Signal(), Signal(), Signal(config.block_bits)
+        m.d.comb += place.eq(Mux(turns, corner + (1 if planes else layer.ic), corner))
+        whole = self._positions(m, (x, y, block), starts, turns, row, image, place)
+        with m.If(self.start | self.next_sum):
+            m.d.sync += [*clear(at.dx, at.dy, at.channel, at.is_over, first), corner.eq(place)]
+            m.d.sync += drive(at, begin=place, line=place, tap=place)
+        if by_rows:
+            m.d.comb += drive(self.data, block=block, offset=word)
+        else:
+            m.d.comb += drive(self.data, block=word >> config.data_bits, offset=word)
+        if config.resident:  # two blocks, which share two rows, hold the image
+            both = Signal(ADDRESS)
+            m.d.sync += both.eq(product(((layer.rows + 1) >> 1) + 2, row, config.logic))
+            m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
+        self._weights(m, starts, kernel, at.is_over, turns)
+        return m
+
+    def _next_lane(self, m: Module, at: Any, is_last_channel: Value, row: Value, plane: Signal, image: Value) -> None:
+        """Go to the lane's next tap and channel. `plane`: where the group's first channel begins after that."""
+        steps = (at.dx == 2, at.dy == 2, is_last_channel)
+        if self.config.layout == "chw":
+            with m.If(~steps[0]):
+                m.d.sync += at.dx.eq(at.dx + 1)
+            with m.Elif(~steps[1]):
+                m.d.sync += drive(at, dx=0, dy=at.dy + 1, line=at.line + row)
+            with m.Else():
+                m.d.comb += plane.eq(at.begin + image)
+                m.d.sync += drive(at, dx=0, dy=0, channel=at.channel + 1, begin=plane, line=plane, is_over=steps[2])
+            return
+        below = at.line + row
+        with m.If(~steps[2]):
+            m.d.sync += at.channel.eq(at.channel + 1)
+        with m.Elif(~steps[0]):
+            m.d.sync += drive(at, channel=0, dx=at.dx + 1, tap=at.tap + self.layer.ic)
+        with m.Else():
+            m.d.sync += drive(at, channel=0, dx=0, dy=at.dy + 1, is_over=steps[1], line=below, tap=below)
+
+    def _positions(
+        self,
+        m: Module,
+        position: tuple[Signal, Signal, Signal],
+        starts: Signal,
+        turns: Value,
+        row: Value,
+        image: Value,
+        place: Signal,
+    ) -> Value:
+        """Add the loops over positions and output channels. Return whether one block holds the whole image.
+
+        `position` is its column, row and block. `place` is the corner of the next sum's window.
+        """
+        (x, y, block), layer, config = position, self.layer, self.config
+        pixel = 1 if config.layout == "chw" else layer.ic
+        is_row_end, is_end = x == layer.cols - 1, y == layer.rows - 1
+        whole, below = Signal(), Signal(ADDRESS)
         top = Signal(signed(ADDRESS))  # the corner of the first window of an image or of a block
         m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
-        m.d.comb += whole.eq(image <= config.block_words("data")) if by_rows else whole.eq(1)
+        m.d.comb += whole.eq(image <= config.block_words("data") if config.layout == "rows" else 1)
         is_new_block = ~whole & (below + row > config.block_words("data"))
-        starts, ends, turns = Signal(), is_row_end & is_end, Signal()
-        next_position = self.next_sum & turns
-        m.d.comb += [
-            starts.eq(self.start | next_position & ends),
-            self.last.eq(ends & (self.column == self.layer.oc - 1)),
-        ]
-        place = Signal(signed(ADDRESS))
-        m.d.comb += place.eq(Mux(turns, corner + pixel, corner))
+        ends, next_position = is_row_end & is_end, self.next_sum & turns
+        m.d.comb += starts.eq(self.start | next_position & ends)
+        m.d.comb += self.last.eq(ends & (self.column == layer.oc - 1))
         with m.If(starts):
             m.d.comb += place.eq(top)
             m.d.sync += [*clear(x, y, block), below.eq(row + (row << 1))]
@@ -197,18 +223,7 @@ class ConvLoader(Walker):
                 with m.If(is_new_block):
                     m.d.comb += place.eq(top)
                     m.d.sync += [block.eq(block + 1), below.eq(row + (row << 1))]
-        with m.If(self.start | self.next_sum):
-            m.d.sync += [*again, first.eq(0), *(each.eq(place) for each in (corner, begin, line, tap))]
-        if by_rows:
-            m.d.comb += drive(self.data, block=block, offset=word)
-        else:
-            self.places(m, self.data, word, config.data_bits)
-        if config.resident:  # two blocks, which share two rows, hold the image
-            both = Signal(ADDRESS)
-            m.d.sync += both.eq(product(((self.layer.rows + 1) >> 1) + 2, row, config.logic))
-            m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
-        self._weights(m, starts, kernel, is_over, turns)
-        return m
+        return whole
 
     def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value, turns: Signal) -> None:
         """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel.
@@ -237,4 +252,4 @@ class ConvLoader(Walker):
         if config.layout == "rows":
             m.d.comb += drive(self.weight, block=block, offset=word)
         else:
-            self.places(m, self.weight, word, config.weight_bits)
+            m.d.comb += drive(self.weight, block=word >> config.weight_bits, offset=word)

@@ -12,9 +12,9 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.mac import product
 from tilewright.hdl.parts import after, clamped
 from tilewright.hdl.rescale import normalised, rounded
-from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
 
 #: Cycles from `sum` to `result`.
@@ -54,9 +54,7 @@ class Requantiser(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        is_float, is_double, is_away, is_pow2 = (
-            self.rule == RULES.index(name) for name in ("float", "double", "away", "pow2")
-        )
+        is_float, is_double, _, _ = self._rules()
         biased, fraction = self.factor[52:63], Signal(MANTISSA)
         m.d.comb += fraction.eq(Cat(self.factor[:52], 1))
         # Cycle 1: ReLU. The rule `double` shifts the sum left if the factor is 1 or more; the result wraps.
@@ -104,8 +102,14 @@ class Requantiser(wiring.Component):
             upper.eq(product(first, second[half:], self.logic)),
             exact.eq(lower + (upper << half)),
         ]
+        zero = after(m, nothing, 6) | after(m, size == 0, 5)
+        self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
+        return m
+
+    def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
+        """Round the product `exact` to a code, from cycle 7 on. `zero` and the shift `by` belong to cycle 8."""
+        is_float, is_double, is_away, is_pow2 = self._rules()
         # Cycle 7: the first rounding, to float32, to double, or of the high half of the product with the multiplier.
-        sign = after(m, negative, 4)
         front = Signal(BITS + MANTISSA)
         m.d.comb += front.eq(Mux(exact[-1], exact, exact << 1))
         short, short_carry = rounded(m, front, "float32")
@@ -114,17 +118,16 @@ class Requantiser(wiring.Component):
         grown = Mux(is_float, short_carry, is_away & long_carry)
         m.d.sync += [
             word.eq(Mux(is_float, short << (MANTISSA - 24), Mux(is_away, long, front[BITS:]))),
-            level.eq(after(m, place, 2) + exact[-1] + grown),
+            level.eq(place + exact[-1] + grown),
             high.eq((exact + ((1 << (MANTISSA - 1)) - sign)) >> MANTISSA),
         ]
         # Cycle 8: the second rounding, to an integer. The point of `fixed` lies below its highest WHOLE bits.
-        minus, zero = after(m, sign, 1), after(m, nothing, 6) | after(m, size == 0, 5)
+        minus = after(m, sign, 1)
         fixed = Signal(MANTISSA + WHOLE + 1)
         m.d.comb += fixed.eq((word << (WHOLE + 1)) >> (WHOLE - 1 - level)[:4])
         integer, after_point = fixed[MANTISSA + 1 :], fixed[: MANTISSA + 1]
         is_half, rest = after_point[-1], after_point[:-1] != 0
         up = is_half & Mux(is_float, rest | integer[0], ~is_pow2 | rest | ~minus)
-        by = after(m, right, 6)
         nearest = (high + ((1 << by) >> 1)) >> by
         magnitude, huge = Signal(WHOLE + 1), Signal()
         m.d.comb += huge.eq(Mux(is_double, nearest >= 1 << WHOLE, level >= WHOLE))
@@ -138,7 +141,10 @@ class Requantiser(wiring.Component):
         code = Signal(signed(WHOLE + 3))
         m.d.comb += code.eq(Mux(after(m, minus, 1), -magnitude, magnitude) + self.zy)
         m.d.sync += self.result.eq(clamped(code, self.low, self.high))
-        return m
+
+    def _rules(self) -> list[Value]:
+        """Return whether each of RULES is the rule of the layer."""
+        return [self.rule == number for number in range(len(RULES))]
 
 
 def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:

@@ -55,6 +55,14 @@ STAGES = {
 }
 
 
+def enter(m: Module, stage: Any, kind: Any) -> None:
+    """Begin a layer of a kind: enter the first stage of its state machine."""
+    with m.Switch(kind):
+        for number, first in STAGES.items():
+            with m.Case(number):
+                m.d.sync += stage.eq(first)
+
+
 OUTPUTS = ("requests", "first", "take", "accumulates", "begins", "writes", "elements", "ends")
 
 
@@ -93,27 +101,22 @@ class States(wiring.Component):
         tail, is_sum, first = Signal(range(POOL_TAIL + 1)), Signal(), Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         requested = self.moves & self.requests & (self.lane == LANES - 1)
-        m.d.comb += [
-            *drive(
-                self,
-                is_fc=(self.stage == Stage.FC_CAL) | (self.stage == Stage.FC_LAST),
-                requests=is_sum
-                & (tail == 0)
-                & ((self.step == Step.REQUEST) | (self.step == Step.LOAD) & (self.lane != LANES)),
-                elements=(self.stage == Stage.POOL) & (tail == 0),
-                next_lane=self.moves & self.requests,
-                take=after(m, requested, 2),
-                accumulates=after(m, requested, 2 + config.lat_use),
-                begins=after(m, first, 2 + config.lat_use),
-            ),
-            is_sum.eq(is_conv | self.is_fc),
-        ]
+        m.d.comb += drive(
+            self,
+            is_fc=(self.stage == Stage.FC_CAL) | (self.stage == Stage.FC_LAST),
+            requests=is_sum
+            & (tail == 0)
+            & ((self.step == Step.REQUEST) | (self.step == Step.LOAD) & (self.lane != LANES)),
+            elements=(self.stage == Stage.POOL) & (tail == 0),
+            next_lane=self.moves & self.requests,
+            take=after(m, requested, 2),
+            accumulates=after(m, requested, 2 + config.lat_use),
+            begins=after(m, first, 2 + config.lat_use),
+        )
+        m.d.comb += is_sum.eq(is_conv | self.is_fc)
         with m.If(self.start):
             m.d.sync += [*drive(self, step=Step.REQUEST, first=1), *clear(self.lane, tail)]
-            with m.Switch(self.kind):
-                for kind, stage in STAGES.items():
-                    with m.Case(kind):
-                        m.d.sync += self.stage.eq(stage)
+            enter(m, self.stage, self.kind)
         with m.Elif(self.moves):
             with m.If(self.stage == Stage.POOL):
                 with m.If((tail != 0) | self.pool_last):

@@ -128,15 +128,15 @@ class FrameUses(wiring.Component):
         )
         held, valid = Signal.like(self.block), Signal()
         follows = valid & (held != self.block)
+        m.d.comb += drive(
+            self,
+            miss=self.en & (wanted + (self.more & self.begins) >= loaded),
+            ready=loaded - free < FRAMES,
+            frame=wanted[0],
+            loading=loaded[0],
+        )
         m.d.comb += [
             wanted.eq(Mux(self.kept, self.block, use + follows)),
-            *drive(
-                self,
-                miss=self.en & (wanted + (self.more & self.begins) >= loaded),
-                ready=loaded - free < FRAMES,
-                frame=wanted[0],
-                loading=loaded[0],
-            ),
             free.eq(Mux(self.begins & ~self.kept, wanted, left)),
         ]
         with m.If(self.start):
@@ -173,14 +173,11 @@ class ResultStore(wiring.Component):
         m = Module()
         writes, reads = ram(m, "ram", self.beat, self.lines * self.frames, 8)
         lanes = self.beat // 8
-        m.d.comb += [
-            reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address),
-            self.data.eq(reads.data),
-            *drive(
-                writes,
-                addr=Mux(self.frame, self.lines, 0) + (self.offset >> ceil_log2(lanes)),
-                data=self.code.replicate(lanes),
-                en=self.en << self.offset[: ceil_log2(lanes)],
-            ),
-        ]
+        m.d.comb += drive(
+            writes,
+            addr=Mux(self.frame, self.lines, 0) + (self.offset >> ceil_log2(lanes)),
+            data=self.code.replicate(lanes),
+            en=self.en << self.offset[: ceil_log2(lanes)],
+        )
+        m.d.comb += [reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address), self.data.eq(reads.data)]
         return m

@@ -19,12 +19,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.mac import product
 from tilewright.hdl.parts import clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
-from tilewright.targets.zynq.gateware.arithmetic import product
 from tilewright.targets.zynq.gateware.groups import SIDES
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
-from tilewright.targets.zynq.gateware.states import STAGES, Stage
+from tilewright.targets.zynq.gateware.states import Stage, enter
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
@@ -69,22 +69,17 @@ class Sweep(wiring.Component):
         m = Module()
         tail, loads, works = Signal(range(max(POOL_TAIL, self.config.outputs) + 1)), Signal(), Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
-        m.d.comb += [
-            works.eq(tail == 0),
-            *drive(
-                self,
-                is_fc=self.stage == Stage.FC_CAL,
-                elements=(self.stage == Stage.POOL) & works,
-                begins=self.iterates & (self.time == 0),
-                ends=self.moves & (tail == 1),
-            ),
-        ]
+        m.d.comb += drive(
+            self,
+            is_fc=self.stage == Stage.FC_CAL,
+            elements=(self.stage == Stage.POOL) & works,
+            begins=self.iterates & (self.time == 0),
+            ends=self.moves & (tail == 1),
+        )
+        m.d.comb += works.eq(tail == 0)
         with m.If(self.start):
             m.d.sync += clear(tail, self.time, self.column, self.line, self.block)
-            with m.Switch(self.kind):
-                for kind, stage in STAGES.items():
-                    with m.Case(kind):
-                        m.d.sync += self.stage.eq(stage)
+            enter(m, self.stage, self.kind)
         with m.Elif((self.stage == Stage.FLUSH) & self.flushed):
             m.d.sync += self.stage.eq(Stage.IDLE)
         with m.Elif(self.moves & ~works):

@@ -17,7 +17,7 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl import board
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.modules import verilog_files
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import drive, expose
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.window_engine import engine_of
@@ -79,31 +79,29 @@ class ZynqSystem(wiring.Component):
         m, engine = Module(), self.engine
         m.submodules.engine = engine
         m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ, ADDRESS_BITS)
-        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        expose(m, registers.bus, self.control)
         place = {STATUS_WAITING: engine.waiting, STATUS_IDLE: engine.idle, STATUS_WRITE: engine.write}
         if self.ahead:
             place[STATUS_READY] = engine.ready
         status: Any = engine.store << STATUS_STORE_SHIFT
         for bit, signal in place.items():
             status |= Cat(signal) << ceil_log2(bit)
-        m.d.comb += [
-            *drive(
-                engine,
-                descriptor=Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS)),
-                start=registers.control_strobe & registers.control[0],
-                job=registers.job,
-                done=registers.moved_strobe & (registers.moved == (engine.job if self.ahead else engine.store)),
-                factor_address=registers.memory_address,
-                factor_data=registers.memory_data,
-                factor_write=registers.memory_write,
-                page_address=self.bram_address,
-                page_store=self.bram_address >> self.lines,
-                page_data=self.bram_write_data,
-                page_write=self.bram_enable & self.bram_write,
-            ),
-            *drive(registers, status=status, request=engine.block),
-            *drive(self, interrupt=engine.interrupt, bram_read_data=engine.page_result),
-        ]
+        m.d.comb += drive(
+            engine,
+            descriptor=Cat(getattr(registers, f"descriptor{word}") for word in range(WORDS)),
+            start=registers.control_strobe & registers.control[0],
+            job=registers.job,
+            done=registers.moved_strobe & (registers.moved == (engine.job if self.ahead else engine.store)),
+            factor_address=registers.memory_address,
+            factor_data=registers.memory_data,
+            factor_write=registers.memory_write,
+            page_address=self.bram_address,
+            page_store=self.bram_address >> self.lines,
+            page_data=self.bram_write_data,
+            page_write=self.bram_enable & self.bram_write,
+        )
+        m.d.comb += drive(registers, status=status, request=engine.block)
+        m.d.comb += drive(self, interrupt=engine.interrupt, bram_read_data=engine.page_result)
         return m
 
 
