@@ -10,7 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.hdl.queues import StreamFifo
 
 ADDRESS_BITS = 32
@@ -29,7 +29,7 @@ def beat_of(bits: int) -> data.StructLayout:
     return data.StructLayout({"data": bits, "strobes": bits // 8, "last": 1})
 
 
-class RowBursts(wiring.Component):
+class RowBursts(Part):
     """Splits a 2-D transfer into AXI bursts, and offers one burst per cycle. `start` loads the transfer from `rows`.
 
     Bursts are offered from the next cycle on. They end at multiples of `longest` beats (a power of two, and at most
@@ -40,15 +40,7 @@ class RowBursts(wiring.Component):
 
     def __init__(self, beat_bits: int, longest: int) -> None:
         self.beat_bytes, self.longest = beat_bits // 8, longest
-        super().__init__(
-            {
-                "rows": In(ROWS),
-                "start": In(1),
-                "active": Out(1),
-                "last": Out(1),
-                "bursts": Out(stream.Signature(BURST)),
-            }
-        )
+        super().__init__(rows=In(ROWS), start=In(1), active=Out(1), last=Out(1), bursts=Out(stream.Signature(BURST)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -110,7 +102,7 @@ class Bus(wiring.Signature):
         super().__init__({**ReadBus(beat_bits).members, **WriteBus(beat_bits).members})
 
 
-class ReadMaster(wiring.Component):
+class ReadMaster(Part):
     """Reads over AXI4 for several clients: grants one burst per cycle, to the requesting client of the lowest number.
 
     At most `in_flight` bursts are unfinished. One cycle after a beat is on the bus, it is on `data`, and the bit of its
@@ -120,12 +112,10 @@ class ReadMaster(wiring.Component):
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
         self.clients, self.in_flight = clients, in_flight
         super().__init__(
-            {
-                "bus": Out(ReadBus(beat_bits)),
-                "valid": Out(clients),
-                "data": Out(beat_bits),
-                **{f"client{i}": In(stream.Signature(BURST)) for i in range(clients)},
-            }
+            bus=Out(ReadBus(beat_bits)),
+            valid=Out(clients),
+            data=Out(beat_bits),
+            **{f"client{i}": In(stream.Signature(BURST)) for i in range(clients)},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -154,18 +144,16 @@ class ReadMaster(wiring.Component):
         return m
 
 
-class WriteMaster(wiring.Component):
+class WriteMaster(Part):
     """Writes over AXI4 for one client. `granted` counts forwarded bursts, `ended` acknowledged bursts, modulo 2^16."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
-            {
-                "bus": Out(WriteBus(beat_bits)),
-                "client": In(stream.Signature(BURST)),
-                "beats": In(stream.Signature(beat_of(beat_bits))),
-                "granted": Out(16),
-                "ended": Out(16),
-            }
+            bus=Out(WriteBus(beat_bits)),
+            client=In(stream.Signature(BURST)),
+            beats=In(stream.Signature(beat_of(beat_bits))),
+            granted=Out(16),
+            ended=Out(16),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -196,7 +184,7 @@ class AxiLite(wiring.Signature):
         )
 
 
-class AxiLiteRegisters(wiring.Component):
+class AxiLiteRegisters(Part):
     """Control registers on AXI4-Lite. The host writes and reads the registers `written`, and only reads `read`.
 
     Both arguments map byte offsets to names. A register NAME of `written` is an output port, and `NAME_strobe` is high
@@ -212,15 +200,13 @@ class AxiLiteRegisters(wiring.Component):
     ) -> None:
         self.written, self.read = dict(written), dict(read)
         super().__init__(
-            {
-                "bus": In(AxiLite(address_bits)),
-                "memory_address": Out(address_bits - 3),
-                "memory_data": Out(32),
-                "memory_write": Out(1),
-                **{name: Out(32) for name in written.values()},
-                **{f"{name}_strobe": Out(1) for name in written.values()},
-                **{name: In(32) for name in read.values()},
-            }
+            bus=In(AxiLite(address_bits)),
+            memory_address=Out(address_bits - 3),
+            memory_data=Out(32),
+            memory_write=Out(1),
+            **{name: Out(32) for name in written.values()},
+            **{f"{name}_strobe": Out(1) for name in written.values()},
+            **{name: In(32) for name in read.values()},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -8,10 +8,11 @@ from operator import add
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
 from tilewright.errors import ConfigError
+from tilewright.hdl.parts import Part
 
 #: Cycles from the operands to their sums.
 MAC_LATENCY = 2
@@ -21,7 +22,7 @@ MULTIPLIERS = ("single", "packed", "logic")
 PACKED_BITS, SHARED_BITS = 25, 18
 
 
-class MacArray(wiring.Component):
+class MacArray(Part):
     """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
     It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
@@ -40,11 +41,7 @@ class MacArray(wiring.Component):
             raise ConfigError("MAC array", reason, "choose single multipliers")
         self.sum_bits = self.product_bits + (block - 1).bit_length()
         super().__init__(
-            {
-                "inp": In(batch * block * inp_bits),
-                "wgt": In(block * block * wgt_bits),
-                "sums": Out(batch * block * self.sum_bits),
-            }
+            inp=In(batch * block * inp_bits), wgt=In(block * block * wgt_bits), sums=Out(batch * block * self.sum_bits)
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -115,7 +112,7 @@ class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
     NONE = 4  # returns the first operand
 
 
-class TensorAlu(wiring.Component):
+class TensorAlu(Part):
     """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits, in the same cycle. Sums wrap.
 
     With `signed_amounts`, the sign of the SHR amount selects the direction of the shift; otherwise the input `left`
@@ -126,7 +123,7 @@ class TensorAlu(wiring.Component):
         self.lanes, self.log_bits, self.bits, self.signed_amounts = lanes, log_bits, 1 << log_bits, signed_amounts
         word = lanes * self.bits
         ports = {"op": In(Operation), "left": In(1), "first": In(word), "second": In(word), "result": Out(word)}
-        super().__init__(ports)
+        super().__init__(**ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

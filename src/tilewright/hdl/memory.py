@@ -15,7 +15,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TileRead(wiring.Signature):
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
 
 
-class BankedMemory(wiring.Component):
+class BankedMemory(Part):
     """A memory of tiles in as many banks as a beat has tiles, so that a beat can start at any tile. Indices wrap.
 
     Write ports: `beats` (a BeatWrite) and, with `tile_writes`, `tile` (a TileWrite). Writes at both in a cycle are not
@@ -90,7 +90,7 @@ class BankedMemory(wiring.Component):
         if tile_writes:
             ports["tile"] = In(TileWrite(tiles))
         self.beat_writes, self.tile_writes, self.wide_reads = beat_writes, tile_writes, wide_reads
-        super().__init__(ports)
+        super().__init__(**ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, t = Module(), self.tiles
@@ -144,7 +144,7 @@ def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
     return row + (index[:log] > bank) if wide and log else row
 
 
-class PartedMemory(wiring.Component):
+class PartedMemory(Part):
     """A memory of tiles in `parts` equal parts. User u reads at port `read{u}`, writes at `tile{u}`; `beats` fills it.
 
     Users that access different parts in one cycle each have full bandwidth. No part may be written twice in a cycle.
@@ -156,11 +156,9 @@ class PartedMemory(wiring.Component):
         self.rows = max(1, tiles.depth // tiles.lanes)  # rows of each lane
         self.parts = min(parts, self.rows)  # parts smaller than a row are separate lanes
         super().__init__(
-            {
-                "beats": In(BeatWrite(tiles)),
-                **{f"read{user}": In(TileRead(tiles)) for user in range(users)},
-                **{f"tile{user}": In(TileWrite(tiles)) for user in range(users)},
-            }
+            beats=In(BeatWrite(tiles)),
+            **{f"read{user}": In(TileRead(tiles)) for user in range(users)},
+            **{f"tile{user}": In(TileWrite(tiles)) for user in range(users)},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -11,6 +11,13 @@ from amaranth.lib.memory import Memory
 _Part = TypeVar("_Part", bound=wiring.Component)
 
 
+class Part(wiring.Component):
+    """A component whose ports are given by name."""
+
+    def __init__(self, **ports: Any) -> None:
+        super().__init__(ports, src_loc_at=1)
+
+
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
     """Add a component to a module under a name, drive the inputs that are given, and return the component."""
     m.submodules[name] = part
@@ -50,7 +57,7 @@ def expose(m: Module, inner: Any, outer: Any) -> None:
 def after(m: Module, value: Any, cycles: int, name: str = "later") -> Any:
     """Return `value` delayed by `cycles` cycles."""
     for _ in range(cycles):
-        later = Signal.like(value, name=name)
+        later = Signal.like(value, name=name, src_loc_at=1)
         m.d.sync += later.eq(value)
         value = later
     return value

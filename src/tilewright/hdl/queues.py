@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, ShapeLike, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 
 
-class StreamFifo(wiring.Component):
+class StreamFifo(Part):
     """A FIFO of `depth` elements (at least 1) of `shape`.
 
     An element written in cycle t can be read in t + 1. A full FIFO accepts an element in the cycle of a read.
@@ -20,9 +20,7 @@ class StreamFifo(wiring.Component):
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
         self.shape, self.depth = shape, depth
-        super().__init__(
-            {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "level": Out(range(depth + 1))}
-        )
+        super().__init__(i=In(stream.Signature(shape)), o=Out(stream.Signature(shape)), level=Out(range(depth + 1)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -54,7 +52,7 @@ def _next(pointer: Signal, depth: int) -> Value:
     return Mux(pointer == depth - 1, 0, pointer + 1)
 
 
-class TokenQueue(wiring.Component):
+class TokenQueue(Part):
     """A queue of at most `depth` dependency tokens. Tokens carry no data, so the queue consists of two counters.
 
     The producer reserves a place and later pushes a token into this place. Outputs depend on registers only.
@@ -65,7 +63,7 @@ class TokenQueue(wiring.Component):
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        super().__init__({"reserve": In(1), "push": In(1), "pop": In(1), "room": Out(1), "available": Out(1)})
+        super().__init__(reserve=In(1), push=In(1), pop=In(1), room=Out(1), available=Out(1))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import after, drive
+from tilewright.hdl.parts import Part, after, drive
 
 #: float32: bits of the mantissa with its leading 1, exponent bias, exponent of infinities and NaN.
 MANTISSA, BIAS, SPECIAL = 24, 127, 255
@@ -26,7 +26,7 @@ HIGHEST, LOWEST = (1 << BITS - 1) - 1, -(1 << BITS - 1)
 RESCALE_LATENCY = 5
 
 
-class FloatScale(wiring.Component):
+class FloatScale(Part):
     """Computes graph.rounding.round_half_even(float32(value) * factor) in SCALE_LATENCY cycles, one value per cycle.
 
     Infinite factors saturate, and so does NaN, whose result graph.rounding leaves undefined. Subnormal factors give 0:
@@ -34,7 +34,7 @@ class FloatScale(wiring.Component):
     """
 
     def __init__(self) -> None:
-        super().__init__({"value": In(signed(32)), "factor": In(32), "result": Out(signed(32))})
+        super().__init__(value=In(signed(32)), factor=In(32), result=Out(signed(32)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -119,7 +119,7 @@ class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
     REQ = 3
 
 
-class Rescaler(wiring.Component):
+class Rescaler(Part):
     """Applies `op` to `rows` x `columns` values, new ones each cycle; `result` follows RESCALE_LATENCY cycles later.
 
     REQ uses three 32-bit words per column. `multiplier` is the factor. `scaling` has the left shift (byte 0), the right
@@ -132,15 +132,13 @@ class Rescaler(wiring.Component):
         self.rows, self.columns, self.is_float = rows, columns, is_float
         word, row = rows * columns * BITS, columns * BITS
         super().__init__(
-            {
-                "op": In(Rescale),
-                "first": In(word),
-                "second": In(word),
-                "multiplier": In(row),
-                "scaling": In(row),
-                "bounds": In(row),
-                "result": Out(word),
-            }
+            op=In(Rescale),
+            first=In(word),
+            second=In(word),
+            multiplier=In(row),
+            scaling=In(row),
+            bounds=In(row),
+            result=Out(word),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -175,24 +173,22 @@ class Rescaler(wiring.Component):
         return m
 
 
-class Lane(wiring.Component):
+class Lane(Part):
     """The pipeline for one value. `op[s]` is the operation in stage s; other inputs go to the stage that uses them."""
 
     def __init__(self, is_float: bool) -> None:
         self.is_float = is_float
         super().__init__(
-            {
-                "op": In(Rescale).array(RESCALE_LATENCY + 1),
-                "first": In(signed(BITS)),
-                "second": In(signed(BITS)),
-                "multiplier": In(signed(BITS)),
-                "left": In(5),
-                "right": In(5),
-                "zero": In(signed(16)),
-                "low": In(signed(16)),
-                "high": In(signed(16)),
-                "result": Out(signed(BITS)),
-            }
+            op=In(Rescale).array(RESCALE_LATENCY + 1),
+            first=In(signed(BITS)),
+            second=In(signed(BITS)),
+            multiplier=In(signed(BITS)),
+            left=In(5),
+            right=In(5),
+            zero=In(signed(16)),
+            low=In(signed(16)),
+            high=In(signed(16)),
+            result=Out(signed(BITS)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

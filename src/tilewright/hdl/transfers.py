@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import ADDRESS_BITS, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead, Tiles
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 
 INDEX_BITS = 16
 WHICH_BITS = 2
@@ -36,12 +36,12 @@ PACKED = data.StructLayout(
 )
 
 
-class Placer(wiring.Component):
+class Placer(Part):
     """Converts a WINDOW (a block of data and its padding, in tiles) to a PLACEMENT (runs of tiles in a memory).
     It is combinational. The output `padded` is high if the window has padding."""
 
     def __init__(self) -> None:
-        super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
+        super().__init__(window=In(WINDOW), which=In(WHICH_BITS), placement=Out(PLACEMENT), padded=Out(1))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -76,7 +76,7 @@ class Placer(wiring.Component):
         return m
 
 
-class TileReceiver(wiring.Component):
+class TileReceiver(Part):
     """Writes bus beats to the tiles that a PLACEMENT names, and one tile of padding in each cycle without a beat.
 
     A placement must be accepted at least one cycle before its first beat. `idle` is high if no placement is in
@@ -87,14 +87,12 @@ class TileReceiver(wiring.Component):
     def __init__(self, memories: Sequence[Tiles]) -> None:
         self.memories = memories
         super().__init__(
-            {
-                "placements": In(stream.Signature(PLACEMENT)),
-                "valid": In(1),
-                "data": In(memories[0].beat_bits),
-                "idle": Out(1),
-                "completes": Out(1),
-                **{f"write{i}": Out(BeatWrite(tiles)) for i, tiles in enumerate(memories)},
-            }
+            placements=In(stream.Signature(PLACEMENT)),
+            valid=In(1),
+            data=In(memories[0].beat_bits),
+            idle=Out(1),
+            completes=Out(1),
+            **{f"write{i}": Out(BeatWrite(tiles)) for i, tiles in enumerate(memories)},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -176,7 +174,7 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
     return found
 
 
-class TileSender(wiring.Component):
+class TileSender(Part):
     """Reads tiles and sends them as beats. `start` loads the transfer from `packed`; reads begin in the next cycle.
 
     Each beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. The field `last` marks
@@ -186,13 +184,11 @@ class TileSender(wiring.Component):
     def __init__(self, tiles: Tiles, longest: int) -> None:
         self.tiles, self.longest = tiles, longest
         super().__init__(
-            {
-                "packed": In(PACKED),
-                "start": In(1),
-                "active": Out(1),
-                "read": Out(TileRead(tiles, tiles.lanes)),
-                "beats": Out(stream.Signature(beat_of(tiles.beat_bits))),
-            }
+            packed=In(PACKED),
+            start=In(1),
+            active=Out(1),
+            read=Out(TileRead(tiles, tiles.lanes)),
+            beats=Out(stream.Signature(beat_of(tiles.beat_bits))),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 
 from .layer import ADDRESS, LAYER
 from .results import PLACE
 
 
-class Addition(wiring.Component):
+class Addition(Part):
     """Walks over the elements of a tensor, four per group, a group every two cycles.
 
     `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
@@ -27,7 +26,7 @@ class Addition(wiring.Component):
         self.four = four
         flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
         addresses = dict.fromkeys(("address_x", "address_y"), Out(ADDRESS))
-        super().__init__({**flags, **addresses, "now": In(LAYER), "layer": In(LAYER), "place": Out(PLACE)})
+        super().__init__(**flags, **addresses, now=In(LAYER), layer=In(LAYER), place=Out(PLACE))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer

@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Array, Elaboratable, Module, Mux, Signal, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import by_logic
 from tilewright.hdl.modules import part
-from tilewright.hdl.parts import add, after, drive
+from tilewright.hdl.parts import Part, add, after, drive
 
 #: Bits of a value of A with its offset, of a value of B, and of a sum.
 LEFT_BITS, TOP_BITS, SUM_BITS = 9, 8, 32
 
 
-class ProcessingElement(wiring.Component):
+class ProcessingElement(Part):
     """A processing element: it adds left * top to its sum in each cycle, and passes both on in the next cycle.
 
     `clear` sets the sum to 0 instead. `in_logic`: the product is made of logic cells, not of a multiplier block.
@@ -30,14 +29,12 @@ class ProcessingElement(wiring.Component):
     def __init__(self, in_logic: bool = False) -> None:
         self.in_logic = in_logic
         super().__init__(
-            {
-                "left": In(signed(LEFT_BITS)),
-                "top": In(signed(TOP_BITS)),
-                "clear": In(1),
-                "right": Out(signed(LEFT_BITS)),
-                "down": Out(signed(TOP_BITS)),
-                "sum": Out(signed(SUM_BITS)),
-            }
+            left=In(signed(LEFT_BITS)),
+            top=In(signed(TOP_BITS)),
+            clear=In(1),
+            right=Out(signed(LEFT_BITS)),
+            down=Out(signed(TOP_BITS)),
+            sum=Out(signed(SUM_BITS)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -50,7 +47,7 @@ class ProcessingElement(wiring.Component):
         return m
 
 
-class ArrayRow(wiring.Component):
+class ArrayRow(Part):
     """A row of n processing elements: values of A pass from left to right, values of B from `top` to `down`.
 
     `clear` has a bit for each element. The last `in_logic` elements have no multiplier block. Lane 0 is in the low
@@ -60,13 +57,11 @@ class ArrayRow(wiring.Component):
     def __init__(self, lanes: int, in_logic: int = 0) -> None:
         self.lanes, self.in_logic = lanes, in_logic
         super().__init__(
-            {
-                "left": In(signed(LEFT_BITS)),
-                "top": In(lanes * TOP_BITS),
-                "clear": In(lanes),
-                "down": Out(lanes * TOP_BITS),
-                "sums": Out(lanes * SUM_BITS),
-            }
+            left=In(signed(LEFT_BITS)),
+            top=In(lanes * TOP_BITS),
+            clear=In(lanes),
+            down=Out(lanes * TOP_BITS),
+            sums=Out(lanes * SUM_BITS),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -82,12 +77,12 @@ class ArrayRow(wiring.Component):
         return m
 
 
-class Skew(wiring.Component):
+class Skew(Part):
     """Delays lane r of `values` by r cycles. Values have `bits` bits, lane 0 in the low ones."""
 
     def __init__(self, lanes: int, bits: int) -> None:
         self.lanes, self.bits = lanes, bits
-        super().__init__({"values": In(lanes * bits), "skewed": Out(lanes * bits)})
+        super().__init__(values=In(lanes * bits), skewed=Out(lanes * bits))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -98,7 +93,7 @@ class Skew(wiring.Component):
         return m
 
 
-class SystolicArray(wiring.Component):
+class SystolicArray(Part):
     """An n x n array of processing elements; each keeps its sum in place (output stationary).
 
     `left` and `top` are n values each, lane 0 in the low bits, all of the same k. Sum (r, c) has the product of a k
@@ -112,14 +107,12 @@ class SystolicArray(wiring.Component):
         self.lanes, self.in_logic, self.late_values = lanes, in_logic, late_values
         late = {"late": In(lanes * LEFT_BITS), "is_late": In(1)} if late_values else {}
         super().__init__(
-            {
-                "left": In(lanes * LEFT_BITS),
-                "top": In(lanes * TOP_BITS),
-                "clear": In(1),
-                "row": In(ceil_log2(lanes)),
-                "sums": Out(lanes * SUM_BITS),
-                **late,
-            }
+            left=In(lanes * LEFT_BITS),
+            top=In(lanes * TOP_BITS),
+            clear=In(1),
+            row=In(ceil_log2(lanes)),
+            sums=Out(lanes * SUM_BITS),
+            **late,
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

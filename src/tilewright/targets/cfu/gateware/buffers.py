@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive, ram
+from tilewright.hdl.parts import Part, drive, ram
 from tilewright.targets.cfu.config import Config
 
 WORD = 32
@@ -25,7 +25,7 @@ class HalfRow(wiring.Signature):
         super().__init__({"en": Out(1), "row": Out(ceil_log2(config.buffer_rows)), "half": Out(1), "data": Out(HALF)})
 
 
-class OperandBuffer(wiring.Component):
+class OperandBuffer(Part):
     """Buffer A or B: rows of n values. The CPU sends words of four values, the first in the most significant byte.
 
     `set` is high in the cycle of a command set_matrixA or set_matrixB with the operands `first` and `second`. A row is
@@ -41,17 +41,15 @@ class OperandBuffer(wiring.Component):
     def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
         self.config, self.stays_enabled, self.direct = config, stays_enabled, direct
         super().__init__(
-            {
-                "set": In(1),
-                "first": In(WORD),
-                "second": In(WORD),
-                "start": In(1),
-                "launch": In(1),
-                "busy": In(1),
-                "row": In(ceil_log2(config.buffer_rows)),
-                "data": Out(VALUE * config.array),
-                **({"filled": In(HalfRow(config))} if direct else {}),
-            }
+            set=In(1),
+            first=In(WORD),
+            second=In(WORD),
+            start=In(1),
+            launch=In(1),
+            busy=In(1),
+            row=In(ceil_log2(config.buffer_rows)),
+            data=Out(VALUE * config.array),
+            **{"filled": In(HalfRow(config))} if direct else {},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

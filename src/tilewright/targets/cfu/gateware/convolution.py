@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import add, clear, drive, step_loops
+from tilewright.hdl.parts import Part, add, clear, drive, step_loops
 from tilewright.targets.cfu.config import Config
 
 from .array import LEFT_BITS
@@ -29,7 +29,7 @@ class Phase(enum.Enum, shape=3):  # type: ignore[call-arg]
     STORE = 5
 
 
-class Convolution(wiring.Component):
+class Convolution(Part):
     """Convolves within the image memory. A tile is up to n pixels of n channels.
 
     A tile takes a cycle for each element of a window, n cycles until its first row of sums is complete, and a cycle per
@@ -52,7 +52,7 @@ class Convolution(wiring.Component):
         ports |= {"layer": In(LAYER), "b_row": Out(rows), "c_row": Out(rows), "row": Out(ceil_log2(lanes))}
         ports |= {f"address_{lane}": Out(ADDRESS) for lane in range(lanes)}
         ports |= {f"pair_{lane}": In(PAIR) for lane in range(lanes)}
-        super().__init__({**ports, "left": Out(lanes * LEFT_BITS)})
+        super().__init__(**ports, left=Out(lanes * LEFT_BITS))
         self._pixel = Signal(PIXEL)
 
     def elaborate(self, platform: Any) -> Elaboratable:

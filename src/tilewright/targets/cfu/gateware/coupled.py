@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import add, after, drive, expose, ports
+from tilewright.hdl.parts import Part, add, after, drive, expose, ports
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -36,7 +36,7 @@ ADD_LATENCY, ADD4_LATENCY = 4, 3
 ADD_BITS = 20
 
 
-class CoupledUnit(wiring.Component):
+class CoupledUnit(Part):
     """The image memory, and the commands on it. Each command's port is high in its cycle, with the operands beside it.
 
     A start latches the layer registers. It has no effect while the unit or the array (`array_busy`) works, or if a size
@@ -54,7 +54,7 @@ class CoupledUnit(wiring.Component):
         self.fetches = bill.fetches(config)
         if self.fetches:
             members |= {"bus": Out(BusMaster()), "filled": Out(HalfRow(config)), "fetching": Out(1)}
-        super().__init__(members)
+        super().__init__(**members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, names = Module(), self.config.extension_names

@@ -9,7 +9,7 @@ from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.targets.cfu.config import IMAGE_BYTES, Config
 from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES, LINE_BYTES, PORT_BYTES, ROW_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
@@ -46,7 +46,7 @@ class BusMaster(wiring.Signature):
         )
 
 
-class Dma(wiring.Component):
+class Dma(Part):
     """Carries out fetches one after the other. Up to QUEUE fetches can wait; another one is lost.
 
     `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. `pointer` and `channel`
@@ -63,13 +63,11 @@ class Dma(wiring.Component):
         commands = ("put", "fetch", "fetch_image", "fetch_channels", "mark")
         told = ("fetching", "filling", "tabling", "waiting", "to_b", "to_image", "to_tables")
         super().__init__(
-            {
-                **dict.fromkeys(commands, In(1)),
-                **dict.fromkeys(told, Out(1)),
-                **dict.fromkeys(("first", "second"), In(32)),
-                **dict.fromkeys(("pointer", "channel"), In(ADDRESS)),
-                **{"bus": Out(BusMaster()), "beat": Out(COUNT), "place": Out(ADDRESS), "data": Out(BEAT)},
-            }
+            **dict.fromkeys(commands, In(1)),
+            **dict.fromkeys(told, Out(1)),
+            **dict.fromkeys(("first", "second"), In(32)),
+            **dict.fromkeys(("pointer", "channel"), In(ADDRESS)),
+            **{"bus": Out(BusMaster()), "beat": Out(COUNT), "place": Out(ADDRESS), "data": Out(BEAT)},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.modules import part
-from tilewright.hdl.parts import add, drive, expose, ports, ram
+from tilewright.hdl.parts import Part, add, drive, expose, ports, ram
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -23,7 +22,7 @@ from .sequencer import SIZE_BITS, Sequencer
 ACCUMULATE = 30
 
 
-class MatrixUnit(wiring.Component):
+class MatrixUnit(Part):
     """The instructions of the array. `set_a`, `set_b`, `start` and `get` are high in the cycle of their command.
 
     The cycle after `start`, the launch, has the operands in registers. The array works from the next one on: `busy`;
@@ -48,7 +47,7 @@ class MatrixUnit(wiring.Component):
             members |= {"filled": In(HalfRow(config)), "fetching": In(1)}
         if self.convolves:
             members |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
-        super().__init__(members)
+        super().__init__(**members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.targets.cfu.bill import Copies
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import FIELDS
@@ -21,7 +21,7 @@ ADDRESS = ceil_log2(IMAGE_BYTES)
 PAIR, IN_PAIR = 64, 3
 
 
-class ImageMemory(wiring.Component):
+class ImageMemory(Part):
     """The image memory, 64 KiB. `push` writes `first` and `second` as its next two words; `word` is the next one.
 
     `put` and `get` are high in the cycle of their command, like `push`. `put` sets the byte address of the next word to
@@ -44,7 +44,7 @@ class ImageMemory(wiring.Component):
         members |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}
         for port in range(copies.ports):
             members |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
-        super().__init__(members)
+        super().__init__(**members)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, copies = Module(), self.copies
@@ -107,7 +107,7 @@ def _row(address: Value, odd: int) -> Value:
     return row if odd else (row + address[2])[: len(row)]
 
 
-class DotProduct(wiring.Component):
+class DotProduct(Part):
     """The instruction dot: `total` is the register DOT with four products of code and weight added, modulo 2^32.
 
     A code has the zero point -128, so its value is 0 to 255. `dot` (in the cycle of the command) sets the register to
@@ -116,7 +116,7 @@ class DotProduct(wiring.Component):
 
     def __init__(self) -> None:
         operands = dict.fromkeys(("first", "second"), In(32))
-        super().__init__({"put": In(1), "dot": In(1), **operands, "total": Out(32)})
+        super().__init__(put=In(1), dot=In(1), **operands, total=Out(32))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

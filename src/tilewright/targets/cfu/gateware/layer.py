@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Shape, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.targets.cfu.isa.coupled import BANKS
 from tilewright.targets.cfu.isa.state import FIELDS, LAYER_BITS, Reg
 
@@ -29,7 +29,7 @@ LAYER = data.StructLayout(
 )
 
 
-class LayerRegisters(wiring.Component):
+class LayerRegisters(Part):
     """The layer registers. `put` is high in the cycle of its command: it sets register number `first` to `second`.
 
     `layer` is a struct of their values and of the products. Products are valid from the second cycle after `put` on,
@@ -37,7 +37,7 @@ class LayerRegisters(wiring.Component):
     """
 
     def __init__(self) -> None:
-        super().__init__({"put": In(1), "first": In(32), "second": In(32), "layer": Out(LAYER)})
+        super().__init__(put=In(1), first=In(32), second=In(32), layer=Out(LAYER))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, signed
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import after, clear, drive, step_loops
+from tilewright.hdl.parts import Part, after, clear, drive, step_loops
 from tilewright.targets.cfu.isa.coupled import DIVIDE
 
 from .layer import ADDRESS, LAYER
@@ -28,7 +28,7 @@ class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
     END = 3
 
 
-class MeanPool(wiring.Component):
+class MeanPool(Part):
     """Computes the mean of each channel over all pixels, with ties away from zero.
 
     `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
@@ -39,7 +39,7 @@ class MeanPool(wiring.Component):
     def __init__(self) -> None:
         flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
         ports = {"address": Out(ADDRESS), "word": In(32), "place": Out(PLACE), "code": Out(signed(8))}
-        super().__init__({**flags, **ports, "now": In(LAYER), "layer": In(LAYER)})
+        super().__init__(**flags, **ports, now=In(LAYER), layer=In(LAYER))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.parts import Part
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 #: The bit of a product of int32 values that the doubled high half is rounded by.
 HALF = 30
 
 
-class HighProduct(wiring.Component):
+class HighProduct(Part):
     """SRDHM: the rounded high half of twice a product of int32 values, saturated.
 
     `set` latches the product of `a` and `b`. `high` follows from it in the cycle after.
     """
 
     def __init__(self) -> None:
-        super().__init__({"set": In(1), "a": In(signed(32)), "b": In(signed(32)), "high": Out(signed(32))})
+        super().__init__(set=In(1), a=In(signed(32)), b=In(signed(32)), high=Out(signed(32)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -33,11 +34,11 @@ class HighProduct(wiring.Component):
         return m
 
 
-class RoundingShift(wiring.Component):
+class RoundingShift(Part):
     """RDBPOT: `x` / 2^`exponent`, to nearest, ties away from zero. Exponents above 31 give 0, or -1 for INT_MIN."""
 
     def __init__(self) -> None:
-        super().__init__({"x": In(signed(32)), "exponent": In(32), "result": Out(signed(32))})
+        super().__init__(x=In(signed(32)), exponent=In(32), result=Out(signed(32)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -51,11 +52,11 @@ class RoundingShift(wiring.Component):
         return m
 
 
-class OffsetClamp(wiring.Component):
+class OffsetClamp(Part):
     """off_maxmin: `x` + `offset`, which wraps as int32, clamped to int8."""
 
     def __init__(self) -> None:
-        super().__init__({"x": In(signed(32)), "offset": In(signed(32)), "result": Out(signed(8))})
+        super().__init__(x=In(signed(32)), offset=In(signed(32)), result=Out(signed(8)))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive, ram
+from tilewright.hdl.parts import Part, drive, ram
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 
 from .post import HALF, INT_MIN, bounded
@@ -22,7 +22,7 @@ EARLY = 20
 CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "shift": signed(SHIFT)})
 
 
-class ChannelTables(wiring.Component):
+class ChannelTables(Part):
     """The tables of biases, multipliers and shifts of 256 channels. They give four entries per cycle.
 
     `push_channel`, `push_shift` and `put` are high in the cycle of their command, with its operands in `first` and
@@ -36,7 +36,7 @@ class ChannelTables(wiring.Component):
         operands = dict.fromkeys(("first", "second"), In(32))
         filling = {"fill": In(1), "fill_half": In(1), "fill_entry": In(ENTRY), "fill_data": In(2 * SUM)}
         banks = {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)}
-        super().__init__({**commands, **operands, "entry": In(ENTRY), **filling, "next": Out(ENTRY), **banks})
+        super().__init__(**commands, **operands, entry=In(ENTRY), **filling, next=Out(ENTRY), **banks)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -67,7 +67,7 @@ class ChannelTables(wiring.Component):
         return m
 
 
-class ScalingLane(wiring.Component):
+class ScalingLane(Part):
     """Scales `value` by `factor` * 2^(`shift` - 31) with gemmlowp's double rounding. Each step takes a cycle.
 
     The three are given in a cycle; their product is there after the next one, and `scaled` then, two cycles after the
@@ -81,19 +81,17 @@ class ScalingLane(wiring.Component):
     def __init__(self, early: bool = False) -> None:
         self.early = early
         super().__init__(
-            {
-                "value": In(signed(SUM)),
-                "factor": In(signed(SUM)),
-                "shift": In(signed(SHIFT)),
-                "again": In(1),
-                "addend": In(signed(SUM)),
-                "again_factor": In(signed(SUM)),
-                "again_shift": In(signed(SHIFT)),
-                "offset": In(signed(9)),
-                "low": In(signed(8)),
-                "high": In(signed(8)),
-                "code": Out(signed(8)),
-            }
+            value=In(signed(SUM)),
+            factor=In(signed(SUM)),
+            shift=In(signed(SHIFT)),
+            again=In(1),
+            addend=In(signed(SUM)),
+            again_factor=In(signed(SUM)),
+            again_shift=In(signed(SHIFT)),
+            offset=In(signed(9)),
+            low=In(signed(8)),
+            high=In(signed(8)),
+            code=Out(signed(8)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 from tilewright.targets.cfu.config import Config
 
 from .layer import ADDRESS, LAYER
@@ -19,7 +19,7 @@ from .requantise import ENTRY, LANES
 PLACE = data.StructLayout({"valid": 1, "address": ADDRESS, "count": 3})
 
 
-class ResultReader(wiring.Component):
+class ResultReader(Part):
     """Walks over the rows of sums in C in the order in which the array wrote them: tile by tile, row by row.
 
     `launch` begins. A tile begins in a cycle with `ready`: `taken` is then high. In a cycle with `place.valid`, row
@@ -37,7 +37,7 @@ class ResultReader(wiring.Component):
             "place": Out(PLACE),
         }
         rows, quads = ceil_log2(config.buffer_rows), ceil_log2(config.array // LANES)
-        super().__init__({**ports, "c_row": Out(rows), "quad": Out(quads), "entry": Out(ENTRY), "last": Out(1)})
+        super().__init__(**ports, c_row=Out(rows), quad=Out(quads), entry=Out(ENTRY), last=Out(1))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer, lanes = Module(), self.layer, self.config.array

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 from tilewright.targets.cfu.config import Config
 
 #: Bits of the sizes M, N and K of a product.
@@ -25,7 +25,7 @@ class Activity(enum.Enum, shape=2):  # type: ignore[call-arg]
     LAST = 3
 
 
-class Sequencer(wiring.Component):
+class Sequencer(Part):
     """Steps through the tiles of a launch, row of tiles by row of tiles.
 
     A tile takes K cycles to read A and B, n cycles until its first row of sums is complete, and a cycle per row of C.
@@ -42,18 +42,16 @@ class Sequencer(wiring.Component):
         self.config = config
         rows = ceil_log2(config.buffer_rows)
         super().__init__(
-            {
-                "launch": In(1),
-                **dict.fromkeys(("m", "n", "k"), In(SIZE_BITS)),
-                "busy": Out(1),
-                "last": Out(1),
-                **dict.fromkeys(("a_row", "b_row", "c_row"), Out(rows)),
-                "fed": Out(1),
-                "clear": Out(1),
-                "row": Out(ceil_log2(config.array)),
-                "write": Out(1),
-                "reads": Out(1),
-            }
+            launch=In(1),
+            **dict.fromkeys(("m", "n", "k"), In(SIZE_BITS)),
+            busy=Out(1),
+            last=Out(1),
+            **dict.fromkeys(("a_row", "b_row", "c_row"), Out(rows)),
+            fed=Out(1),
+            clear=Out(1),
+            row=Out(ceil_log2(config.array)),
+            write=Out(1),
+            reads=Out(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -9,7 +9,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import add, expose, latch
+from tilewright.hdl.parts import Part, add, expose, latch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.custom import (
@@ -35,7 +35,7 @@ from .image import DotProduct
 from .post import HighProduct, OffsetClamp, RoundingShift
 
 
-class Cfu(wiring.Component):
+class Cfu(Part):
     """The custom function unit, with CFU-Playground's ports. The function is funct7 << 3 | funct3.
 
     The CFU takes a command in a cycle in which cmd_valid and cmd_ready are high, and no other one until its answer is
@@ -47,17 +47,15 @@ class Cfu(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                "cmd_valid": In(1),
-                "cmd_ready": Out(1),
-                "cmd_payload_function_id": In(10),
-                "cmd_payload_inputs_0": In(32),
-                "cmd_payload_inputs_1": In(32),
-                "rsp_valid": Out(1),
-                "rsp_ready": In(1),
-                "rsp_payload_outputs_0": Out(32),
-                **({"dma": Out(BusMaster())} if bill.fetches(config) else {}),
-            }
+            cmd_valid=In(1),
+            cmd_ready=Out(1),
+            cmd_payload_function_id=In(10),
+            cmd_payload_inputs_0=In(32),
+            cmd_payload_inputs_1=In(32),
+            rsp_valid=Out(1),
+            rsp_ready=In(1),
+            rsp_payload_outputs_0=Out(32),
+            **{"dma": Out(BusMaster())} if bill.fetches(config) else {},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

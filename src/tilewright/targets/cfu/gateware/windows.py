@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 
 from .array import LEFT_BITS
 from .image import IN_PAIR, PAIR
@@ -26,7 +26,7 @@ PIXEL = data.StructLayout(
 STEP = data.StructLayout({"active": 1, "first": 1, "last_c": 1, "last_x": 1})
 
 
-class WindowLane(wiring.Component):
+class WindowLane(Part):
     """A lane of the array: it reads the elements of one window, one per cycle, as `step` says.
 
     With `step.first` the window begins at `pixel`. `address` is that of an element. In the next cycle `pair` has it,
@@ -36,15 +36,13 @@ class WindowLane(wiring.Component):
 
     def __init__(self) -> None:
         super().__init__(
-            {
-                "step": In(STEP),
-                "next_step": Out(STEP),
-                "pixel": In(PIXEL),
-                "layer": In(LAYER),
-                "address": Out(ADDRESS),
-                "pair": In(PAIR),
-                "value": Out(signed(LEFT_BITS)),
-            }
+            step=In(STEP),
+            next_step=Out(STEP),
+            pixel=In(PIXEL),
+            layer=In(LAYER),
+            address=Out(ADDRESS),
+            pair=In(PAIR),
+            value=Out(signed(LEFT_BITS)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -72,7 +70,7 @@ class WindowLane(wiring.Component):
         return m
 
 
-class PixelWalker(wiring.Component):
+class PixelWalker(Part):
     """Walks over the pixels of the output, row by row: `pixel` is the current one; `last`: no other follows.
 
     `launch`: go to the first one. `next`: go on. `again`: go back to the first pixel of the tile; `mark`: the tile
@@ -81,7 +79,7 @@ class PixelWalker(wiring.Component):
 
     def __init__(self) -> None:
         commands = dict.fromkeys(("launch", "next", "again", "mark"), In(1))
-        super().__init__({**commands, "layer": In(LAYER), "pixel": Out(PIXEL), "last": Out(1)})
+        super().__init__(**commands, layer=In(LAYER), pixel=Out(PIXEL), last=Out(1))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer, pixel = Module(), self.layer, self.pixel

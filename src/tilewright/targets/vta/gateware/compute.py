@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
-from tilewright.hdl.parts import add, after, clear, drive, expose, latch, ports
+from tilewright.hdl.parts import Part, add, after, clear, drive, expose, latch, ports
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
@@ -42,7 +42,7 @@ def nest(config: Config) -> data.StructLayout:
     )
 
 
-class Sequencer(wiring.Component):
+class Sequencer(Part):
     """Issues the micro-ops of a loop nest from the cycle after `start` on: `index` and `offset`, while `valid` is high.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
@@ -53,18 +53,16 @@ class Sequencer(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                "nest": In(nest(config)),
-                "start": In(1),
-                "go": In(1, init=1),
-                "valid": Out(1),
-                "index": Out(config.index_bits.uop),
-                "offset": Out(offsets(config)),
-                "first": Out(1),
-                "last": Out(1),
-                "factor": Out(range(FACTOR_TILES + 1)),
-                "ends": Out(1),
-            }
+            nest=In(nest(config)),
+            start=In(1),
+            go=In(1, init=1),
+            valid=Out(1),
+            index=Out(config.index_bits.uop),
+            offset=Out(offsets(config)),
+            first=Out(1),
+            last=Out(1),
+            factor=Out(range(FACTOR_TILES + 1)),
+            ends=Out(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -113,7 +111,7 @@ class Sequencer(wiring.Component):
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
-class Compute(wiring.Component):
+class Compute(Part):
     """Unit `number` of the pipeline, which runs GEMM, ALU or (with three stages) both.
 
     An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next one: by then the core
@@ -128,16 +126,14 @@ class Compute(wiring.Component):
         #: The memories that the unit loads: micro-ops, and accumulators with padding.
         self.loads = {"uop": config.uop, "acc": config.acc} if gemm else {"uop": config.alu_uop}
         super().__init__(
-            {
-                **UNIT,
-                **reader(config),
-                **{f"{name}_base": In(32) for name in self.loads},
-                **{f"{name}_beats": Out(BeatWrite(tiles(sram, config))) for name, sram in self.loads.items()},
-                **{name: Out(TileRead(shape)) for name, shape in core.reads.items()},
-                **{name: Out(TileWrite(shape)) for name, shape in core.writes.items()},
-                "launch": In(1),
-                "done": Out(1),
-            }
+            **UNIT,
+            **reader(config),
+            **{f"{name}_base": In(32) for name in self.loads},
+            **{f"{name}_beats": Out(BeatWrite(tiles(sram, config))) for name, sram in self.loads.items()},
+            **{name: Out(TileRead(shape)) for name, shape in core.reads.items()},
+            **{name: Out(TileWrite(shape)) for name, shape in core.writes.items()},
+            launch=In(1),
+            done=Out(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -16,12 +16,12 @@ from operator import or_
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
-from tilewright.hdl.parts import add, after, drive, split
+from tilewright.hdl.parts import Part, add, after, drive, split
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.lanes import add_lanes
@@ -49,7 +49,7 @@ def work_of(config: Config) -> data.StructLayout:
     )
 
 
-class Core(wiring.Component):
+class Core(Part):
     """The compute core. It starts micro-op `index`, with `offset` added to its tile indices, if `work` and `go` allow.
 
     `work` has the micro-op's control signals (work_of). `drained`: the last micro-op of an instruction with extra
@@ -71,15 +71,13 @@ class Core(wiring.Component):
         self.reads = {name: tiles(sram, config) for name, sram in reads.items()}
         self.writes = {"acc_write": acc} | ({"out_write": out} if alu else {})
         super().__init__(
-            {
-                "work": In(work_of(config)),
-                "go": Out(1, init=1),
-                "drained": Out(1),
-                "index": In(config.index_bits.uop),
-                "offset": In(offsets(config)),
-                **{name: Out(TileRead(shape)) for name, shape in self.reads.items()},
-                **{name: Out(TileWrite(shape)) for name, shape in self.writes.items()},
-            }
+            work=In(work_of(config)),
+            go=Out(1, init=1),
+            drained=Out(1),
+            index=In(config.index_bits.uop),
+            offset=In(offsets(config)),
+            **{name: Out(TileRead(shape)) for name, shape in self.reads.items()},
+            **{name: Out(TileWrite(shape)) for name, shape in self.writes.items()},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.units import INSN_BITS, fields, reader
@@ -16,7 +16,7 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
-class Fetch(wiring.Component):
+class Fetch(Part):
     """Fetches `count` instructions from address `base` (a multiple of the longest burst) after a pulse of `launch`.
 
     The first request is made in the next cycle, each later one as soon as the buffer has room for a whole burst.
@@ -25,15 +25,7 @@ class Fetch(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         units = {name: Out(stream.Signature(INSN_BITS)) for name in config.pipeline.units}
-        super().__init__(
-            {
-                "launch": In(1),
-                "base": In(32),
-                "count": In(32),
-                **reader(config),
-                **units,
-            }
-        )
+        super().__init__(launch=In(1), base=In(32), count=In(32), **reader(config), **units)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import RowBursts, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead
-from tilewright.hdl.parts import add, after, drive, expose, ports
+from tilewright.hdl.parts import Part, add, after, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
@@ -111,7 +111,7 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
     return prepare, runs
 
 
-class Load(wiring.Component):
+class Load(Part):
     """The load unit. After a LOAD without padding, the next LOAD starts once the last burst has been granted.
 
     LOADs end in order.
@@ -124,7 +124,7 @@ class Load(wiring.Component):
             self.memories["par"] = config.par
         bases = {f"{name}_base": In(32) for name in self.memories}
         beats = {name: Out(BeatWrite(tiles(sram, config))) for name, sram in self.memories.items()}
-        super().__init__(UNIT | reader(config) | bases | beats)
+        super().__init__(**(UNIT | reader(config) | bases | beats))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config, memories, rules = Module(), self.config, self.memories, self.config.rules
@@ -160,7 +160,7 @@ class Load(wiring.Component):
         return m
 
 
-class Store(wiring.Component):
+class Store(Part):
     """The store unit. The next STORE starts when the tiles of the current one have been read.
 
     A STORE ends with its last write response. `granted` and `ended` count the bursts granted and answered so far.
@@ -170,15 +170,17 @@ class Store(wiring.Component):
         self.config = config
         out = tiles(config.out, config)
         super().__init__(
-            UNIT
-            | {
-                "out_base": In(32),
-                "client": reader(config)["client"],
-                "beats": Out(stream.Signature(beat_of(config.bus_bits))),
-                "granted": In(16),
-                "ended": In(16),
-                "out": Out(TileRead(out, out.lanes)),
-            }
+            **(
+                UNIT
+                | {
+                    "out_base": In(32),
+                    "client": reader(config)["client"],
+                    "beats": Out(stream.Signature(beat_of(config.bus_bits))),
+                    "granted": In(16),
+                    "ended": In(16),
+                    "out": Out(TileRead(out, out.lanes)),
+                }
+            )
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

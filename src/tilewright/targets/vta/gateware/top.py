@@ -19,7 +19,7 @@ from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
 from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.modules import verilog_files
-from tilewright.hdl.parts import add, drive, expose, ports
+from tilewright.hdl.parts import Part, add, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -35,7 +35,7 @@ from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 CORE, TOP = "VtaSystem", "vta_axi"
 
 
-class Vta(wiring.Component):
+class Vta(Part):
     """The machine. A one-cycle pulse of `launch` runs `insn_count` instructions from byte address `insn_base` on.
 
     `done` is high after FINISH. For each unit, UNIT_starts is high in the cycle in which it starts an instruction,
@@ -47,15 +47,13 @@ class Vta(wiring.Component):
         require_lanes(config.own_alu)
         self.config = config
         super().__init__(
-            {
-                "launch": In(1),
-                "insn_base": In(32),
-                "insn_count": In(32),
-                **{f"{name}_base": In(32) for name in REGIONS},
-                "bus": Out(Bus(config.bus_bits)),
-                "done": Out(1),
-                **{f"{unit}_{what}": Out(1) for unit in config.pipeline.units for what in ("starts", "ends")},
-            }
+            launch=In(1),
+            insn_base=In(32),
+            insn_count=In(32),
+            **{f"{name}_base": In(32) for name in REGIONS},
+            bus=Out(Bus(config.bus_bits)),
+            done=Out(1),
+            **{f"{unit}_{what}": Out(1) for unit in config.pipeline.units for what in ("starts", "ends")},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -143,7 +141,7 @@ READ = {register.offset: register.name for register in MAP if not register.writt
 INCREMENTING = 1
 
 
-class VtaSystem(wiring.Component):
+class VtaSystem(Part):
     """The machine with control registers. `control` is the host's port, `bus` the DRAM port.
 
     `size` and `burst` are the AXI burst size and type for both command channels of `bus`.
@@ -153,13 +151,11 @@ class VtaSystem(wiring.Component):
         bill.require(config)
         self.config = config
         super().__init__(
-            {
-                "control": In(AxiLite()),
-                "bus": Out(Bus(config.bus_bits)),
-                "size": Out(3, init=ceil_log2(config.bus_bits // 8)),
-                "burst": Out(2, init=INCREMENTING),
-                "interrupt": Out(1),
-            }
+            control=In(AxiLite()),
+            bus=Out(Bus(config.bus_bits)),
+            size=Out(3, init=ceil_log2(config.bus_bits // 8)),
+            burst=Out(2, init=INCREMENTING),
+            interrupt=Out(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import BURST
 from tilewright.hdl.memory import Tiles
-from tilewright.hdl.parts import add, drive, expose, ports
+from tilewright.hdl.parts import Part, add, drive, expose, ports
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES
@@ -54,7 +54,7 @@ class Neighbours(wiring.Signature):
         super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
-class Dispatcher(wiring.Component):
+class Dispatcher(Part):
     """Starts a unit's instructions one by one. The instruction is on `insn` in the cycle of `start`, then in `current`.
 
     `start` waits for the tokens that the instruction pops. `finished`: the work of `current` is done. `may_end`: the
@@ -67,18 +67,16 @@ class Dispatcher(wiring.Component):
     def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
         self.config, self.sides = config, sides
         super().__init__(
-            {
-                "insn": In(stream.Signature(INSN_BITS)),
-                "available": In(2),
-                "room": In(2),
-                "pop": Out(2),
-                "reserve": Out(2),
-                "finished": In(1),
-                "may_end": In(1),
-                "start": Out(1),
-                "ends": Out(1),
-                "current": Out(INSN_BITS),
-            }
+            insn=In(stream.Signature(INSN_BITS)),
+            available=In(2),
+            room=In(2),
+            pop=Out(2),
+            reserve=Out(2),
+            finished=In(1),
+            may_end=In(1),
+            start=Out(1),
+            ends=Out(1),
+            current=Out(INSN_BITS),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

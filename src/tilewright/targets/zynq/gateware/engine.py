@@ -13,7 +13,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import add, after, drive, ports
+from tilewright.hdl.parts import Part, add, after, drive, ports
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR, ConvLoader, FcLoader, operand_of
@@ -28,7 +28,7 @@ from tilewright.targets.zynq.gateware.unit import ComputeUnit
 OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 
 
-class Engine(wiring.Component):
+class Engine(Part):
     """The engine behind its registers. `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
 
     `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is set.
@@ -45,24 +45,22 @@ class Engine(wiring.Component):
         self.config, self.beat, self.ahead = config, 8 * support.beat_bytes(config), config.frames > 1
         lines = max(config.block_bytes(store) * 8 // self.beat for store in STORES)
         super().__init__(
-            {
-                "descriptor": In(DESCRIPTOR),
-                **{name: In(1) for name in ("start", "hold", "done", "page_write", "factor_write")},
-                **{name: Out(1) for name in ("waiting", "write", "idle", "moves", "interrupt")},
-                "store": Out(2),
-                "job": In(2),
-                "ready": Out(1),
-                "block": Out(config.block_bits),
-                "page_store": In(2),
-                "page_address": In(range(max(2, lines))),
-                "page_data": In(self.beat),
-                "page_result": Out(self.beat),
-                "factor_address": In(range(2 * FACTORS)),
-                "factor_data": In(32),
-                "stage": Out(Stage),
-                "step": Out(Step),
-                "lane": Out(range(LANES + 1)),
-            }
+            descriptor=In(DESCRIPTOR),
+            **{name: In(1) for name in ("start", "hold", "done", "page_write", "factor_write")},
+            **{name: Out(1) for name in ("waiting", "write", "idle", "moves", "interrupt")},
+            store=Out(2),
+            job=In(2),
+            ready=Out(1),
+            block=Out(config.block_bits),
+            page_store=In(2),
+            page_address=In(range(max(2, lines))),
+            page_data=In(self.beat),
+            page_result=Out(self.beat),
+            factor_address=In(range(2 * FACTORS)),
+            factor_data=In(32),
+            stage=Out(Stage),
+            step=Out(Step),
+            lane=Out(range(LANES + 1)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

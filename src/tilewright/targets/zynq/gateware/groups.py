@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 
@@ -32,7 +31,7 @@ def columns(config: Config) -> int:
     return config.outputs + 2
 
 
-class Groups(wiring.Component):
+class Groups(Part):
     """Walks through the position groups, and requests the data of each, a line per cycle.
 
     `start` begins a layer with its first group. `next` goes on to the following one; without `more`, there is none to
@@ -47,19 +46,17 @@ class Groups(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                "layer": In(DESCRIPTOR),
-                **{name: In(1) for name in ("start", "moves", "next", "more")},
-                **{name: Out(1) for name in ("asks", "pair", "filled", "kept", "is_end")},
-                "block": Out(config.block_bits),
-                "offset": Out(max(1, ceil_log2(config.lines("data")))),
-                "slot": Out(range(SLOTS)),
-                "row": Out(range(ROWS)),
-                "column": Out(range(columns(config))),
-                "group": Out(range(DEEPEST)),
-                "count": Out(range(config.outputs + 1)),
-                "sides": Out(len(SIDES) * config.outputs),
-            }
+            layer=In(DESCRIPTOR),
+            **{name: In(1) for name in ("start", "moves", "next", "more")},
+            **{name: Out(1) for name in ("asks", "pair", "filled", "kept", "is_end")},
+            block=Out(config.block_bits),
+            offset=Out(max(1, ceil_log2(config.lines("data")))),
+            slot=Out(range(SLOTS)),
+            row=Out(range(ROWS)),
+            column=Out(range(columns(config))),
+            group=Out(range(DEEPEST)),
+            count=Out(range(config.outputs + 1)),
+            sides=Out(len(SIDES) * config.outputs),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
@@ -46,7 +46,7 @@ LANE = data.StructLayout(
 )
 
 
-class Walker(wiring.Component):
+class Walker(Part):
     """What both walkers have in common. `start` begins a layer.
 
     The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`. `complete`: the lanes so far, with
@@ -57,15 +57,13 @@ class Walker(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                "layer": In(DESCRIPTOR),
-                **{name: In(1) for name in ("start", "next_lane", "next_iteration", "next_sum")},
-                **{name: Out(operand_of(config, name)) for name in ("data", "weight")},
-                "complete": Out(1),
-                "last": Out(1),
-                "column": Out(16),
-                "short": Out(1),
-            }
+            layer=In(DESCRIPTOR),
+            **{name: In(1) for name in ("start", "next_lane", "next_iteration", "next_sum")},
+            **{name: Out(operand_of(config, name)) for name in ("data", "weight")},
+            complete=Out(1),
+            last=Out(1),
+            column=Out(16),
+            short=Out(1),
         )
 
 

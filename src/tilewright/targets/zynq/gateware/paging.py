@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Elaboratable, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import drive
+from tilewright.hdl.parts import Part, drive
 from tilewright.targets.zynq.config import STORES, Config
 
 #: A complete result block leaves first.
@@ -31,19 +31,17 @@ class Pages(wiring.Signature):
         super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
 
 
-class Paging(wiring.Component):
+class Paging(Part):
     """Requests pages for each store. `stalls`: the engine must not move. With `hold`, no new request begins."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(
-            {
-                **{store: In(Pages(config.block_bits)) for store in STORES},
-                **{name: Out(1) for name in ("stalls", "waiting", "write")},
-                "store": Out(2),
-                "block": Out(config.block_bits),
-                "done": In(1),
-                "hold": In(1),
-            }
+            **{store: In(Pages(config.block_bits)) for store in STORES},
+            **{name: Out(1) for name in ("stalls", "waiting", "write")},
+            store=Out(2),
+            block=Out(config.block_bits),
+            done=In(1),
+            hold=In(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -64,7 +62,7 @@ class Paging(wiring.Component):
         return m
 
 
-class Ahead(wiring.Component):
+class Ahead(Part):
     """Two frames: the PS moves blocks ahead, in an order that it knows. The engine waits only for blocks that are late.
 
     The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses `done`.
@@ -72,13 +70,11 @@ class Ahead(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         super().__init__(
-            {
-                **{store: In(Pages(config.block_bits)) for store in STORES},
-                "stalls": Out(1),
-                "job": In(2),
-                "ready": Out(1),
-                "done": In(1),
-            }
+            **{store: In(Pages(config.block_bits)) for store in STORES},
+            stalls=Out(1),
+            job=In(2),
+            ready=Out(1),
+            done=In(1),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

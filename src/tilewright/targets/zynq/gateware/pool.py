@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import clamped, clear, drive, ram
+from tilewright.hdl.parts import Part, clamped, clear, drive, ram
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
 
@@ -16,7 +15,7 @@ from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand
 CODE = 9
 
 
-class Pool(wiring.Component):
+class Pool(Part):
     """Takes one element per cycle, in the order of the planes' words.
 
     With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`. `gives`: the element
@@ -27,17 +26,15 @@ class Pool(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                "layer": In(DESCRIPTOR),
-                "start": In(1),
-                "next": In(1),
-                "data": Out(operand_of(config, "data")),
-                "word": In(8),
-                "arrives": In(1),
-                "gives": Out(1),
-                "last": Out(1),
-                "result": Out(8),
-            }
+            layer=In(DESCRIPTOR),
+            start=In(1),
+            next=In(1),
+            data=Out(operand_of(config, "data")),
+            word=In(8),
+            arrives=In(1),
+            gives=Out(1),
+            last=Out(1),
+            result=Out(8),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

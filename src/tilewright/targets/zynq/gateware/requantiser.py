@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import after, clamped
+from tilewright.hdl.parts import Part, after, clamped
 from tilewright.hdl.rescale import normalised, rounded
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES
 
@@ -30,7 +29,7 @@ CODE = LAYOUT.by_name["low"].width
 FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
-class Requantiser(wiring.Component):
+class Requantiser(Part):
     """Computes a code from a sum in LATENCY cycles, one per cycle. `factor` belongs to `sum`; it is not negative.
 
     The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits. With
@@ -40,16 +39,14 @@ class Requantiser(wiring.Component):
     def __init__(self, logic: bool = False) -> None:
         self.logic = logic
         super().__init__(
-            {
-                "sum": In(signed(BITS)),
-                "factor": In(64),
-                "relu": In(1),
-                "rule": In(range(len(RULES))),
-                "zy": In(signed(CODE)),
-                "low": In(signed(CODE)),
-                "high": In(signed(CODE)),
-                "result": Out(8),
-            }
+            sum=In(signed(BITS)),
+            factor=In(64),
+            relu=In(1),
+            rule=In(range(len(RULES))),
+            zy=In(signed(CODE)),
+            low=In(signed(CODE)),
+            high=In(signed(CODE)),
+            result=Out(8),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

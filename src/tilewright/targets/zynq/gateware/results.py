@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import add, after, clear, drive, ports, ram
+from tilewright.hdl.parts import Part, add, after, clear, drive, ports, ram
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
 from tilewright.targets.zynq.gateware.requantiser import BITS, FIELDS, LATENCY, Requantiser
@@ -30,7 +29,7 @@ def group_latency(config: Config) -> int:
     return config.outputs + LATENCY
 
 
-class ResultWriter(wiring.Component):
+class ResultWriter(Part):
     """What both ways of results have in common, beside the `members` of each.
 
     `pools`: the pool's result is complete in two cycles. `start` begins a layer, `ends` ends it. `leaves`: a block has
@@ -41,19 +40,17 @@ class ResultWriter(wiring.Component):
         self.config = config
         self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
-            {
-                "layer": In(DESCRIPTOR),
-                **{name: In(1) for name in ("start", "pools", "ends", "done", "factor_write")},
-                "column": In(16),
-                "pool_result": In(8),
-                "factor_address": In(range(2 * FACTORS)),
-                "factor_data": In(32),
-                "page_address": In(range(max(2, self.store.lines))),
-                "page_result": Out(beat),
-                "full": Out(1),
-                "leaves": Out(1),
-                **members,
-            }
+            layer=In(DESCRIPTOR),
+            **{name: In(1) for name in ("start", "pools", "ends", "done", "factor_write")},
+            column=In(16),
+            pool_result=In(8),
+            factor_address=In(range(2 * FACTORS)),
+            factor_data=In(32),
+            page_address=In(range(max(2, self.store.lines))),
+            page_result=Out(beat),
+            full=Out(1),
+            leaves=Out(1),
+            **members,
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Signal
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import after, clear, drive
+from tilewright.hdl.parts import Part, after, clear, drive
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
@@ -71,7 +71,7 @@ def late(config: Config) -> int:
     return 3 + config.lat_use - (config.iteration() - LANES) - (0 if config.write_behind else 1)
 
 
-class States(wiring.Component):
+class States(Part):
     """The states. `start` begins a layer of kind `kind`.
 
     `requests`: the loader requests the operands of lane `lane`, the `first` of a sum in the state REQUEST. `take`: the
@@ -84,16 +84,14 @@ class States(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            {
-                **{name: In(1) for name in ("start", "moves", "complete", "last", "short", "pool_last", "flushed")},
-                "kind": In(Kind),
-                "stage": Out(Stage),
-                "step": Out(Step),
-                "lane": Out(range(LANES + 1)),
-                "is_fc": Out(1),
-                **{name: Out(1) for name in OUTPUTS},
-                **{f"next_{name}": Out(1) for name in ("lane", "iteration", "sum")},
-            }
+            **{name: In(1) for name in ("start", "moves", "complete", "last", "short", "pool_last", "flushed")},
+            kind=In(Kind),
+            stage=Out(Stage),
+            step=Out(Step),
+            lane=Out(range(LANES + 1)),
+            is_fc=Out(1),
+            **{name: Out(1) for name in OUTPUTS},
+            **{f"next_{name}": Out(1) for name in ("lane", "iteration", "sum")},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

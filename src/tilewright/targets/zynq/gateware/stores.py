@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import add, clear, drive, ports, ram
+from tilewright.hdl.parts import Part, add, clear, drive, ports, ram
 from tilewright.targets.zynq.gateware.paging import Pages
 
 #: Inputs of a store that only two frames need.
@@ -29,7 +29,7 @@ class Read(wiring.Signature):
         super().__init__({"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "data": In(width)})
 
 
-class Store(wiring.Component):
+class Store(Part):
     """The ports of a store that the PS fills. `start` empties it. FrameUses has the inputs FRAME_PORTS.
 
     The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are `beats`.
@@ -38,15 +38,13 @@ class Store(wiring.Component):
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
         self.beat, self.frames = beat, frames
         super().__init__(
-            {
-                "read": In(read),
-                "pages": Out(Pages(read.members["block"].shape)),
-                "address": In(range(max(2, beats))),
-                "data": In(beat),
-                "write": In(1),
-                "start": In(1),
-                **{name: In(1) for name in FRAME_PORTS},
-            }
+            read=In(read),
+            pages=Out(Pages(read.members["block"].shape)),
+            address=In(range(max(2, beats))),
+            data=In(beat),
+            write=In(1),
+            start=In(1),
+            **{name: In(1) for name in FRAME_PORTS},
         )
 
     def uses(self, m: Module) -> FrameUses:
@@ -102,7 +100,7 @@ class OperandStore(Store):
 USES = 28
 
 
-class FrameUses(wiring.Component):
+class FrameUses(Part):
     """Counts the uses of the blocks of a store with two frames.
 
     The PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and `arrived` ends each load. An
@@ -114,11 +112,9 @@ class FrameUses(wiring.Component):
 
     def __init__(self, block_bits: int) -> None:
         super().__init__(
-            {
-                **{name: In(1) for name in ("start", "arrived", "en", *FRAME_PORTS)},
-                "block": In(block_bits),
-                **{name: Out(1) for name in ("miss", "ready", "frame", "loading")},
-            }
+            **{name: In(1) for name in ("start", "arrived", "en", *FRAME_PORTS)},
+            block=In(block_bits),
+            **{name: Out(1) for name in ("miss", "ready", "frame", "loading")},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
@@ -148,7 +144,7 @@ class FrameUses(wiring.Component):
         return m
 
 
-class ResultStore(wiring.Component):
+class ResultStore(Part):
     """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame.
 
     The engine writes `code` to word `offset` of frame `frame` with `en`. The PS reads `data`, `beat` bits at a time: it
@@ -158,15 +154,13 @@ class ResultStore(wiring.Component):
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
         self.beat, self.lines, self.frames = beat, (1 << word_bits) * 8 // beat, frames
         super().__init__(
-            {
-                "en": In(1),
-                "offset": In(word_bits),
-                "code": In(8),
-                "frame": In(1),
-                "leaving": In(1),
-                "address": In(range(max(2, self.lines))),
-                "data": Out(beat),
-            }
+            en=In(1),
+            offset=In(word_bits),
+            code=In(8),
+            frame=In(1),
+            leaving=In(1),
+            address=In(range(max(2, self.lines))),
+            data=Out(beat),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

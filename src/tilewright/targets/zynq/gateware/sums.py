@@ -11,11 +11,10 @@ from operator import add
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import by_logic, products
-from tilewright.hdl.parts import after
+from tilewright.hdl.parts import Part, after
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.requantiser import BITS
 
@@ -29,7 +28,7 @@ SUMMED = 1 + LATENCY + 1
 ZERO = 9
 
 
-class Sums(wiring.Component):
+class Sums(Part):
     """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later.
 
     Operands are int8, one per lane; `x{number}` are those of output `number`. `zw` is constant while a layer runs.
@@ -38,12 +37,10 @@ class Sums(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.outputs, self.packed = config.outputs, config.macs_per_dsp == 2
         super().__init__(
-            {
-                **{f"x{number}": In(8 * LANES) for number in range(config.outputs)},
-                "weights": In(8 * LANES),
-                "zw": In(signed(ZERO)),
-                **{f"sum{number}": Out(signed(BITS)) for number in range(config.outputs)},
-            }
+            **{f"x{number}": In(8 * LANES) for number in range(config.outputs)},
+            weights=In(8 * LANES),
+            zw=In(signed(ZERO)),
+            **{f"sum{number}": Out(signed(BITS)) for number in range(config.outputs)},
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

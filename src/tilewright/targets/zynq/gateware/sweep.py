@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import clear, drive
+from tilewright.hdl.parts import Part, clear, drive
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.gateware.groups import SIDES
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
@@ -29,7 +28,7 @@ from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
-class Sweep(wiring.Component):
+class Sweep(Part):
     """The loops. `start` begins a layer of kind `kind`.
 
     `iterates`: iteration number `time` of a sum of channel (FC: column) `column` is computed, with line `line` of
@@ -46,23 +45,21 @@ class Sweep(wiring.Component):
         self.config = config
         sides = len(SIDES) * config.outputs
         super().__init__(
-            {
-                "layer": In(DESCRIPTOR),
-                **{name: In(1) for name in ("start", "moves", "filled", "is_end", "pool_last", "flushed")},
-                "kind": In(Kind),
-                "next_count": In(range(config.outputs + 1)),
-                "next_sides": In(sides),
-                "stage": Out(Stage),
-                "is_fc": Out(1),
-                **{name: Out(1) for name in ("iterates", "begins", "completes", "ends_channel", "is_last", "half")},
-                **{name: Out(1) for name in ("next", "more", "elements", "ends")},
-                "time": Out(18),
-                "column": Out(16),
-                "line": Out(max(1, ceil_log2(config.lines("weight")))),
-                "block": Out(config.block_bits),
-                "count": Out(range(config.outputs + 1)),
-                "sides": Out(sides),
-            }
+            layer=In(DESCRIPTOR),
+            **{name: In(1) for name in ("start", "moves", "filled", "is_end", "pool_last", "flushed")},
+            kind=In(Kind),
+            next_count=In(range(config.outputs + 1)),
+            next_sides=In(sides),
+            stage=Out(Stage),
+            is_fc=Out(1),
+            **{name: Out(1) for name in ("iterates", "begins", "completes", "ends_channel", "is_last", "half")},
+            **{name: Out(1) for name in ("next", "more", "elements", "ends")},
+            time=Out(18),
+            column=Out(16),
+            line=Out(max(1, ceil_log2(config.lines("weight")))),
+            block=Out(config.block_bits),
+            count=Out(range(config.outputs + 1)),
+            sides=Out(sides),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl import board
 from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.modules import verilog_files
-from tilewright.hdl.parts import drive, expose
+from tilewright.hdl.parts import Part, drive, expose
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware import support
 from tilewright.targets.zynq.gateware.window_engine import engine_of
@@ -51,7 +50,7 @@ AHEAD = """
   must write the beats of a block in order. `examples/c_driver.py` has no driver for this protocol."""
 
 
-class ZynqSystem(wiring.Component):
+class ZynqSystem(Part):
     """The engine with its registers. `control` is the PS's port for them.
 
     `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle.
@@ -64,15 +63,13 @@ class ZynqSystem(wiring.Component):
         self.engine, self.ahead = engine_of(config), config.frames > 1
         self.lines = len(self.engine.page_address)
         super().__init__(
-            {
-                "control": In(AxiLite(ADDRESS_BITS)),
-                "interrupt": Out(1),
-                "bram_address": In(self.lines + ceil_log2(len(STORES))),
-                "bram_enable": In(1),
-                "bram_write": In(1),
-                "bram_write_data": In(self.engine.beat),
-                "bram_read_data": Out(self.engine.beat),
-            }
+            control=In(AxiLite(ADDRESS_BITS)),
+            interrupt=Out(1),
+            bram_address=In(self.lines + ceil_log2(len(STORES))),
+            bram_enable=In(1),
+            bram_write=In(1),
+            bram_write_data=In(self.engine.beat),
+            bram_read_data=Out(self.engine.beat),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -12,9 +12,9 @@ from operator import add
 from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl.parts import Part
 from tilewright.targets.zynq.config import LANES
 
 #: Bits of an operand whose zero point is subtracted: codes have 8 bits, zero points 9.
@@ -26,7 +26,7 @@ FILL = 8
 LATE = FILL - 1
 
 
-class ComputeUnit(wiring.Component):
+class ComputeUnit(Part):
     """Multiplies and adds LANES pairs of operands.
 
     With `fill`, the lane number `lane` takes `data` and `weight`. With `take`, `sum` becomes the sum of all lanes in
@@ -36,15 +36,13 @@ class ComputeUnit(wiring.Component):
 
     def __init__(self) -> None:
         super().__init__(
-            {
-                "lane": In(range(LANES)),
-                "fill": In(1),
-                "data": In(signed(OPERAND)),
-                "weight": In(signed(OPERAND)),
-                "take": In(1),
-                "clear": In(1),
-                "sum": Out(signed(SUM)),
-            }
+            lane=In(range(LANES)),
+            fill=In(1),
+            data=In(signed(OPERAND)),
+            weight=In(signed(OPERAND)),
+            take=In(1),
+            clear=In(1),
+            sum=Out(signed(SUM)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux
-from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import after, drive
+from tilewright.hdl.parts import Part, after, drive
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.groups import ROWS, SLOTS, columns
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
@@ -22,7 +21,7 @@ from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
 PIXEL = 8 * GROUP
 
 
-class WindowBuffer(wiring.Component):
+class WindowBuffer(Part):
     """Holds two groups of positions, numbers 0 and 1.
 
     A request of Groups (`asks` .. `pair`) for position group `fills` is followed by its line `line` a cycle later. The
@@ -33,17 +32,15 @@ class WindowBuffer(wiring.Component):
     def __init__(self, config: Config) -> None:
         self.columns = columns(config)
         super().__init__(
-            {
-                **{name: In(1) for name in ("asks", "pair", "fills", "uses")},
-                "layer": In(DESCRIPTOR),
-                "slot": In(range(SLOTS)),
-                "row": In(range(ROWS)),
-                "column": In(range(self.columns)),
-                "asked": In(range(DEEPEST)),
-                "line": In(8 * LINE["data"]),
-                "group": In(range(DEEPEST)),
-                "pixels": Out(ROWS * self.columns * PIXEL),
-            }
+            **{name: In(1) for name in ("asks", "pair", "fills", "uses")},
+            layer=In(DESCRIPTOR),
+            slot=In(range(SLOTS)),
+            row=In(range(ROWS)),
+            column=In(range(self.columns)),
+            asked=In(range(DEEPEST)),
+            line=In(8 * LINE["data"]),
+            group=In(range(DEEPEST)),
+            pixels=Out(ROWS * self.columns * PIXEL),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
