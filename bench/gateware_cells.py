@@ -19,7 +19,7 @@ import click
 from tilewright.cli import options
 from tilewright.errors import ConfigError
 from tilewright.hdl.build import TOP, made, to_rtlil
-from tilewright.hdl.mac import MULTIPLIERS
+from tilewright.hdl.multipliers import MULTIPLIERS
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.gateware.top import Vta
 

@@ -10,7 +10,8 @@ import pytest
 from tests.hdl.packing import packed, unpacked
 from tests.hdl.simulation import simulate
 from tilewright.errors import ConfigError
-from tilewright.hdl.mac import MAC_LATENCY, MULTIPLIERS, MacArray, Operation, TensorAlu
+from tilewright.hdl.mac import MAC_LATENCY, MacArray, Operation, TensorAlu
+from tilewright.hdl.multipliers import MULTIPLIERS
 
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS)

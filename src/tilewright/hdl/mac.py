@@ -12,14 +12,11 @@ from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
 from tilewright.errors import ConfigError
+from tilewright.hdl.multipliers import MULTIPLIERS, NARROW, WIDE, packs
 from tilewright.hdl.parts import Part
 
 #: Cycles from the operands to their sums.
 MAC_LATENCY = 2
-#: How products are made: one multiplier block each, one block for two products that share an input, or logic.
-MULTIPLIERS = ("single", "packed", "logic")
-#: Widths in bits of the signed operands of a multiplier block: Xilinx's DSP48E1; later generations are wider.
-PACKED_BITS, SHARED_BITS = 25, 18
 
 
 class MacArray(Part):
@@ -36,8 +33,8 @@ class MacArray(Part):
             raise ConfigError("MAC array", f"unknown multipliers {multipliers!r}", f"choose {', '.join(MULTIPLIERS)}")
         self.batch, self.block, self.inp_bits, self.wgt_bits = batch, block, inp_bits, wgt_bits
         self.multipliers, self.product_bits = multipliers, inp_bits + wgt_bits
-        if multipliers == "packed" and (self.product_bits + wgt_bits + 1 > PACKED_BITS or inp_bits > SHARED_BITS):
-            reason = f"two products of {inp_bits} and {wgt_bits} bits do not fit a block of {PACKED_BITS}x{SHARED_BITS}"
+        if multipliers == "packed" and not packs(inp_bits, wgt_bits):
+            reason = f"two products of {inp_bits} and {wgt_bits} bits do not fit a block of {WIDE}x{NARROW}"
             raise ConfigError("MAC array", reason, "choose single multipliers")
         self.sum_bits = self.product_bits + (block - 1).bit_length()
         super().__init__(

@@ -15,7 +15,7 @@ from tests.hdl.cells import resources
 from tilewright.cli import main
 from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil
-from tilewright.hdl.mac import PACKED_BITS, SHARED_BITS, MacArray
+from tilewright.hdl.mac import MacArray
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.top import Vta
@@ -76,7 +76,6 @@ def test_yosys_counts_as_many_blocks(name: str) -> None:
 
 
 def test_what_a_block_takes_is_the_arrays_rule() -> None:
-    assert (bill.WIDE, bill.NARROW) == (PACKED_BITS, SHARED_BITS)
     wide = replace(PYNQ, **WIDE, multipliers="packed")
     with pytest.raises(ConfigError, match="do not fit a block"):
         MacArray(1, 8, 16, 16, "packed")

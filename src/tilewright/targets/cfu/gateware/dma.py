@@ -67,7 +67,10 @@ class Dma(Part):
             **dict.fromkeys(told, Out(1)),
             **dict.fromkeys(("first", "second"), In(32)),
             **dict.fromkeys(("pointer", "channel"), In(ADDRESS)),
-            **{"bus": Out(BusMaster()), "beat": Out(COUNT), "place": Out(ADDRESS), "data": Out(BEAT)},
+            bus=Out(BusMaster()),
+            beat=Out(COUNT),
+            place=Out(ADDRESS),
+            data=Out(BEAT),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tilewright.errors import ConfigError
+from tilewright.hdl.multipliers import packs
 from tilewright.targets.vta.config import Config
 
 #: Fewest bits of both factors, and of the result, with which a product uses a block.
 NARROWEST, SMALLEST = 2, 9
-#: Widths in bits of the signed factors of one block (DSP48E1).
-WIDE, NARROW = 25, 18
 #: Address products (rows and columns of padding times a row) in both units that load tiles: load, and that of GEMM.
 ADDRESSES = 4 * 2
 #: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
@@ -63,18 +62,12 @@ def _products(config: Config) -> int:
     if config.multipliers == "logic":
         return 0
     if config.multipliers == "packed" and config.block > 1:
-        if not _packs(config):
+        if not packs(inp, wgt):
             raise ConfigError(
                 "VTA gateware", f"two products of {inp} x {wgt} bits do not fit one DSP48", "set multipliers=single"
             )
         return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
     return count * _blocks(inp, wgt)
-
-
-def _packs(config: Config) -> bool:
-    """Return whether one multiplier block can compute two products that share an input value (see hdl/mac.py)."""
-    inp, wgt = config.inp.width, config.wgt.width
-    return inp + 2 * wgt + 1 <= WIDE and inp <= NARROW
 
 
 def _blocks(a: int, b: int) -> int:
@@ -96,7 +89,7 @@ def excess(config: Config) -> str:
 
 def _remedy(config: Config, chip: Chip) -> str:
     """Return advice: the first value of `multipliers` with which the machine fits `chip`, or else a smaller machine."""
-    for kind in ("packed", "logic") if _packs(config) else ("logic",):
+    for kind in ("packed", "logic") if packs(config.inp.width, config.wgt.width) else ("logic",):
         if (needed := total(replace(config, multipliers=kind))) <= chip.dsp:
             made = ", with products made of logic" if kind == "logic" else ""
             return f"multipliers={kind} takes {needed}{made}"
