@@ -27,11 +27,11 @@ class LineStore(Store):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, size = Module(), 1 << ceil_log2(self.lines)
         writes, reads = ram(m, "ram", self.width, FRAMES * size, None if self.whole else self.beat)
-        uses = self.uses(m)
+        frame, loading = self.uses(m)
         line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
-        m.d.comb += drive(reads, en=self.read.en, addr=Mux(uses.frame, size, 0) + self.read.offset)
+        m.d.comb += drive(reads, en=self.read.en, addr=Mux(frame, size, 0) + self.read.offset)
         m.d.comb += self.read.data.eq(reads.data)
-        m.d.comb += writes.addr.eq(Mux(uses.loading, size, 0) + line)
+        m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
         return m
 
     def _placed(self, m: Module, writes: Any) -> Value:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, add, clear, drive, ports, ram
+from tilewright.hdl.parts import Part, clear, drive, ram
 from tilewright.targets.zynq.gateware.paging import Pages
 
 #: Inputs of a store that only two frames need.
 FRAME_PORTS = ("kept", "more", "begins", "moves")
-#: Frames that FrameUses counts.
-FRAMES = 2
+#: Frames of a store whose uses are counted, and bits of the number of a use.
+FRAMES, USES = 2, 28
 
 
 class Read(wiring.Signature):
@@ -30,9 +30,15 @@ class Read(wiring.Signature):
 
 
 class Store(Part):
-    """The ports of a store that the PS fills. `start` empties it. FrameUses has the inputs FRAME_PORTS.
+    """A store that the PS fills. `start` empties it.
 
     The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are `beats`.
+
+    With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and
+    `pages.done` ends each load. An access to another block than the one before is the next use; with `kept`, the use of
+    a block is its number. With `begins`, an iteration begins at `read.block` (or would, after a result is written):
+    this frees the frames of earlier uses, and the access also needs the next use if `more` is set. `moves`: the engine
+    makes the access. `pages.ready`: a frame is free.
     """
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
@@ -47,13 +53,27 @@ class Store(Part):
             **{name: In(1) for name in FRAME_PORTS},
         )
 
-    def uses(self, m: Module) -> FrameUses:
-        """Add the counter of the uses of two frames."""
-        uses = FrameUses(len(self.read.block))
-        add(m, "uses", uses, **ports(self, "start", *FRAME_PORTS), **ports(self.read, "en", "block"))
-        m.d.comb += uses.arrived.eq(self.pages.done)
-        m.d.comb += drive(self.pages, **ports(uses, "miss", "ready"))
-        return uses
+    def uses(self, m: Module) -> tuple[Value, Value]:
+        """Count the uses of the blocks with two frames. Return the frame of the access, and that which the PS fills."""
+        read, pages = self.read, self.pages
+        use, wanted, loaded, left, free = (
+            Signal(USES, name=name) for name in ("use", "wanted", "loaded", "left", "free")
+        )
+        held, valid = Signal.like(read.block), Signal()
+        follows = valid & (held != read.block)
+        m.d.comb += [
+            wanted.eq(Mux(self.kept, read.block, use + follows)),
+            free.eq(Mux(self.begins & ~self.kept, wanted, left)),
+            pages.miss.eq(read.en & (wanted + (self.more & self.begins) >= loaded)),
+            pages.ready.eq(loaded - free < FRAMES),
+        ]
+        with m.If(self.start):
+            m.d.sync += clear(use, loaded, left, valid)
+        with m.Else():
+            m.d.sync += [loaded.eq(loaded + pages.done), left.eq(free)]
+            with m.If(read.en & self.moves):
+                m.d.sync += [use.eq(wanted), held.eq(read.block), valid.eq(1)]
+        return wanted[0], loaded[0]
 
 
 class OperandStore(Store):
@@ -81,9 +101,9 @@ class OperandStore(Store):
             m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
             self._tag(m)
         else:
-            uses = self.uses(m)
-            m.d.comb += writes.addr.eq(Mux(uses.loading, self.lines, 0) + self.address)
-            m.d.comb += reads.addr.eq(Mux(uses.frame, self.lines, 0) + line)
+            frame, loading = self.uses(m)
+            m.d.comb += writes.addr.eq(Mux(loading, self.lines, 0) + self.address)
+            m.d.comb += reads.addr.eq(Mux(frame, self.lines, 0) + line)
         return m
 
     def _tag(self, m: Module) -> None:
@@ -94,54 +114,6 @@ class OperandStore(Store):
             m.d.sync += valid.eq(0)
         with m.Elif(self.pages.done):
             m.d.sync += [held.eq(block), valid.eq(1)]
-
-
-#: Bits of the number of a use.
-USES = 28
-
-
-class FrameUses(Part):
-    """Counts the uses of the blocks of a store with two frames.
-
-    The PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and `arrived` ends each load. An
-    access (`en`) to another block than the one before is the next use; with `kept`, the use of a block is its number.
-    With `begins`, an iteration begins at `block` (or would, after a result is written): this frees the frames of
-    earlier uses, and the access also needs the next use if `more` is set. `moves`: the engine makes the access.
-    `ready`: a frame is free. `frame` is that of the access, `loading` the one that the PS fills.
-    """
-
-    def __init__(self, block_bits: int) -> None:
-        super().__init__(
-            **{name: In(1) for name in ("start", "arrived", "en", *FRAME_PORTS)},
-            block=In(block_bits),
-            **{name: Out(1) for name in ("miss", "ready", "frame", "loading")},
-        )
-
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
-        use, wanted, loaded, left, free = (
-            Signal(USES, name=name) for name in ("use", "wanted", "loaded", "left", "free")
-        )
-        held, valid = Signal.like(self.block), Signal()
-        follows = valid & (held != self.block)
-        m.d.comb += drive(
-            self,
-            miss=self.en & (wanted + (self.more & self.begins) >= loaded),
-            ready=loaded - free < FRAMES,
-            frame=wanted[0],
-            loading=loaded[0],
-        )
-        m.d.comb += [
-            wanted.eq(Mux(self.kept, self.block, use + follows)),
-            free.eq(Mux(self.begins & ~self.kept, wanted, left)),
-        ]
-        with m.If(self.start):
-            m.d.sync += clear(use, loaded, left, valid)
-        with m.Else():
-            m.d.sync += [loaded.eq(loaded + self.arrived), left.eq(free)]
-            with m.If(self.en & self.moves):
-                m.d.sync += [use.eq(wanted), held.eq(self.block), valid.eq(1)]
-        return m
 
 
 class ResultStore(Part):
