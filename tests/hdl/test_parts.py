@@ -158,6 +158,30 @@ def test_a_memory_writes_its_parts_and_reads_the_old_data() -> None:
     simulate(part, bench)
 
 
+def test_a_transparent_memory_reads_the_new_data() -> None:
+    class Bypass(Part):
+        """A memory of one word."""
+
+        def __init__(self) -> None:
+            super().__init__(value=In(8), en=In(1), read=Out(8))
+
+        def elaborate(self, platform: Any) -> Module:
+            m = Module()
+            write, read = ram(m, "memory", 8, 1, transparent=True)
+            m.d.comb += [*drive(write, data=self.value, en=self.en), self.read.eq(read.data)]
+            return m
+
+    part = Bypass()
+
+    async def bench(ctx: Any) -> None:
+        ctx.set(part.value, 0xAB)
+        ctx.set(part.en, 1)
+        await ctx.tick()
+        assert ctx.get(part.read) == 0xAB
+
+    simulate(part, bench)
+
+
 def test_nested_loops_count_the_innermost_first_and_wrap() -> None:
     part = Timed()
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, drive
+from tilewright.hdl.parts import Part, drive, ram
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,14 @@ class BankedMemory(Part):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, t = Module(), self.tiles
         log = ceil_log2(t.lanes)
-        granularity = t.tile_bits // t.parts
+        granularity = t.tile_bits // t.parts if t.parts > 1 else None
         outputs = []
         first = Signal(range(max(2, t.lanes)))
         with m.If(self.read.en):
             m.d.sync += first.eq(self.read.index[:log])
         for bank in range(t.lanes):
             depth = max(1, t.depth // t.lanes)
-            memory = Memory(shape=t.tile_bits, depth=depth, init=[])
-            m.submodules[f"bank{bank}"] = memory
-            write = memory.write_port(granularity=granularity if t.parts > 1 else None)
-            read = memory.read_port(transparent_for=(write,))
+            write, read = ram(m, f"bank{bank}", t.tile_bits, depth, granularity, transparent=True)
             m.d.comb += drive(read, addr=row_of(self.read.index, bank, log, self.wide_reads), en=self.read.en)
             outputs.append(read.data)
             if self.beat_writes:
@@ -163,7 +159,7 @@ class PartedMemory(Part):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, t = Module(), self.tiles
-        log = ceil_log2(t.lanes)
+        log, granularity = ceil_log2(t.lanes), t.tile_bits // t.parts if t.parts > 1 else None
         reads = [getattr(self, f"read{user}") for user in range(self.users)]
         writes = [getattr(self, f"tile{user}") for user in range(self.users)]
         beats, outputs = self.beats, []
@@ -172,10 +168,8 @@ class PartedMemory(Part):
             row = Signal(range(max(2, self.rows)), name=f"row{lane}")
             m.d.comb += row.eq(row_of(beats.index, lane, log, True))
             for part in range(self.parts):
-                memory = Memory(shape=t.tile_bits, depth=self.rows // self.parts, init=[])
-                m.submodules[f"part{part}_{lane}"] = memory
-                write = memory.write_port(granularity=t.tile_bits // t.parts if t.parts > 1 else None)
-                read = memory.read_port(transparent_for=(write,))
+                name, depth = f"part{part}_{lane}", self.rows // self.parts
+                write, read = ram(m, name, t.tile_bits, depth, granularity, transparent=True)
                 outputs.append(read.data)
                 m.d.comb += drive(write, addr=row, data=data, en=Mux(masked & (self._part(row) == part), enables, 0))
                 for user in writes:

@@ -18,6 +18,11 @@ class Part(wiring.Component):
         super().__init__(ports, src_loc_at=1)
 
 
+def flags(flow: Any, *names: str) -> dict[str, Any]:
+    """Return ports of one bit by name. `flow` is In or Out."""
+    return dict.fromkeys(names, flow(1))
+
+
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
     """Add a component to a module under a name, drive the inputs that are given, and return the component."""
     m.submodules[name] = part
@@ -71,13 +76,17 @@ def latch(m: Module, register: Signal, sets: Value, clears: Value) -> None:
         m.d.sync += register.eq(0)
 
 
-def ram(m: Module, name: str, shape: ShapeLike, depth: int, granularity: int | None = None) -> tuple[Any, Any]:
-    """Add a memory of zeros; return a write port and a read port, which gives the old data in the cycle of a write.
+def ram(
+    m: Module, name: str, shape: ShapeLike, depth: int, granularity: int | None = None, transparent: bool = False
+) -> tuple[Any, Any]:
+    """Add a memory of zeros; return its write port and its read port.
 
-    `granularity`: the bits that each bit of the write port's `en` enables; None: all.
+    `granularity`: the bits that each bit of the write port's `en` enables; None: all. A read in the cycle of a write
+    returns the old data, or if `transparent` the new data.
     """
     m.submodules[name] = memory = Memory(shape=shape, depth=depth, init=[])
-    return memory.write_port(granularity=granularity), memory.read_port()
+    write = memory.write_port(granularity=granularity)
+    return write, memory.read_port(transparent_for=(write,) if transparent else ())
 
 
 def split(word: Value, bits: int) -> list[Value]:

@@ -6,10 +6,9 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, drive
+from tilewright.hdl.parts import Part, drive, ram
 
 
 class StreamFifo(Part):
@@ -24,9 +23,7 @@ class StreamFifo(Part):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=self.shape, depth=self.depth, init=[])
-        write = memory.write_port()
-        read = memory.read_port(transparent_for=(write,))
+        write, read = ram(m, "memory", self.shape, self.depth, transparent=True)
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes, gives = Signal(), Signal()
         m.d.comb += [

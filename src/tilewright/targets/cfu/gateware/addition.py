@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, clear, drive
+from tilewright.hdl.parts import Part, clear, drive, flags
 
 from .layer import ADDRESS, LAYER
 from .results import PLACE
@@ -24,9 +24,9 @@ class Addition(Part):
 
     def __init__(self, four: bool = False) -> None:
         self.four = four
-        flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
         addresses = dict.fromkeys(("address_x", "address_y"), Out(ADDRESS))
-        super().__init__(**flags, **addresses, now=In(LAYER), layer=In(LAYER), place=Out(PLACE))
+        layers = dict.fromkeys(("now", "layer"), In(LAYER))
+        super().__init__(**flags(In, "start", "hold"), busy=Out(1), **addresses, **layers, place=Out(PLACE))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer

@@ -9,7 +9,7 @@ from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, add, clear, drive, step_loops
+from tilewright.hdl.parts import Part, add, clear, drive, flags, step_loops
 from tilewright.targets.cfu.config import Config
 
 from .array import LEFT_BITS
@@ -47,8 +47,8 @@ class Convolution(Part):
     def __init__(self, config: Config) -> None:
         self.config = config
         rows, lanes = ceil_log2(config.buffer_rows), config.array
-        ports: dict[str, Any] = dict.fromkeys(("start", "hold", "finished"), In(1))
-        ports |= dict.fromkeys(("busy", "launch", "computed", "tile_done", "clear", "write", "gather"), Out(1))
+        ports: dict[str, Any] = flags(In, "start", "hold", "finished")
+        ports |= flags(Out, "busy", "launch", "computed", "tile_done", "clear", "write", "gather")
         ports |= {"layer": In(LAYER), "b_row": Out(rows), "c_row": Out(rows), "row": Out(ceil_log2(lanes))}
         ports |= {f"address_{lane}": Out(ADDRESS) for lane in range(lanes)}
         ports |= {f"pair_{lane}": In(PAIR) for lane in range(lanes)}

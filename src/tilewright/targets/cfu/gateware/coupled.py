@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, add, after, drive, expose, ports
+from tilewright.hdl.parts import Part, add, after, drive, expose, flags, ports
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -47,7 +47,7 @@ class CoupledUnit(Part):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.convolves = "im2col" in config.extension_names
-        members: dict[str, Any] = dict.fromkeys((*COMMANDS, "array_busy"), In(1))
+        members: dict[str, Any] = flags(In, *COMMANDS, "array_busy")
         members |= {"first": In(32), "second": In(32), "word": Out(32), "busy": Out(1), "begins": Out(1)}
         if self.convolves:
             members |= {"array": Out(ArrayControl(config)), "sums": In(config.array * SUM_BITS)}
@@ -215,10 +215,10 @@ class ArrayControl(wiring.Signature):
 
     def __init__(self, config: Config) -> None:
         rows = ceil_log2(config.buffer_rows)
-        flags = dict.fromkeys(("active", "begins", "clear", "write", "reads"), Out(1))
+        signals = flags(Out, "active", "begins", "clear", "write", "reads")
         numbers = dict.fromkeys(("b_row", "write_row", "read_row"), Out(rows))
         left = {"left": Out(config.array * LEFT_BITS), "row": Out(ceil_log2(config.array))}
-        super().__init__({**flags, **numbers, **left})
+        super().__init__({**signals, **numbers, **left})
 
 
 def unaligned(m: Module, address: Value, pair: Value) -> Value:

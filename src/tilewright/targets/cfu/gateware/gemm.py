@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.modules import part
-from tilewright.hdl.parts import Part, add, drive, expose, ports, ram
+from tilewright.hdl.parts import Part, add, drive, expose, flags, ports, ram
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
@@ -36,7 +36,7 @@ class MatrixUnit(Part):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        commands = dict.fromkeys(("set_a", "set_b", "start", "get"), In(1))
+        commands = flags(In, "set_a", "set_b", "start", "get")
         operands = dict.fromkeys(("first", "second"), In(WORD))
         members: dict[str, Any] = {**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)}
         self.shared, self.convolves = bool(config.extensions), "im2col" in config.extension_names

@@ -9,7 +9,7 @@ from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, drive
+from tilewright.hdl.parts import Part, drive, flags
 from tilewright.targets.cfu.bill import Copies
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import FIELDS
@@ -38,7 +38,7 @@ class ImageMemory(Part):
 
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
-        commands = dict.fromkeys(("put", "push", "get", "busy", "gather", "store"), In(1))
+        commands = flags(In, "put", "push", "get", "busy", "gather", "store")
         members: dict[str, Any] = {**commands, **dict.fromkeys(("first", "second"), In(32)), "word": Out(32)}
         members |= {"store_address": In(ADDRESS), "store_count": In(3), "store_data": In(32)}
         members |= {"fill": In(1), "fill_address": In(ADDRESS), "fill_data": In(PAIR), "pointer": Out(ADDRESS)}

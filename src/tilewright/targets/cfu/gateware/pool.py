@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, after, clear, drive, step_loops
+from tilewright.hdl.parts import Part, after, clear, drive, flags, step_loops
 from tilewright.targets.cfu.isa.coupled import DIVIDE
 
 from .layer import ADDRESS, LAYER
@@ -37,9 +37,9 @@ class MeanPool(Part):
     """
 
     def __init__(self) -> None:
-        flags = {**dict.fromkeys(("start", "hold"), In(1)), "busy": Out(1)}
-        ports = {"address": Out(ADDRESS), "word": In(32), "place": Out(PLACE), "code": Out(signed(8))}
-        super().__init__(**flags, **ports, now=In(LAYER), layer=In(LAYER))
+        layers = dict.fromkeys(("now", "layer"), In(LAYER))
+        memory = {"address": Out(ADDRESS), "word": In(32), "place": Out(PLACE), "code": Out(signed(8))}
+        super().__init__(**flags(In, "start", "hold"), busy=Out(1), **layers, **memory)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, layer = Module(), self.layer

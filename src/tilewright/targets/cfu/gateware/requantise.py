@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Shape, Signal, Value, s
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, drive, ram
+from tilewright.hdl.parts import Part, drive, flags, ram
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 
 from .post import HALF, INT_MIN, bounded
@@ -32,7 +32,7 @@ class ChannelTables(Part):
     """
 
     def __init__(self) -> None:
-        commands = dict.fromkeys(("put", "push_channel", "push_shift", "busy", "restart"), In(1))
+        commands = flags(In, "put", "push_channel", "push_shift", "busy", "restart")
         operands = dict.fromkeys(("first", "second"), In(32))
         filling = {"fill": In(1), "fill_half": In(1), "fill_entry": In(ENTRY), "fill_data": In(2 * SUM)}
         banks = {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)}

@@ -8,7 +8,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, drive
+from tilewright.hdl.parts import Part, drive, flags
 
 from .array import LEFT_BITS
 from .image import IN_PAIR, PAIR
@@ -78,7 +78,7 @@ class PixelWalker(Part):
     """
 
     def __init__(self) -> None:
-        commands = dict.fromkeys(("launch", "next", "again", "mark"), In(1))
+        commands = flags(In, "launch", "next", "again", "mark")
         super().__init__(**commands, layer=In(LAYER), pixel=Out(PIXEL), last=Out(1))
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -13,7 +13,7 @@ from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, add, after, drive, ports
+from tilewright.hdl.parts import Part, add, after, drive, flags, ports
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR, ConvLoader, FcLoader, operand_of
@@ -46,8 +46,8 @@ class Engine(Part):
         lines = max(config.block_bytes(store) * 8 // self.beat for store in STORES)
         super().__init__(
             descriptor=In(DESCRIPTOR),
-            **{name: In(1) for name in ("start", "hold", "done", "page_write", "factor_write")},
-            **{name: Out(1) for name in ("waiting", "write", "idle", "moves", "interrupt")},
+            **flags(In, "start", "hold", "done", "page_write", "factor_write"),
+            **flags(Out, "waiting", "write", "idle", "moves", "interrupt"),
             store=Out(2),
             job=In(2),
             ready=Out(1),

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import Part, clear, drive
+from tilewright.hdl.parts import Part, clear, drive, flags
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 
@@ -47,8 +47,8 @@ class Groups(Part):
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
-            **{name: In(1) for name in ("start", "moves", "next", "more")},
-            **{name: Out(1) for name in ("asks", "pair", "filled", "kept", "is_end")},
+            **flags(In, "start", "moves", "next", "more"),
+            **flags(Out, "asks", "pair", "filled", "kept", "is_end"),
             block=Out(config.block_bits),
             offset=Out(max(1, ceil_log2(config.lines("data")))),
             slot=Out(range(SLOTS)),

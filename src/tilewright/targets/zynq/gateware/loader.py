@@ -13,7 +13,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import Part, clear, drive
+from tilewright.hdl.parts import Part, clear, drive, flags
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
@@ -28,8 +28,8 @@ def operand_of(config: Config, store: str) -> data.StructLayout:
     the store, even if the lane does not use the word. `more`: the iteration that begins with this lane also reads the
     next block. `kept`: all blocks fit the store, and stay there.
     """
-    flags = dict.fromkeys(("used", "needed", "more", "kept"), 1)
-    return data.StructLayout({**flags, "block": config.block_bits, "offset": getattr(config, f"{store}_bits")})
+    bits = dict.fromkeys(("used", "needed", "more", "kept"), 1)
+    return data.StructLayout({**bits, "block": config.block_bits, "offset": getattr(config, f"{store}_bits")})
 
 
 #: The descriptor of a layer.
@@ -58,7 +58,7 @@ class Walker(Part):
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
-            **{name: In(1) for name in ("start", "next_lane", "next_iteration", "next_sum")},
+            **flags(In, "start", "next_lane", "next_iteration", "next_sum"),
             **{name: Out(operand_of(config, name)) for name in ("data", "weight")},
             complete=Out(1),
             last=Out(1),

@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Elaboratable, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, drive
+from tilewright.hdl.parts import Part, drive, flags
 from tilewright.targets.zynq.config import STORES, Config
 
 #: A complete result block leaves first.
@@ -37,7 +37,7 @@ class Paging(Part):
     def __init__(self, config: Config) -> None:
         super().__init__(
             **{store: In(Pages(config.block_bits)) for store in STORES},
-            **{name: Out(1) for name in ("stalls", "waiting", "write")},
+            **flags(Out, "stalls", "waiting", "write"),
             store=Out(2),
             block=Out(config.block_bits),
             done=In(1),

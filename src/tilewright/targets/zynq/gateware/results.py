@@ -12,7 +12,7 @@ from typing import Any
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, add, after, clear, drive, ports, ram
+from tilewright.hdl.parts import Part, add, after, clear, drive, flags, ports, ram
 from tilewright.targets.zynq.config import FACTORS, Config
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
 from tilewright.targets.zynq.gateware.requantiser import BITS, FIELDS, LATENCY, Requantiser
@@ -41,7 +41,7 @@ class ResultWriter(Part):
         self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
             layer=In(DESCRIPTOR),
-            **{name: In(1) for name in ("start", "pools", "ends", "done", "factor_write")},
+            **flags(In, "start", "pools", "ends", "done", "factor_write"),
             column=In(16),
             pool_result=In(8),
             factor_address=In(range(2 * FACTORS)),
@@ -126,9 +126,9 @@ class GroupResults(ResultWriter):
     """
 
     def __init__(self, config: Config, beat: int) -> None:
-        flags = {name: In(1) for name in ("complete", "begins", "ends_group", "is_last")}
+        pulses = flags(In, "complete", "begins", "ends_group", "is_last")
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}
-        super().__init__(config, beat, **flags, **counts, sums=In(config.outputs * BITS))
+        super().__init__(config, beat, **pulses, **counts, sums=In(config.outputs * BITS))
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

@@ -19,7 +19,7 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, after, clear, drive
+from tilewright.hdl.parts import Part, after, clear, drive, flags
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.walk import POOL_TAIL
@@ -84,7 +84,7 @@ class States(Part):
     def __init__(self, config: Config) -> None:
         self.config = config
         super().__init__(
-            **{name: In(1) for name in ("start", "moves", "complete", "last", "short", "pool_last", "flushed")},
+            **flags(In, "start", "moves", "complete", "last", "short", "pool_last", "flushed"),
             kind=In(Kind),
             stage=Out(Stage),
             step=Out(Step),

@@ -19,7 +19,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.mac import product
-from tilewright.hdl.parts import Part, clear, drive
+from tilewright.hdl.parts import Part, clear, drive, flags
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.gateware.groups import SIDES
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
@@ -46,14 +46,14 @@ class Sweep(Part):
         sides = len(SIDES) * config.outputs
         super().__init__(
             layer=In(DESCRIPTOR),
-            **{name: In(1) for name in ("start", "moves", "filled", "is_end", "pool_last", "flushed")},
+            **flags(In, "start", "moves", "filled", "is_end", "pool_last", "flushed"),
             kind=In(Kind),
             next_count=In(range(config.outputs + 1)),
             next_sides=In(sides),
             stage=Out(Stage),
             is_fc=Out(1),
-            **{name: Out(1) for name in ("iterates", "begins", "completes", "ends_channel", "is_last", "half")},
-            **{name: Out(1) for name in ("next", "more", "elements", "ends")},
+            **flags(Out, "iterates", "begins", "completes", "ends_channel", "is_last", "half"),
+            **flags(Out, "next", "more", "elements", "ends"),
             time=Out(18),
             column=Out(16),
             line=Out(max(1, ceil_log2(config.lines("weight")))),

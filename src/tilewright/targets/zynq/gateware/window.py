@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part, after, drive
+from tilewright.hdl.parts import Part, after, drive, flags
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.groups import ROWS, SLOTS, columns
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR
@@ -32,7 +32,7 @@ class WindowBuffer(Part):
     def __init__(self, config: Config) -> None:
         self.columns = columns(config)
         super().__init__(
-            **{name: In(1) for name in ("asks", "pair", "fills", "uses")},
+            **flags(In, "asks", "pair", "fills", "uses"),
             layer=In(DESCRIPTOR),
             slot=In(range(SLOTS)),
             row=In(range(ROWS)),
