@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
+from amaranth.tracer import get_src_loc
 
 _Part = TypeVar("_Part", bound=wiring.Component)
 
@@ -25,7 +26,7 @@ def flags(flow: Any, *names: str) -> dict[str, Any]:
 
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
     """Add a component to a module under a name, drive the inputs that are given, and return the component."""
-    m.submodules[name] = part
+    m._add_submodule(part, name, src_loc=get_src_loc())  # of the caller: `m.submodules` would name this line
     m.d.comb += drive(part, 2, **inputs)
     return part
 
@@ -84,9 +85,11 @@ def ram(
     `granularity`: the bits that each bit of the write port's `en` enables; None: all. A read in the cycle of a write
     returns the old data, or if `transparent` the new data.
     """
-    m.submodules[name] = memory = Memory(shape=shape, depth=depth, init=[])
+    memory = Memory(shape=shape, depth=depth, init=[], src_loc_at=1)
+    m._add_submodule(memory, name, src_loc=get_src_loc())
     write = memory.write_port(granularity=granularity)
-    return write, memory.read_port(transparent_for=(write,) if transparent else ())
+    read = memory.read_port(transparent_for=(write,) if transparent else ())
+    return write, read
 
 
 def split(word: Value, bits: int) -> list[Value]:
