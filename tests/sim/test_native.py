@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import subprocess
 import sys
@@ -155,3 +156,49 @@ def test_a_loop_may_not_allocate_or_use_numbas_library() -> None:
         native.load(allocates, [np.zeros(1)])
     with pytest.raises(AssertionError, match=r"calls uses .*, which is not in its own code"):
         native.load(calls, [1.0])
+
+
+@compiled
+def added(columns: Columns, out: Array, factor: int) -> None:
+    for i in range(out.shape[0]):
+        out[i] += factor * columns.a[i] + columns.b.shape[0]
+
+
+@compiled
+def calls_a_loop(address: int, columns: Columns, out: Array, times: int) -> None:
+    for i in range(times):
+        native.call_loop(address, columns, out, np.int8(i))
+
+
+def test_a_loop_calls_another_one_by_its_address() -> None:
+    columns, out = Columns(np.arange(3), np.zeros(5)), np.full(3, 100)
+    address = added.loaded((columns, out, 1)).address
+    calls_a_loop(address, columns, out, 4)  # 1 + 2 + 3, and four times 5
+    assert out.tolist() == [120, 126, 132]
+    with pytest.raises(TypeError, match="only compiled code"):
+        native.call_loop(address, columns, out, 1)
+
+
+@compiled
+def calls_c(address: int, out: Array, more: int) -> int:
+    total = 0
+    for i in range(out.shape[0]):
+        total += native.call_c(address, out[i], more, -1)
+    return total
+
+
+def test_compiled_and_uncompiled_code_call_a_c_function() -> None:
+    seen = []
+
+    def function(a: int, b: int, c: int) -> int:
+        seen.append((a, b, c))
+        return a + 10 * b
+
+    callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)(function)
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert address is not None
+    values = np.array([1, -2], np.int32)
+    for caller in (calls_c, calls_c.python):
+        seen.clear()
+        assert caller(address, values, 1 << 40) == -1 + (20 << 40)
+        assert seen == [(1, 1 << 40, -1), (-2, 1 << 40, -1)]

@@ -171,7 +171,7 @@ def attempt(target: str, rng: Rng) -> None:
     if target == "cfu":
         names = targets.get("cfu").presets
         config = targets.get("cfu").config(names[int(rng.integers(len(names)))], {})
-        core.run(of_cfu(rng), config, timing=next(iter(MODELS)), max_instructions=INSTRUCTIONS)  # type: ignore[arg-type]
+        core.run(of_cfu(rng), core.Setup(config, next(iter(MODELS)), max_instructions=INSTRUCTIONS))  # type: ignore[arg-type]
         return
     program, ways = MACHINES[target](rng), int(rng.integers(3))
     if ways == 0:

@@ -236,7 +236,10 @@ def call_c(address: int, *arguments: int) -> int:
 
 
 def call_loop(address: int, *arguments: Any) -> None:
-    """Call the loop at an address (Loop.address), from another loop. An exception in it is lost."""
+    """Call the loop at an address (Loop.address), from another loop. An exception in it is lost.
+
+    Raises TypeError in Python.
+    """
     raise TypeError("only compiled code calls a loop by its address")
 
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 
+from tests.targets.cfu.running import run
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.core import Run
 from tilewright.targets.cfu.runtime.elf import Executable
 from tilewright.targets.cfu.runtime.gdb.server import Server
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.targets.cfu.asm import A0, A1, NOP, T0, T1, addi, custom, halt, image, li, sw
+from tests.targets.cfu.running import run
 from tests.targets.cfu.stepper import stepped
 from tests.targets.cfu.unit import CHECK, CLAMP, GET, GET_SRDHM, RDBPOT, SET_A, SET_B, SET_SRDHM, START, Unit
 from tilewright.errors import ConfigError
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.gemm import busy_cycles
-from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.system import REGION
 
 ALTERNATIVES = {

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.targets.cfu.compiler import compiled
+from tests.targets.cfu.running import run
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
-from tilewright.targets.cfu.runtime.core import run
+from tilewright.targets.cfu.runtime.core import Setup
 from tilewright.targets.cfu.runtime.elf import Source
 from tilewright.targets.cfu.runtime.execute import CATEGORIES, execute, profile
 from tilewright.targets.cfu.runtime.system import HALT
@@ -109,7 +110,7 @@ MISUSE = r"""int main(void) {
 
 
 def test_a_misuse_names_function_and_line(tmp_path: Path) -> None:
-    done = execute(compiled(tmp_path, ASM + MISUSE), Config(), "sourced")
+    done = execute(compiled(tmp_path, ASM + MISUSE), Setup(Config()))
     assert not done.passed and done.data["exit_code"] == 0
     found = {(f["kind"], f["function"], Path(f["file"]).name, f["line"]) for f in done.data["findings"]}
     assert found == {("half_row", "main", "test.c", 4), ("read_busy", "main", "test.c", 7)}
@@ -121,7 +122,7 @@ def test_a_misuse_names_function_and_line(tmp_path: Path) -> None:
 
 def test_a_trap_names_function_line_and_instruction(tmp_path: Path) -> None:
     source = "int main(void) {\n  volatile int *p = (int *)0x10;\n  return *p;\n}\n"
-    done = execute(compiled(tmp_path, source), Config(), "sourced")
+    done = execute(compiled(tmp_path, source), Setup(Config()))
     trap = done.data["trap"]
     assert not done.passed and done.data["exit_code"] is None
     assert (trap["kind"], trap["function"], trap["line"]) == ("load access fault", "main", 3)
@@ -129,7 +130,7 @@ def test_a_trap_names_function_line_and_instruction(tmp_path: Path) -> None:
 
 
 def test_speedscope_holds_all_cycles(tmp_path: Path) -> None:
-    done = execute(compiled(tmp_path, PROGRAM), Config(), "sourced")
+    done = execute(compiled(tmp_path, PROGRAM), Setup(Config()))
     (shown,) = done.speedscope["profiles"]
     frames = done.speedscope["shared"]["frames"]
     assert sum(shown["weights"]) == shown["endValue"] == done.data["cycles"]

@@ -9,8 +9,7 @@ import pytest
 
 from tilewright.targets.cfu.bill import BUDGET, bill, copies, excess
 from tilewright.targets.cfu.compiler.records import channel_table, packed_rows
-from tilewright.targets.cfu.config import BEYOND, Config
-from tilewright.targets.cfu.image import BASE
+from tilewright.targets.cfu.config import BEYOND, RAM_BASE, Config
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.coupled import overlapped_cycles
 from tilewright.targets.cfu.isa.memory import tables_at
@@ -98,7 +97,7 @@ def test_fetched_weights_and_their_cycles() -> None:
         rows = packed_rows(weights).view(np.uint8)
         m.ram[512 : 512 + len(rows)] = rows
         m.put(fetch_row=3990)
-        m(isa.FETCH, BASE + 512, len(rows))
+        m(isa.FETCH, RAM_BASE + 512, len(rows))
         m(isa.START_CONV)
         cycles[extensions] = m.wait()
         np.testing.assert_array_equal(m.read(1024, 600), expected)
@@ -170,9 +169,9 @@ def test_one_dma_brings_all_that_a_convolution_needs() -> None:
         m.ram[address : address + len(data)] = data
     m.put(fetch_row=100, pointer=64, channel=250, table=250)  # the entries wrap at 256
     began = m.cycle
-    m(isa.FETCH, BASE + 4096, len(rows))
-    m(isa.FETCH_CHANNELS, BASE + 8192, 20)
-    m(isa.FETCH_IMAGE, BASE, 240)
+    m(isa.FETCH, RAM_BASE + 4096, len(rows))
+    m(isa.FETCH_CHANNELS, RAM_BASE + 8192, 20)
+    m(isa.FETCH_IMAGE, RAM_BASE, 240)
     asked = m.cycle
     m(isa.START_CONV)
     moved = 2304 // 8 + 2 * 20 + 320 // 8 + 20 + 240 // 8 + 20
@@ -186,7 +185,7 @@ def test_one_dma_brings_all_that_a_convolution_needs() -> None:
 )
 def test_an_access_to_the_image_memory_during_its_fetch_is_reported(command: tuple[int, ...], kind: str) -> None:
     m = Machine()
-    m(isa.FETCH_IMAGE, BASE, 64)
+    m(isa.FETCH_IMAGE, RAM_BASE, 64)
     m(*command)
     assert m.found() == ([kind] if kind else [])
     m.cycle += 64 // 8 + 20
@@ -199,7 +198,7 @@ def test_additions_and_means_wait_for_fetched_inputs_but_not_for_weights() -> No
         for fetched, wait in ((isa.FETCH_IMAGE, 64 // 8 + 20 - 2), (isa.FETCH, 0)):
             m = Machine()
             m.put(in_h=4, in_w=4, in_c=4, out_h=4, out_w=5, out_c=2, output=4096, high=127)
-            m(fetched, BASE, 64)
+            m(fetched, RAM_BASE, 64)
             m(command)
             assert m.wait() == alone + wait, (command, fetched)
 
@@ -210,7 +209,7 @@ def test_a_fetch_of_channels_in_use_is_reported(entry: int, kind: str) -> None:
     convolution(m)  # entries 0 to 19
     m(isa.START_CONV)
     m.put(channel=entry)
-    m(isa.FETCH_CHANNELS, BASE, 10)
+    m(isa.FETCH_CHANNELS, RAM_BASE, 10)
     assert m.found() == ([kind] if kind else [])
 
 
@@ -279,7 +278,7 @@ def test_a_fetch_into_weights_in_use_is_reported(row: int, kind: str) -> None:
     convolution(m)  # rows 0 to 143
     m(isa.START_CONV)
     m.put(fetch_row=row)
-    m(isa.FETCH, BASE, 16 * 16)
+    m(isa.FETCH, RAM_BASE, 16 * 16)
     assert m.found() == ([kind] if kind else [])
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.targets.cfu.elf_files import tiny
+from tests.targets.cfu.running import run
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
-from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.elf import Source
 
 BARE = """

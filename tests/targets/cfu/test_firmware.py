@@ -25,7 +25,7 @@ from tilewright.targets.cfu.compiler.compile import arena
 from tilewright.targets.cfu.compiler.records import Operator, in_place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
-from tilewright.targets.cfu.image import FirmwareImage
+from tilewright.targets.cfu.firmware_image import FirmwareImage
 
 COMPILERS = firmware.compilers()
 pytestmark = pytest.mark.riscv

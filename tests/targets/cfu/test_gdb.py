@@ -43,9 +43,10 @@ from tests.targets.cfu.asm import (
 from tests.targets.cfu.compiler import compiled
 from tests.targets.cfu.elf_files import tiny
 from tests.targets.cfu.gdb_client import debugged
+from tests.targets.cfu.running import run
 from tilewright.cli import main
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.core import Run
 from tilewright.targets.cfu.runtime.elf import Executable
 from tilewright.targets.cfu.runtime.system import UART
 

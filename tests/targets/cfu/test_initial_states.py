@@ -10,11 +10,12 @@ import pytest
 from tests.targets.cfu.asm import A0, A1, NOP, addi, custom, halt, image
 from tests.targets.cfu.elf_files import file_of
 from tests.targets.cfu.own import DIGITS, DOT, PORTS
+from tests.targets.cfu.running import run
 from tilewright.cli import main
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.gateware.board import board_files
-from tilewright.targets.cfu.runtime.core import Run, run
-from tilewright.targets.cfu.runtime.own import maker
+from tilewright.targets.cfu.runtime.core import Run
+from tilewright.targets.cfu.runtime.user_cfu import maker
 
 pytestmark = pytest.mark.gxx
 #: Command 1 writes register a or element b of a memory, 2 reads it. 3 takes as many cycles as a register says; 4 never

@@ -10,9 +10,10 @@ import pytest
 from tests.targets.cfu import asm
 from tests.targets.cfu.asm import A0, A1, DATA, addi, image, li, lw, sw
 from tests.targets.cfu.interpreter import interpret
+from tests.targets.cfu.running import run
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.isa.rv32 import ILLEGAL, decode
-from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.core import Run
 from tilewright.targets.cfu.runtime.system import UART
 
 BYTES = 4096

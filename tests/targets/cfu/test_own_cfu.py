@@ -12,17 +12,17 @@ from tests.targets.cfu.asm import A0, A1, A2, A3, A4, NOP, addi, custom, halt, i
 from tests.targets.cfu.elf_files import tiny
 from tests.targets.cfu.gateware.sequences import random_commands
 from tests.targets.cfu.own import DIGITS, DOT, PORTS
+from tests.targets.cfu.running import run
 from tilewright.cli import main
 from tilewright.errors import ConfigError, InputError, MachineError
 from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.gateware.board import board_files
 from tilewright.targets.cfu.runtime import rtl
-from tilewright.targets.cfu.runtime.core import run
-from tilewright.targets.cfu.runtime.own import maker
 from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
 from tilewright.targets.cfu.runtime.seam import CfuError
 from tilewright.targets.cfu.runtime.unit import ModelUnit
+from tilewright.targets.cfu.runtime.user_cfu import maker
 
 pytestmark = pytest.mark.gxx
 #: Answers in the cycle of the command, with the sum of its operands.

@@ -31,8 +31,8 @@ from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.compiler import project as projects
 from tilewright.targets.cfu.compiler.firmware import compilers
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.image import FirmwareImage
-from tilewright.targets.cfu.runtime import kernels
+from tilewright.targets.cfu.firmware_image import FirmwareImage
+from tilewright.targets.cfu.runtime import kernel_check as kernels
 
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "digits.tflite"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.cfu.asm import A0, A1, A2, A3, A4, NOP, addi, custom, halt, image, li
+from tests.targets.cfu.running import run
 from tilewright.errors import MachineError
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.runtime.core import run
 from tilewright.targets.cfu.runtime.seam import Cfu
 
 WORDS = [*li(A0, 20), *li(A1, -7), custom(3, A2, A0, A1, 5), addi(A3, A2, 0), custom(4, A4, A3, A0), NOP, *halt(A4)]

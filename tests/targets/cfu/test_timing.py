@@ -40,8 +40,9 @@ from tests.targets.cfu.asm import (
     store,
     sw,
 )
+from tests.targets.cfu.running import run
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.core import Run
 
 CFU = custom(8, T1, A1, A2)
 OWN = 3

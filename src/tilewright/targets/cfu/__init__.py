@@ -106,10 +106,12 @@ class CfuSystem(given.Machine[Config]):
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
         from .runtime import execute
+        from .runtime.core import Setup
 
-        timing, unit = timing or self.timing_models[0].name, self._unit and self._unit()
-        driven = self._driven()
-        return execute.execute(path, self.own(config), timing, limit, unit, **driven)
+        timing = timing or self.timing_models[0].name
+        limit = limit or execute.EXEC_INSTRUCTIONS
+        setup = Setup(self.own(config), timing, self._unit and self._unit(), limit, **self._driven())
+        return execute.execute(path, setup)
 
     def _driven(self) -> dict[str, Any]:
         """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
@@ -130,7 +132,7 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> Iterator[None]:
-        from .runtime.own import maker
+        from .runtime.user_cfu import maker
 
         before, self._unit = self._unit, maker(cfu, states)
         try:
@@ -163,7 +165,7 @@ class CfuSystem(given.Machine[Config]):
             self._project, self._unit = before
 
     def firmware_of(self, program: Program) -> Firmware | None:
-        from .image import FirmwareImage
+        from .firmware_image import FirmwareImage
 
         kernels = {
             name: kernel
@@ -181,21 +183,21 @@ class CfuSystem(given.Machine[Config]):
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:
-        from .image import FirmwareImage
+        from .firmware_image import FirmwareImage
         from .runtime import launch
 
         zeros = {area.name: np.zeros((1, area.nbytes), np.int8) for area in FirmwareImage.of(step).inputs}
         return launch.run(program, step, zeros, self.config_of(program), RunOptions(timing=timing))
 
     def disassemble(self, program: Program) -> str:
-        from . import image
+        from . import firmware_image
 
-        return "".join(image.GRAMMAR.write(image.text_of(launch)) for launch in program.launches)
+        return "".join(firmware_image.GRAMMAR.write(firmware_image.text_of(launch)) for launch in program.launches)
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from . import image
+        from . import firmware_image
 
-        return Program.bare(self.name, config, map(image.launch_of, image.GRAMMAR.read(text)))
+        return Program.bare(self.name, config, map(firmware_image.launch_of, firmware_image.GRAMMAR.read(text)))
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from .compiler.compile import explain

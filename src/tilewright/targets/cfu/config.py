@@ -36,18 +36,16 @@ class Config(MachineConfig):
     readout: str = word("sequential", "sequential", "random")  # of C; document
     start: str = word("async", "async", "blocking")  # document: start returns at once; check polls
     srdhm: str = word("split", "split", "single")  # document: set and get; a product needs two cycles
-    icache_bytes: int = number(
-        4096, 1 << 10, 1 << 16, power=True, only_time=True
-    )  # LiteX: VexRiscv's default, direct mapped
+    # LiteX: VexRiscv's default, direct mapped
+    icache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)
     dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)  # as icache_bytes; write-through
     l2_bytes: int = number(8192, 1 << 10, 1 << 24, power=True, only_time=True)  # LiteX: direct mapped, write-back
     l2_line_bytes: int = number(16, 4, 32, power=True, only_time=True)  # LiteX: l2_cache_min_data_width
     dram_row_bytes: int = number(2048, 64, 1 << 16, power=True, only_time=True)  # MT47H64M16: 1024 columns of 16 bits
     dram_banks: int = number(8, 1, 64, power=True, only_time=True)  # MT47H64M16
     ram_bytes: int = number(1 << 27, 1 << 16, 1 << 30, power=True)  # Nexys4 DDR
-    clock_mhz: int = number(
-        75, 1, 10_000, only_time=True
-    )  # LiteX: the board's default; the course's template divides cycles by 75
+    # LiteX: the board's default; the course's template divides cycles by 75
+    clock_mhz: int = number(75, 1, 10_000, only_time=True)
     extensions: str = ""  # comma-separated names, not in the document: isa/coupled.py
     firmware: str = "published"  # the variant that `compile` builds; the machine ignores it
 

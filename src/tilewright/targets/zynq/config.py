@@ -43,13 +43,11 @@ class Config(MachineConfig):
     #: `states`: request, delay and accumulate are separate states [D]; all others [W].
     control: str = word("states", "states", "direct", "pruned", "pipelined", only_time=True)
     lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum too early
-    banked: int = number(
-        0, 0, 1, only_time=True
-    )  # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
+    # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
+    banked: int = number(0, 0, 1, only_time=True)
     ports: int = number(1, 1, 2, only_time=True)  # ports per BRAM36 of a banked store that the loader reads [W]
-    fetch: str = word(
-        "once", "once", "full", only_time=True
-    )  # several outputs take as many words as one (table); full: more
+    # several outputs take as many words as one (table); full: more
+    fetch: str = word("once", "once", "full", only_time=True)
     frames: int = number(1, 1, 2)  # blocks per store: 1 [D]; 2: double buffering [W]
     resident: int = number(0, 0, 1)  # 1, with two frames: a block that is still in its store is not loaded again [W]
     data_bits: int = number(17, 4, 27)  # log2 of the words per block [D]; 17 takes 32 BRAM36
@@ -64,13 +62,11 @@ class Config(MachineConfig):
     #: 1: a buffer holds the data of an iteration's outputs while all kernels of a weight block use them [W]
     window: int = number(0, 0, 1)
     axi_bytes: int = number(4, 1, 64, only_time=True)  # bytes that the PS moves per cycle [I]
-    handshake: int = number(
-        500, 0, 1 << 20, only_time=True
-    )  # cycles of one page service in addition to its transfer [I]
+    # cycles of one page service in addition to its transfer [I]
+    handshake: int = number(500, 0, 1 << 20, only_time=True)
     fc_batch: int = number(1, 1, 64)  # samples that share one pass over the FC weights [W]
-    relayout: int = number(
-        0, 0, 1 << 10, only_time=True
-    )  # cycles per word of the PS to re-lay results out; 0: not counted [I]
+    # cycles per word of the PS to re-lay results out; 0: not counted [I]
+    relayout: int = number(0, 0, 1 << 10, only_time=True)
     pool_side: int = number(224, 2, 1 << 10)  # longest row that the pool's shift register holds [I]
     clock_mhz: int = number(100, 1, 1000, only_time=True)  # [I]
     dsp_budget: int = number(220, 1, 1 << 16)  # xc7z020 [D]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.runtime import elf
@@ -13,54 +14,41 @@ from .layout import GAP, Kind
 from .project import Project, kernel_names
 from .variants import Variant
 
-
-class Build(Protocol):
-    """Firmware for a machine: how it takes operators, the ELF program, and what the launch tells of it."""
-
-    @property
-    def tuned(self) -> bool: ...
-    @property
-    def extensions(self) -> Collection[str]: ...
-    @property
-    def spare(self) -> int:
-        """Return the bytes of the arena after its last activation."""
-
-    def program(self, records: Sequence[Mapping[str, int]]) -> elf.Executable: ...
-    def meta(self, program: elf.Executable, records: Sequence[Mapping[str, int]]) -> dict[str, Any]: ...
+Records = Sequence[Mapping[str, int]]
 
 
-class BuiltIn:
-    """A variant of the built-in firmware."""
+@dataclass(frozen=True)
+class Build:
+    """Firmware for a machine. `program` returns the ELF program, `meta` what the launch tells of it.
 
-    spare = 0
+    The firmware takes operators as the variants with these `extensions` do, and as the tuned ones if it is `tuned`.
+    `spare` bytes of the arena follow its last activation.
+    """
 
-    def __init__(self, config: Config, variant: Variant, compiler: firmware.Compiler) -> None:
-        self.config, self.variant, self.compiler = config, variant, compiler
-        self.tuned = variant.tuned
-        self.extensions = config.extension_names if variant.header == "coupled" else ()
-
-    def program(self, records: Sequence[Mapping[str, int]]) -> elf.Executable:
-        return firmware.firmware(self.variant, records, self.config, self.compiler)
-
-    def meta(self, program: elf.Executable, records: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-        return {"variant": self.variant.name, "compiler": self.compiler.version}
+    program: Callable[[Records], elf.Executable]
+    meta: Callable[[elf.Executable, Records], dict[str, Any]]
+    tuned: bool = False
+    extensions: Collection[str] = ()
+    spare: int = 0
 
 
-class Own:
-    """The user's firmware. It takes operators as the portable kernels do."""
+def built_in(config: Config, variant: Variant, compiler: firmware.Compiler) -> Build:
+    """Return a variant of the built-in firmware."""
+    return Build(
+        lambda records: firmware.firmware(variant, records, config, compiler),
+        lambda program, records: {"variant": variant.name, "compiler": compiler.version},
+        variant.tuned,
+        config.extension_names if variant.header == "coupled" else (),
+    )
 
-    tuned = False
-    extensions = ()
-    spare = GAP  # so that stores after the last activation are found
 
-    def __init__(self, config: Config, project: Project, compiler: firmware.Compiler | None) -> None:
-        self.project, self.compiler = project, compiler
-        self._program = project.program(config, compiler)
+def of_project(config: Config, project: Project, compiler: firmware.Compiler | None) -> Build:
+    """Return the user's firmware. Raises InputError if it cannot be compiled."""
+    built = project.program(config, compiler)
 
-    def program(self, records: Sequence[Mapping[str, int]]) -> elf.Executable:
-        return self._program
-
-    def meta(self, program: elf.Executable, records: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-        version, names = self.compiler.version if self.compiler else "an ELF file", kernel_names(program)
+    def meta(program: elf.Executable, records: Records) -> dict[str, Any]:
+        version, names = compiler.version if compiler else "an ELF file", kernel_names(program)
         kernels = [names.get(Kind(record["kind"]), "main.c") for record in records]
-        return {"variant": str(self.project.path), "compiler": version, "kernels": kernels}
+        return {"variant": str(project.path), "compiler": version, "kernels": kernels}
+
+    return Build(lambda records: built, meta, spare=GAP)  # so that stores after the last activation are found

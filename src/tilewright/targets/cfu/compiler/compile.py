@@ -18,11 +18,11 @@ from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.schedule import Lived, place
 from tilewright.targets.base import LaunchResult
-from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.image import BASE, FirmwareImage
+from tilewright.targets.cfu.config import RAM_BASE, Config
+from tilewright.targets.cfu.firmware_image import FirmwareImage
 
 from . import firmware, layout
-from .build import Build, BuiltIn, Own
+from .build import Build, built_in, of_project
 from .layout import GAP, LINEAR, Coupled, activation_bytes, aligned, constant_bytes
 from .project import PROGRAM_BYTES, Project
 from .records import Operator, channel_table, couple, in_place, operator, packed_rows
@@ -55,12 +55,10 @@ def compile_graph(
     `project` is the user's firmware, in the place of `variant`. Raises UnsupportedError if there is no RISC-V compiler,
     or if a launch does not fit into main memory; InputError if the project cannot be compiled.
     """
-    build: Build
     if project is None:
-        compiler = compiler or firmware.find()
-        build = BuiltIn(config, variant, compiler)
+        build = built_in(config, variant, compiler or firmware.find())
     else:
-        build = Own(config, project, None if project.compiled else compiler or firmware.find())
+        build = of_project(config, project, None if project.compiled else compiler or firmware.find())
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
@@ -158,7 +156,7 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Stag
     about = "the user's own" if kernels else VARIANTS[name].about if name in VARIANTS else "assembled"
     title = f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
     code, data = 4 * len(image.words), len(image.data)
-    lines = [f"{BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"]
+    lines = [f"{RAM_BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"]
     lines += [f"{image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"]
     if result and result.trace:
         lines.append(f"{result.trace.cycles} cycles on a sample of zeros (timing model {timing})")

@@ -36,32 +36,22 @@ ENTRIES = {
     Kind.MAX_POOL: "max_pool_2d",
     Kind.SOFTMAX: "softmax",
 }
-_TENSORS = "const struct op *op, const struct operands *o"
-#: For each kernel file of a project: the built-in kernel that it starts as, the text to replace in it, and what by.
+#: The built-in kernel that each kernel file of a project starts as.
 KERNELS = {
-    "conv_2d": ("reference/conv_2d.h", f"KERNEL void conv_reference({_TENSORS}) {{", "LAYER(conv_2d) {"),
-    "depthwise_conv_2d": (
-        "reference/depthwise_conv_2d.h",
-        f"KERNEL void depthwise_reference({_TENSORS}) {{",
-        "LAYER(depthwise_conv_2d) {",
-    ),
-    "fully_connected": (
-        "reference/fully_connected.h",
-        f"KERNEL void fully_connected_reference({_TENSORS}) {{",
-        "LAYER(fully_connected) {",
-    ),
-    "add": (
-        "reference/add.h",
-        f"KERNEL void add_reference({_TENSORS}, int size) {{",
-        "LAYER(add) {\n  const int size = op->out_h * op->out_w * op->out_c;",
-    ),
-    "pool": ("pool.h", "", ""),
-    "softmax": (
-        "softmax.h",
-        "KERNEL void softmax(const struct op *op, const int8_t *input, int8_t *output) {",
-        "LAYER(softmax) {\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
-    ),
+    "conv_2d": "reference/conv_2d.h",
+    "depthwise_conv_2d": "reference/depthwise_conv_2d.h",
+    "fully_connected": "reference/fully_connected.h",
+    "add": "reference/add.h",
+    "pool": "pool.h",
+    "softmax": "softmax.h",
 }
+#: What replaces the parameters that some built-in kernels have beside those of LAYER.
+PARAMETERS = {
+    "add": "\n  const int size = op->out_h * op->out_w * op->out_c;",
+    "softmax": "\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
+}
+#: The beginning of a kernel.
+KERNEL = re.compile(r"KERNEL void \w+\([^)]*\) \{")
 POOLS = (
     "\nLAYER(average_pool_2d) { pool(op, o->input, o->output, 0); }\n\n"
     "LAYER(max_pool_2d) { pool(op, o->input, o->output, 1); }\n"
@@ -94,14 +84,16 @@ def write(folder: Path, config: Config) -> list[str]:
 
 def _kernel(name: str) -> str:
     """Return the text of a kernel file: a built-in portable kernel as the function that a project has for it."""
-    source, old, new = KERNELS[name]
-    text = (SOURCES / "kernels" / source).read_text()
-    assert old in text
+    text = (SOURCES / "kernels" / KERNELS[name]).read_text()
     text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only `tuned` has the rest
     text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only a benchmark has it
     about, _, rest = text.partition("#pragma once\n")
-    rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).replace(old, new, 1).strip("\n")
-    return f'{about}#include "kernels.h"\n\n{rest}\n' + (POOLS if name == "pool" else "")
+    rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).strip("\n")
+    if name == "pool":  # two layers share it
+        return f'{about}#include "kernels.h"\n\n{rest}\n{POOLS}'
+    layer, found = KERNEL.subn(f"LAYER({name}) {{" + PARAMETERS.get(name, ""), rest, count=1)
+    assert found
+    return f'{about}#include "kernels.h"\n\n{layer}\n'
 
 
 def machine_files(config: Config) -> dict[str, str]:

@@ -10,12 +10,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.image import FirmwareImage
+from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
 from tilewright.targets.cfu.isa.state import notes
+from tilewright.targets.cfu.runtime.core import Setup
 from tilewright.targets.cfu.runtime.launch import runs
 from tilewright.targets.cfu.runtime.unit import ModelUnit
-from tilewright.targets.cfu.timing.costs import SOURCED
 from tilewright.targets.gateware import CosimCase
 
 from .unit import Gateware
@@ -63,9 +63,9 @@ class Compared:
 
 def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:
     """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the gateware."""
-    image, timing = FirmwareImage.of(launch), SOURCED.source.name
+    image, setup = FirmwareImage.of(launch), Setup(config)
     both = Compared(config, engine)
-    model, gateware = (next(runs(launch.name, image, config, values, 1, timing, unit)) for unit in (None, lambda: both))
+    model, gateware = (next(runs(launch.name, image, setup, values, 1, unit)) for unit in (None, lambda: both))
     wrong = 0
     for name, data in model.reads.items():
         left, right = (np.frombuffer(part, np.uint8) for part in (data, gateware.reads[name]))
@@ -80,8 +80,8 @@ def waveform(
     launch: Launch, config: Config, values: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
     """Write a waveform (VCD) of the CFU in `cycles` of a launch on one sample; None: in all."""
-    image, timing = FirmwareImage.of(launch), SOURCED.source.name
+    image, setup = FirmwareImage.of(launch), Setup(config)
     gateware = Gateware(config, "cxxrtl")
-    first, last = cycles or (0, next(runs(launch.name, image, config, values, 1, timing)).cycles)
+    first, last = cycles or (0, next(runs(launch.name, image, setup, values, 1)).cycles)
     gateware.model.wave(path, max(first, 0), last)
-    next(runs(launch.name, image, config, values, 1, timing, lambda: gateware))
+    next(runs(launch.name, image, setup, values, 1, lambda: gateware))

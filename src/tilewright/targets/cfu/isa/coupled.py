@@ -12,10 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.jit import part
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES
 
 from .gemm import busy_cycles, scaled, work, wrapped
-from .memory import command, filled, image_at, tables_at, tables_idle
+from .memory import B, command, filled, image_at, registers_at, row_at, sums_at, tables_at, tables_idle
 from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
 PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
@@ -113,8 +114,7 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
         height = min(lanes, pixels - first)
         for column in range(0, out_c, lanes):
             for pixel in range(height):
-                at = rows * lanes // 2 + (row + pixel & rows - 1) * lanes
-                _sum_window(regs, buffers, first + pixel, column // lanes * depth, at)
+                _sum_window(regs, buffers, first + pixel, column // lanes * depth, sums_at(regs, row + pixel))
             if overlaps:
                 _store_tile(regs, buffers, first, height, column, row)
             row += height
@@ -133,33 +133,38 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
 
 def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
     """Write a row of sums to index `at` of the memories: the window of output `pixel` times rows of B from `row` on."""
-    in_w, in_c, lanes, rows = regs[Reg.IN_W], regs[Reg.IN_C], regs[Reg.LANES], regs[Reg.ROWS]
-    image, words = image_at(regs), lanes // 4
+    in_w, in_c = regs[Reg.IN_W], regs[Reg.IN_C]
     y_first = pixel // regs[Reg.OUT_W] * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
     x_first = pixel % regs[Reg.OUT_W] * regs[Reg.STRIDE_W] - regs[Reg.PAD_W]
     row += regs[Reg.ROW]
-    for lane in range(lanes):
+    for lane in range(regs[Reg.LANES]):
         buffers[at + lane] = 0
     for y in range(y_first, y_first + regs[Reg.KERNEL_H]):
         for x in range(x_first, x_first + regs[Reg.KERNEL_W]):
             if 0 <= y < regs[Reg.IN_H] and 0 <= x < in_w:
-                first = regs[Reg.INPUT] + (y * in_w + x) * in_c
-                for c in range(in_c):
-                    value = signed(_byte(buffers, image, first + c) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
-                    weights = (rows * lanes // 4) + (row + c & rows - 1) * words
-                    for lane in range(lanes):
-                        weight = int(buffers[weights + (lane >> 2)]) >> 24 - 8 * (lane & 3) & 255
-                        product = value * (weight - 256 if weight > 127 else weight)
-                        buffers[at + lane] = wrapped(int(buffers[at + lane]) + product)
+                _add_products(regs, buffers, regs[Reg.INPUT] + (y * in_w + x) * in_c, row, at)
             row += in_c
+
+
+@part
+def _add_products(regs: Array, buffers: Array, first: int, row: int, at: int) -> None:
+    """Add the products of a pixel, whose channels begin at byte `first` of the image memory, and rows of B."""
+    image = image_at(regs)
+    for c in range(regs[Reg.IN_C]):
+        value = signed(_byte(buffers, image, first + c) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
+        weights = row_at(regs, B, row + c)
+        for lane in range(regs[Reg.LANES]):
+            weight = int(buffers[weights + (lane >> 2)]) >> 24 - 8 * (lane & 3) & 255
+            product = value * (weight - 256 if weight > 127 else weight)
+            buffers[at + lane] = wrapped(int(buffers[at + lane]) + product)
 
 
 def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
     """Requantise rows of C from number `row` on: results of pixels from `first`, channels from `column`. Store them."""
-    out_c, lanes, rows, tables = regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS], tables_at(regs)
+    out_c, tables = regs[Reg.OUT_C], tables_at(regs)
     for pixel in range(height):
-        sums = rows * lanes // 2 + (row + pixel & rows - 1) * lanes
-        for channel in range(column, min(column + lanes, out_c)):
+        sums = sums_at(regs, row + pixel)
+        for channel in range(column, min(column + regs[Reg.LANES], out_c)):
             entry = tables + (regs[Reg.TABLE] + channel & CHANNELS - 1)
             acc = wrapped(int(buffers[sums + channel - column]) + int(buffers[entry]))
             code = scaled(acc, int(buffers[entry + CHANNELS]), int(buffers[entry + 2 * CHANNELS]))
@@ -200,7 +205,7 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     four = regs[Reg.EXTENSIONS] & ADD4
     fast = four and pixels >= BANKS
     depth = (4 if fast else 2) if four else 3  # groups in the pipeline
-    codes, groups = buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES], -(-size // 4)
+    codes, groups = registers_at(regs, buffers), -(-size // 4)
     for group in range(groups + depth - 1):
         for index in range(4 * group, min(4 * group + 4, size)):
             x = signed(_byte(buffers, image, regs[Reg.INPUT] + index) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
@@ -219,7 +224,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     pixels, channels, image = regs[Reg.IN_H] * regs[Reg.IN_W], regs[Reg.IN_C], image_at(regs)
     if not _begins(regs, cycle, pixels * channels == 0):
         return
-    totals = buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES]
+    totals = registers_at(regs, buffers)
     for first in range(0, channels, 4):
         for lane in range(4):
             buffers[totals + lane] = 0

@@ -13,7 +13,7 @@ from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES, RAM_BASE
 
 from .coupled import SHIFT_BITS, signed
 from .gemm import wrapped
-from .memory import command, image_at, tables_at
+from .memory import B, command, image_at, row_at, tables_at
 from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
 #: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
@@ -34,10 +34,11 @@ def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
     size = regs[Reg.ROWS] * regs[Reg.LANES]  # bytes of B
-    first = regs[Reg.FETCH_ROW] * (regs[Reg.LANES] // 4)
+    words = regs[Reg.LANES] // 4  # of a row
     for word in range(_words(regs, b, size, cycle)):
         if _inside(ram, a, word):
-            buffers[size // 4 + (first + word) % (size // 4)] = _word(ram, a, word)
+            at = row_at(regs, B, regs[Reg.FETCH_ROW] + word // words) + word % words
+            buffers[at] = _word(ram, a, word)
 
 
 def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:

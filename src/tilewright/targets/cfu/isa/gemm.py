@@ -14,8 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.jit import part
 from tilewright.targets.cfu.config import CHOICES
 
+from .memory import A, B, registers_at, row_at, sums_at
 from .state import ANY, IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
 
 SINGLE = CHOICES["srdhm"].index("single")
@@ -23,7 +25,6 @@ INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 ADDRESSED = CHOICES["transfer"].index("addressed")
 RANDOM = CHOICES["readout"].index("random")
 BLOCKING = CHOICES["start"].index("blocking")
-A, B = 0, 1
 
 
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -119,10 +120,8 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 def _commit(regs: Array, buffers: Array, which: int) -> None:
     """Write the latched row into buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
     if regs[Reg.A_ENABLED + which]:
-        words = regs[Reg.LANES] // 4
-        row = regs[Reg.A_ROW + which] & regs[Reg.ROWS] - 1
-        at = (which * regs[Reg.ROWS] + row) * words
-        for word in range(words):
+        at = row_at(regs, which, regs[Reg.A_ROW + which])
+        for word in range(regs[Reg.LANES] // 4):
             buffers[at + word] = regs[Reg.LATCH + which * MAX_WORDS + word]
         if which == B:
             regs[Reg.B_ENABLED] = 0  # once only: a fetch may write the same row later
@@ -197,12 +196,7 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
 
     Return the row of C that the array reads in its last cycle, the next one to write; -1 after the last row.
     """
-    lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
-    m, n, k = regs[Reg.M], regs[Reg.N], regs[Reg.K]
-    words = lanes // 4
-    b_base, c_base = rows * words, 2 * rows * words
-    sums = buffers.shape[0] - lanes * lanes
-    left, right = sums - 2 * lanes, sums - lanes
+    lanes, m, n, k = regs[Reg.LANES], regs[Reg.M], regs[Reg.N], regs[Reg.K]
     before = regs[Reg.COMPUTED]
     regs[Reg.COMPUTED] = cycles
     if m == 0 or n == 0:
@@ -215,30 +209,41 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
             before -= k + lanes
             if cycles <= 0:
                 return first
-            if before >= height:  # all of this tile is written
-                cycles -= height
-                before -= height
-                continue
-            for j in range(lanes * lanes):
-                buffers[sums + j] = 0
-            for step in range(k):
-                _unpack(buffers, (m_tile * k + step & rows - 1) * words, left, lanes)
-                _unpack(buffers, b_base + (n_tile * k + step & rows - 1) * words, right, lanes)
-                for i in range(height):
-                    # The RTL keeps the sum of value and offset in 9 bits.
-                    factor = np.int32(((buffers[left + i] + regs[Reg.OFFSET] + 256) & 511) - 256)
-                    for j in range(lanes):
-                        buffers[sums + i * lanes + j] += factor * buffers[right + j]
-            for i in range(max(before, 0), min(height, cycles)):
-                at = c_base + (first + i & rows - 1) * lanes
-                for j in range(lanes):
-                    total = buffers[sums + i * lanes + j]
-                    buffers[at + j] = total + (buffers[at + j] if regs[Reg.ACCUMULATE] else 0)
-            if cycles <= height:
-                return first + cycles
+            if before < height:  # not all of this tile is written
+                _sum_tile(regs, buffers, m_tile, n_tile, height)
+                for i in range(max(before, 0), min(height, cycles)):
+                    _store_sums(regs, buffers, i, first + i)
+                if cycles <= height:
+                    return first + cycles
             cycles -= height
             before -= height
     return -1
+
+
+@part
+def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int) -> None:
+    """Sum up the products of a tile with `height` rows in the registers of the multiplier array."""
+    lanes, k, left = regs[Reg.LANES], regs[Reg.K], registers_at(regs, buffers)
+    right, sums = left + lanes, left + 2 * lanes
+    for j in range(lanes * lanes):
+        buffers[sums + j] = 0
+    for step in range(k):
+        _unpack(buffers, row_at(regs, A, m_tile * k + step), left, lanes)
+        _unpack(buffers, row_at(regs, B, n_tile * k + step), right, lanes)
+        for i in range(height):
+            # The RTL keeps the sum of value and offset in 9 bits.
+            factor = np.int32(((buffers[left + i] + regs[Reg.OFFSET] + 256) & 511) - 256)
+            for j in range(lanes):
+                buffers[sums + i * lanes + j] += factor * buffers[right + j]
+
+
+@part
+def _store_sums(regs: Array, buffers: Array, i: int, row: int) -> None:
+    """Write row i of the array's sums to a row of C, or add them to it."""
+    lanes, at = regs[Reg.LANES], sums_at(regs, row)
+    sums = registers_at(regs, buffers) + 2 * lanes + i * lanes
+    for j in range(lanes):
+        buffers[at + j] = buffers[sums + j] + (buffers[at + j] if regs[Reg.ACCUMULATE] else 0)
 
 
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
@@ -279,4 +284,4 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
         note(regs, Misuse.ROWS, cycle, row)
     if written >= 0:
         row = written
-    regs[Reg.ANSWER] = 0 if zero else buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]
+    regs[Reg.ANSWER] = 0 if zero else buffers[sums_at(regs, row) + lane]

@@ -94,11 +94,7 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """Return the CFU's memories as one int32 array: the buffers A, B and C, then the registers of the multiplier array.
-
-    A and B have four int8 per word, the first in the most significant byte; C has int32 sums. With extensions, the
-    image memory and the channel tables follow C. The array's registers are a row of A, a row of B, and n x n sums.
-    """
+    """Return the CFU's memories as one int32 array, of zeros; memory.py says where each lies."""
     words, lanes = config.buffer_rows * config.array, config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
     return np.zeros(words * 3 // 2 + image + 2 * lanes + lanes * lanes, np.int32)

@@ -15,7 +15,7 @@ from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
 from tilewright.targets.cfu.isa.rv32 import NOWHERE, RD, decode
 from tilewright.targets.cfu.isa.state import Note, buffers, notes, registers
 from tilewright.targets.cfu.timing.costs import MODELS
-from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
+from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, instructions, machine
 
 from . import system
 from .elf import Executable
@@ -71,62 +71,61 @@ class Run:
     undefined: Difference | None = None
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What runs a program, and how far: a machine, a timing model, and at most `max_instructions`.
+
+    `cfu` replaces the model. `drive` runs the program and returns the trap that ended it, such as a debugger.
+    """
+
+    config: Config
+    timing: str = "sourced"
+    cfu: Cfu | None = None
+    max_instructions: int = MAX_INSTRUCTIONS
+    drive: Drive = Process.go
+
+
 def run(
     image: Executable,
-    config: Config,
+    setup: Setup | Config,
     *,
-    timing: str = "sourced",
+    cfu: Cfu | None = None,
     writes: Mapping[int, bytes] | None = None,
     reads: Mapping[str, tuple[int, int]] | None = None,
-    max_instructions: int = MAX_INSTRUCTIONS,
     offsets: Mapping[int, int] | None = None,
-    cfu: Cfu | None = None,
     profiled: bool = False,
     watch: Watch | None = None,
-    drive: Drive = Process.go,
 ) -> Run:
-    """Run the program `image` until it stores to HALT, traps, or has executed `max_instructions`.
+    """Run the program `image` until it stores to HALT, traps, or has executed the most instructions.
 
+    A machine in the place of `setup` runs it with `cfu` (None: the model), in the first timing model.
     `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
     size) to return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by
-    region; others are noted as misuse. `cfu` replaces the model. `profiled` asks for `Run.spent`. `watch` is called
-    at each marker of a region. `drive` runs the program and returns the trap that ended it, such as a debugger. Raises
-    ProgramError if something is not in RAM.
+    region; others are noted as misuse. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region.
+    Raises ProgramError if something is not in RAM.
     """
-    ram = np.zeros(config.ram_bytes, np.uint8)
-    for segment in image.segments:
-        if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
-            reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
-            raise ProgramError(image.name, reason, f"link with {HEADERS}")
-        place = _inside(ram, image.name, segment.address, segment.size)
-        ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
-    for address, data in (writes or {}).items():
-        ram[_inside(ram, "writes", address, len(data))] = np.frombuffer(data, np.uint8)
-    low, high = min(part.start for part in image.code), max(part.stop for part in image.code)
-    low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop reads one instruction ahead
-    if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
-        raise ProgramError(image.name, f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than 16 MiB")
-    code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
-    costs = MODELS[timing].costs
+    setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
+    config, cfu, costs = setup.config, setup.cfu, MODELS[setup.timing].costs
+    ram = _loaded(image, config, writes or {})
+    code = _code(image, ram)
+    words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
     regs = registers(config)
-    m = machine(config, code, low, ram, regs, buffers(config), costs.write_slots)
+    m = machine(config, words, code.start, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(offsets=offsets or {}, spent=[] if profiled else None)
     devices.watch = (lambda region: watch(region, ram)) if watch else None
     if attach := getattr(cfu, "attach", None):
         attach(ram)
-    process = Process(m, costs, Seam(cfu, regs, m.buffers, ram), devices, max_instructions)
-    trap = process.start(image.entry) or drive(process)
+    process = Process(m, costs, Seam(cfu, regs, m.buffers, ram), devices, setup.max_instructions)
+    trap = process.start(image.entry) or setup.drive(process)
 
     cpu = m.cpu
-    spent = [np.zeros(len(code), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
-    cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
-    cpu[Cpu.FIRST] = cpu[Cpu.POSITION]
+    spent = [np.zeros(len(words), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
     m.entered[cpu[Cpu.POSITION]] -= 1
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
         cycles=int(cpu[Cpu.CYCLE]),
-        instret=int(cpu[Cpu.RETIRED]),
+        instret=instructions(cpu),
         text=devices.text.decode("utf-8", "replace"),
         reads={name: ram[_inside(ram, name, *place)].tobytes() for name, place in (reads or {}).items()},
         regions=_regions([*devices.marks, system.mark(m)]),
@@ -136,6 +135,30 @@ def run(
         spent=tuple(after - before for before, after in pairwise(spent) if (after > before).any()),
         undefined=_undefined(getattr(cfu, "contrary", {}).values(), m),
     )
+
+
+def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> Array:
+    """Return RAM, uint8, with the program and `writes` in it. Raises ProgramError if something is not in RAM."""
+    ram = np.zeros(config.ram_bytes, np.uint8)
+    for segment in image.segments:
+        if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
+            reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
+            raise ProgramError(image.name, reason, f"link with {HEADERS}")
+        place = _inside(ram, image.name, segment.address, segment.size)
+        ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
+    for address, data in writes.items():
+        ram[_inside(ram, "writes", address, len(data))] = np.frombuffer(data, np.uint8)
+    return ram
+
+
+def _code(image: Executable, ram: Array) -> range:
+    """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if it is not in RAM."""
+    low = min(part.start for part in image.code) & -LINE_BYTES
+    # The loop reads one instruction ahead.
+    high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
+    if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
+        raise ProgramError(image.name, f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than 16 MiB")
+    return range(low, high)
 
 
 def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:

@@ -7,7 +7,7 @@ and for speedscope.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,19 +18,18 @@ from tilewright.array import Array
 from tilewright.errors import option
 from tilewright.program.program import Program
 from tilewright.sim.findings import Finding
-from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role
 from tilewright.targets.cfu.isa.rv32 import BRANCH, CUSTOM0, IMM, JUMP, LOAD, OTHER, RD, RS1, RS2, mnemonic
+from tilewright.targets.cfu.isa.state import Note
 from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
 from tilewright.targets.users import Execution, Sections
 
 from . import elf
-from .core import Run, run
+from .core import Run, Setup, run
 from .elf import Source
-from .process import Process, Trap
-from .seam import Cfu, CfuError
+from .seam import CfuError, Difference
 
 #: Categories in the order of the report. Every cycle belongs to exactly one.
 ARITHMETIC, CONTROL, MEMORY, FETCH = "CPU arithmetic", "CPU control", "memory", "instruction fetch"
@@ -223,67 +222,45 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
     }
 
 
-def execute(
-    path: str | Path,
-    config: Config,
-    timing: str,
-    limit: int | None = None,
-    cfu: Cfu | None = None,
-    drive: Callable[[Process], Trap | None] = Process.go,
-) -> Execution:
+def execute(path: str | Path, setup: Setup) -> Execution:
     """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
 
-    `cfu` replaces the model of the CFU, `drive` runs the program (see core.run). Raises MachineError if the
-    CFU breaks the rules of its ports.
+    Raises MachineError if the CFU breaks the rules of its ports.
     """
     image = elf.load(path)
     source = Source(image)
     try:
-        most = limit or EXEC_INSTRUCTIONS
-        result = run(image, config, timing=timing, max_instructions=most, cfu=cfu, drive=drive)
+        result = run(image, setup)
     except CfuError as error:
         part = next(part for part in image.segments if part.address <= image.entry < part.address + part.size)
         words = np.frombuffer(part.data[: len(part.data) & -4], "<u4")
         raise error.located(words, part.address, source.where) from None
-    found = [
-        {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
-        for note in result.misuses
-    ]
-    if undefined := result.undefined:
-        place = _place(undefined.pc, source)
-        found.append({"kind": "undefined", "message": undefined.message, **place} | undefined._asdict())
-    trap = _trap(result, source)
     table = profile(result, source)
+    problems: list[Note | Difference] = [*result.misuses, *filter(None, [result.undefined])]
+    findings = [
+        {"kind": each.kind, "message": each.message, **_place(each.pc, source)} | each._asdict() for each in problems
+    ]
     data = {
         "file": str(path),
         "target": "cfu",
-        "config": config.to_dict(),
-        "timing": timing,
-        "evidence": MODELS[timing].source.evidence,
+        "config": setup.config.to_dict(),
+        "timing": setup.timing,
+        "evidence": MODELS[setup.timing].source.evidence,
         "exit_code": result.exit_code,
-        "trap": trap,
+        "trap": _trap(result, source),
         "cycles": result.cycles,
         "instructions": result.instret,
-        "microseconds": result.cycles / config.clock_mhz,
+        "microseconds": result.cycles / setup.config.clock_mhz,
         "uart": result.text,
-        "findings": found,
+        "findings": findings,
         "regions": [region._asdict() for region in result.regions],
         "profile": table.to_json(),
     }
-    shown = [
-        *([result.text.rstrip("\n"), ""] if result.text else []),
-        *([f"trap: {trap['message']}"] if trap else [f"exit code {result.exit_code}"]),
-        *(f"finding: {source.where(note.pc)} {note.message} ({note.times:,} times)" for note in result.misuses),
-        *([f"finding: {source.where(undefined.pc)} {undefined.message}"] if undefined else []),
-        f"{result.cycles / config.clock_mhz:,.1f} us at {config.clock_mhz} MHz; timing {timing}: {data['evidence']}",
-        *report(table),
-    ]
-    passed = result.exit_code == 0 and not found
 
     def sections() -> Sections:
         from . import executed
 
-        places = [f"{one['message']} at {one['function']} ({one['file']}:{one['line']})" for one in found]
+        places = [f"{each['message']} at {each['function']} ({each['file']}:{each['line']})" for each in findings]
         hazards = tuple(Finding("cfu_misuse", text) for text in places)
         divided = {
             key: {row.name: row.cycles for row in rows}
@@ -291,8 +268,23 @@ def execute(
         }
         return executed.sections(result, hazards, divided)
 
-    program = Program.bare("cfu", config, ())
-    return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name), program, timing, sections)
+    text = "\n".join([*_text(result, source, data, setup.config.clock_mhz), *report(table)])
+    passed = result.exit_code == 0 and not findings
+    program = Program.bare("cfu", setup.config, ())
+    chart = speedscope(table, Path(path).name)
+    return Execution(text, data, passed, chart, program, setup.timing, sections)
+
+
+def _text(result: Run, source: Source, data: Mapping[str, Any], clock_mhz: int) -> Iterator[str]:
+    """Yield the lines of text before the profile."""
+    if result.text:
+        yield from (result.text.rstrip("\n"), "")
+    yield f"trap: {data['trap']['message']}" if data["trap"] else f"exit code {result.exit_code}"
+    for note in result.misuses:
+        yield f"finding: {source.where(note.pc)} {note.message} ({note.times:,} times)"
+    if undefined := result.undefined:
+        yield f"finding: {source.where(undefined.pc)} {undefined.message}"
+    yield f"{data['microseconds']:,.1f} us at {clock_mhz} MHz; timing {data['timing']}: {data['evidence']}"
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:

@@ -18,13 +18,14 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.events import events
-from tilewright.targets.cfu.image import BASE, FirmwareImage
+from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
-from .kernels import KernelCheck
+from .kernel_check import KernelCheck
+from .loading import program_of, source_of
 from .process import Process
 from .seam import Cfu, CfuError, Difference
 
@@ -40,36 +41,26 @@ CAUSES = {
 Shares = dict[str, list[dict[str, int]]]
 
 
-def program_of(name: str, image: FirmwareImage) -> elf.Executable:
-    """Return the program that the machine loads: code, data and model, with symbols for profiles."""
-    code = image.words.astype("<u4").tobytes()
-    parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
-    segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
-    functions = {symbol.name: elf.Symbol(symbol.address, symbol.nbytes) for symbol in image.symbols}
-    return elf.Executable(name, image.entry, segments, (range(BASE, BASE + len(code)),), functions, functions, b"")
-
-
 def runs(
     name: str,
     image: FirmwareImage,
-    config: Config,
+    setup: core.Setup,
     inputs: Mapping[str, Array],
     samples: int,
-    timing: str,
     unit: Callable[[], Cfu] | None = None,
     kernels: KernelCheck | None = None,
-    drive: core.Drive = Process.go,
 ) -> Iterator[core.Run]:
     """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
     `unit` makes a CFU for each run, in the place of the model. `kernels` checks the kernels, if they are the user's.
-    `drive` runs the first sample (see core.run).
+    Only the first sample is run by `setup.drive`.
     Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails, or if the CFU breaks
     the rules of its ports.
     """
-    if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
-        reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
-        raise ProgramError(f"launch '{name}'", reason, f"memory ends at {BASE + config.ram_bytes:#x}; raise ram_bytes")
+    needed, end = image.end + layout.STACK_BYTES, RAM_BASE + setup.config.ram_bytes
+    if needed > end:
+        reason = f"needs main memory up to {needed:#x}"
+        raise ProgramError(f"launch '{name}'", reason, f"memory ends at {end:#x}; raise ram_bytes")
     program = program_of(name, image)
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
     for index in range(samples):
@@ -78,22 +69,13 @@ def runs(
             for place in image.inputs
             if (own := inputs.get(place.name)) is not None  # a value of constants is there once
         }
-        cfu, profiled = unit() if unit else None, index == 0
+        first, cfu = index == 0, unit() if unit else None
+        how = replace(setup, cfu=cfu) if first else replace(setup, cfu=cfu, drive=Process.go)
         try:
             watch = kernels.watch() if kernels else None
-            run = core.run(
-                program,
-                config,
-                timing=timing,
-                writes=writes,
-                reads=reads,
-                profiled=profiled,
-                cfu=cfu,
-                watch=watch,
-                drive=Process.go if index else drive,
-            )
+            run = core.run(program, how, writes=writes, reads=reads, profiled=first, watch=watch)
         except CfuError as error:
-            raise error.located(image.words, BASE, image.function) from None
+            raise error.located(image.words, RAM_BASE, image.function) from None
         if kernels:
             kernels.refuse(run)
         if run.trap is not None:
@@ -120,8 +102,8 @@ def run(
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
     undefined: Difference | None = None
-    timing = options.timing or next(iter(MODELS))
-    for one in runs(launch.name, image, config, values, samples, timing, unit, kernels, drive):
+    setup = core.Setup(config, options.timing or next(iter(MODELS)), drive=drive)
+    for one in runs(launch.name, image, setup, values, samples, unit, kernels):
         first, undefined = first or one, undefined or one.undefined
         for name, data in one.reads.items():
             left[name].append(data)
@@ -138,8 +120,7 @@ def run(
     # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
     spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
-    raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
-    source = elf.Source(replace(program_of(launch.name, image), file=raw))
+    source = source_of(launch, image)
     if undefined:
         found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
     names = [image.kinds[one.region - 1] if one.region <= len(image.kinds) else "region" for one in operators]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.array import Array
 from tilewright.targets.cfu.isa.rv32 import OTHER
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import Costs
@@ -18,6 +19,11 @@ from .system import Devices
 PAUSE = OTHER + 20
 #: Instructions between two chances for an interrupt from the keyboard.
 SLICE = 200_000_000
+
+
+def paused(code: Array) -> Array:
+    """Return instructions with the operation PAUSE. Waits depend on their operands, which stay."""
+    return code & ~255 | PAUSE
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,7 @@ class Process:
     @property
     def instructions(self) -> int:
         """The number of instructions executed."""
-        cpu = self.m.cpu
-        return int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
+        return state.instructions(self.m.cpu)
 
     @property
     def bound(self) -> int:
@@ -56,11 +61,11 @@ class Process:
 
     def start(self, entry: int) -> Trap | None:
         """Begin at the address `entry`. Return a trap if there is no code."""
-        first = entry - self.m.base
-        if first & 3 or not 0 <= first < 4 * len(self.m.code):
+        first = state.index_of(self.m, entry)
+        if first is None:
             return Trap("instruction access fault", entry, 0, entry)
-        self.m.cpu[[Cpu.POSITION, Cpu.FIRST]] = first >> 2
-        self.m.entered[first >> 2] += 1
+        self.m.cpu[[Cpu.POSITION, Cpu.FIRST]] = first
+        self.m.entered[first] += 1
         return None
 
     def go(self) -> Trap | None:
@@ -81,7 +86,7 @@ class Process:
         if at >= len(code):
             return self.part(0, self.m)
         before = code[at]
-        code[at] = before & ~255 | PAUSE
+        code[at] = paused(before)
         try:
             reason = self.part(0, self.m)
         finally:

@@ -54,6 +54,10 @@ class Difference(NamedTuple):
     fault: str
 
     @property
+    def kind(self) -> str:
+        return "undefined"
+
+    @property
     def message(self) -> str:
         there = self.fault or f"answers {self.other}"
         if self.other_ready is not None and self.other_ready != self.ready:

@@ -18,7 +18,8 @@ from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
 from tilewright.targets.cfu.isa.state import ANY, Reg
 from tilewright.targets.cfu.timing.costs import Costs
-from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
+from tilewright.targets.cfu.timing.loop import wait
+from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, instructions
 
 AREA = range(0xF000_0000, 0xF001_0000)
 UART = 0xF000_1800
@@ -77,10 +78,7 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
 
 def _lose(m: Machine, cause: Cause, cycles: int) -> None:
     """Count `cycles` that the current instruction loses to `cause`, and advance the clock by them."""
-    at = m.cpu[Cpu.POSITION]
-    m.lost[at, cause] += cycles
-    m.times[at, cause] += 1
-    m.cpu[Cpu.CYCLE] += cycles
+    m.cpu[Cpu.CYCLE] += wait(m, m.cpu[Cpu.POSITION], cause, cycles)
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
@@ -142,7 +140,7 @@ def _read_csr(m: Machine, number: int) -> int | None:
     if base in CYCLE:
         count = int(m.cpu[Cpu.CYCLE])
     elif base in INSTRET:
-        count = int(m.cpu[Cpu.RETIRED] + m.cpu[Cpu.POSITION] - m.cpu[Cpu.FIRST])
+        count = instructions(m.cpu)
     else:
         return None
     count += int(m.csrs[base])
@@ -167,8 +165,9 @@ def mark(m: Machine) -> tuple[int, Array]:
     The counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
     """
     cpu = m.cpu
-    retired, read = cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST], cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
-    return int(cpu[Cpu.REGION]), np.array([cpu[Cpu.CYCLE], retired, read, cpu[Cpu.WRITTEN], *m.lost.sum(axis=0)])
+    read = cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
+    counts = [cpu[Cpu.CYCLE], instructions(cpu), read, cpu[Cpu.WRITTEN], *m.lost.sum(axis=0)]
+    return int(cpu[Cpu.REGION]), np.array(counts)
 
 
 def spent(m: Machine) -> Array:

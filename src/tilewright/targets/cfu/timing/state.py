@@ -147,6 +147,25 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
     return made
 
 
+def instructions(cpu: Array) -> int:
+    """Return the number of instructions that the machine has executed."""
+    return int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
+
+
+def index_of(m: Machine, address: int) -> int | None:
+    """Return the index in the code of the instruction at an address; None if there is none."""
+    at = address - m.base
+    return None if at & 3 or not 0 <= at < 4 * len(m.code) else at >> 2
+
+
+def go_to(m: Machine, index: int) -> None:
+    """Continue with the instruction `index`, which need not follow the last one."""
+    m.entered[m.cpu[Cpu.POSITION]] -= 1
+    m.cpu[Cpu.RETIRED] = instructions(m.cpu)
+    m.cpu[[Cpu.POSITION, Cpu.FIRST]] = index
+    m.entered[index] += 1
+
+
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
     """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open."""
     row = offset >> bus.row_shift

@@ -17,15 +17,15 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa.rv32 import STORE, decode
-from tilewright.targets.cfu.runtime.process import PAUSE, Process, Trap
+from tilewright.targets.cfu.runtime.process import PAUSE, Process, Trap, paused
 from tilewright.targets.cfu.timing import state
-from tilewright.targets.cfu.timing.state import Cpu, Machine
+from tilewright.targets.cfu.timing.state import Cpu, Machine, index_of
 
 #: Seconds of a part of the run, after which the client may interrupt it; and the bounds of its instructions.
 PART_SECONDS, LEAST, MOST = 0.05, 1 << 10, 1 << 26
 
 
-class Watch(NamedTuple):
+class Watchpoint(NamedTuple):
     """Watched addresses, and what is watched: state.READS | state.WRITES."""
 
     first: int
@@ -40,7 +40,7 @@ class Stop(NamedTuple):
     """
 
     kind: str
-    watch: Watch | None = None
+    watch: Watchpoint | None = None
     address: int = 0
     trap: Trap | None = None
 
@@ -50,15 +50,15 @@ class Control:
 
     def __init__(self, process: Process) -> None:
         self.process, self.m = process, process.m
-        self.breakpoints, self.watches = set[int](), list[Watch]()
-        self._paused = self.m.code & ~255 | PAUSE
+        self.breakpoints, self.watches = set[int](), list[Watchpoint]()
+        self._paused = paused(self.m.code)
         self._armed = self.m.code.copy()
         self._part = 1 << 20
 
     def set_breakpoint(self, address: int, there: bool) -> bool:
         """Set or remove a breakpoint. Return False if there is no code at its address."""
-        index = address - self.m.base >> 2
-        if address & 3 or not 0 <= index < len(self.m.code):
+        index = index_of(self.m, address)
+        if index is None:
             return False
         (self.breakpoints.add if there else self.breakpoints.discard)(index)
         self._arm(index)
@@ -95,7 +95,7 @@ class Control:
         if stop is None and low <= self.m.cpu[Cpu.POSITION] < high:
             self._paused[low:high] = self._armed[low:high]
             stop = self._on(self._paused, interrupted)
-            self._paused[low:high] = self.m.code[low:high] & ~255 | PAUSE
+            self._paused[low:high] = paused(self.m.code[low:high])
         return self._stepped(stop)
 
     def _stepped(self, stop: Stop | None) -> Stop:
@@ -133,7 +133,7 @@ class Control:
         try:
             stop = self._run(self._paused, 0)
         finally:
-            self._paused[at] = self.m.code[at] & ~255 | PAUSE
+            self._paused[at] = paused(self.m.code[at])
         return stop if stop and stop.kind != "breakpoint" else None
 
     def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
@@ -160,7 +160,7 @@ class Control:
         watch = next(one for one in self.watches if one.first < end and address < one.end and one.kinds & kind)
         self._paused[at] = self.m.code[at]
         stop = self._run(self._paused, 0, watching=False)
-        self._paused[at] = self.m.code[at] & ~255 | PAUSE
+        self._paused[at] = paused(self.m.code[at])
         if stop and stop.kind in ("trap", "exit"):
             return stop
         return Stop("watch", watch, max(watch.first, address))
@@ -170,6 +170,5 @@ class Control:
         return self.m._replace(code=code, watched=rows)
 
     def _arm(self, index: int) -> None:
-        paused = self.m.code[index] & ~255 | PAUSE
-        self._paused[index] = paused
-        self._armed[index] = paused if index in self.breakpoints else self.m.code[index]
+        self._paused[index] = paused(self.m.code[index])
+        self._armed[index] = self._paused[index] if index in self.breakpoints else self.m.code[index]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tilewright.targets.cfu.isa.memory import row_at, sums_at
 from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.runtime.process import Process
 from tilewright.targets.cfu.timing.state import Cause, Cpu
@@ -39,10 +40,9 @@ def row(buffer: str, number: int, process: Process) -> str:
     if number >= rows:
         return f"buffer {buffer} has the rows 0 to {rows - 1}"
     if buffer == "c":
-        first = rows * lanes // 2 + number * lanes
+        first = sums_at(regs, number)
         values = buffers[first : first + lanes]
     else:
-        words = lanes // 4
-        first = ("ab".index(buffer) * rows + number) * words
-        values = buffers[first : first + words].astype(">i4").view(np.int8)
+        first = row_at(regs, "ab".index(buffer), number)
+        values = buffers[first : first + lanes // 4].astype(">i4").view(np.int8)
     return " ".join(map(str, values.tolist()))

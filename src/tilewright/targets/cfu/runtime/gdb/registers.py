@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tilewright.array import Array
+from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, model
 from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.runtime.process import Process
-from tilewright.targets.cfu.timing.state import Cpu
+from tilewright.targets.cfu.timing.state import Cpu, go_to, index_of
 
 #: Names in the feature org.gnu.gdb.riscv.cpu, by number.
-NAMES = (
-    *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7"),
-    *("s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6", "pc"),
-)
+NAMES = (*("fp" if name == "s0" else name for name in rv32.NAMES), "pc")
 PC = NAMES.index("pc")
 POINTERS = {"ra": "code_ptr", "pc": "code_ptr", "sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "fp": "data_ptr"}
 #: Registers of the CFU that only its model needs, not its user.
@@ -66,15 +64,10 @@ class Registers:
         return True
 
     def _jump(self, address: int) -> bool:
-        m = self._process.m
-        at, cpu = address - m.base, m.cpu
-        if at & 3 or not 0 <= at < 4 * len(m.code):
-            return False
-        m.entered[cpu[Cpu.POSITION]] -= 1
-        cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
-        cpu[[Cpu.POSITION, Cpu.FIRST]] = at >> 2
-        m.entered[at >> 2] += 1
-        return True
+        index = index_of(self._process.m, address)
+        if index is not None:
+            go_to(self._process.m, index)
+        return index is not None
 
     def _of_cfu(self, reg: Reg) -> Callable[[], int]:
         return lambda: int(settled(self._process)[0][reg])

@@ -16,7 +16,7 @@ from tilewright.targets.cfu.runtime.seam import CfuError
 from tilewright.targets.cfu.timing.state import READS, WRITES
 
 from . import monitor
-from .control import Control, Stop, Watch
+from .control import Control, Stop, Watchpoint
 from .packets import INTERRUPT, MAX_BYTES, Connection
 from .registers import PC, Registers
 
@@ -176,7 +176,7 @@ class Session:
             return OK if self.control.set_breakpoint(address, there) else FAULT
         if kind.decode() not in WATCHES:
             return b""
-        watch = Watch(address, address + max(1, _number(size)), WATCHES[kind.decode()][0])
+        watch = Watchpoint(address, address + max(1, _number(size)), WATCHES[kind.decode()][0])
         if there and watch not in watches:
             if len(watches) == MOST_WATCHES:
                 return BAD

@@ -38,10 +38,9 @@ from tilewright.program.words import NAME, QUOTED, Word, WordType, end, number, 
 
 from .compiler import layout
 from .compiler.layout import Kind
+from .config import RAM_BASE
 from .isa import rv32
 
-#: The address of main memory. Source: LiteX.
-BASE = 0x4000_0000
 MAX_SYMBOLS = 1 << 16
 #: Symbols and areas as JSON values.
 ROWS = tuple[tuple[str, int, int], ...]
@@ -60,7 +59,7 @@ class ArenaArea(NamedTuple):
     nbytes: int
 
 
-class Symbol(NamedTuple):
+class FunctionSymbol(NamedTuple):
     """The address and size of a function, for listings and profiles."""
 
     name: str
@@ -70,8 +69,8 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FirmwareImage:
-    """The contents of a launch: code `words` uint32 at address BASE, then `data` uint8; at address `model` the model
-    data, `blob` uint8, then the memory for activations (the arena)."""
+    """The contents of a launch: code `words` uint32 at the beginning of RAM, then `data` uint8; at address `model` the
+    model data, `blob` uint8, then the memory for activations (the arena)."""
 
     entry: int
     model: int
@@ -80,7 +79,7 @@ class FirmwareImage:
     blob: Array
     header: Mapping[str, int]
     records: Sequence[Mapping[str, int]]
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[FunctionSymbol, ...]
     inputs: tuple[ArenaArea, ...]
     outputs: tuple[ArenaArea, ...]
     kernels: tuple[str, ...] = ()  # of each operator, if the firmware is the user's own
@@ -119,11 +118,11 @@ class FirmwareImage:
             raise ProgramError(f"launch '{launch.name}': {error.where}", error.reason, error.remedy) from None
         except (ValueError, OverflowError) as error:
             contents.refuse(f"its model is damaged: {error}")
-        code = range(BASE, BASE + 4 * len(words))
+        code = range(RAM_BASE, RAM_BASE + 4 * len(words))
         entry, model = contents.number("entry"), contents.number("model")
         if entry not in code or entry % 4 or code.stop + len(data) > model or model % 4:
             contents.refuse(f"entry {entry:#x} must be in the code, and model {model:#x} after code and data")
-        symbols = tuple(Symbol(*row) for row in contents.value(ROWS, "symbols"))
+        symbols = tuple(FunctionSymbol(*row) for row in contents.value(ROWS, "symbols"))
         if len(symbols) > MAX_SYMBOLS:
             contents.refuse("has too many symbols")
         inputs, outputs = (_areas(contents, name, header) for name in ("inputs", "outputs"))
@@ -182,16 +181,16 @@ def text_of(launch: Launch) -> Text:
 
 def _code(image: FirmwareImage) -> Iterator[str]:
     names = {symbol.address: symbol.name for symbol in image.symbols}
-    packed = rv32.decode(image.words.astype("<u4"), BASE).tolist()
+    packed = rv32.decode(image.words.astype("<u4"), RAM_BASE).tolist()
     for index, (word, insn) in enumerate(zip(image.words.tolist(), packed, strict=True)):
-        address = BASE + 4 * index
+        address = RAM_BASE + 4 * index
         label = f"{names[address]}: " if address in names else ""
         yield f"{word:08x}  # {address:08x} {label}{rv32.text(insn, address)}"
 
 
 def launch_of(text: Text) -> Launch:
     """Return the launch that a text describes. Raises ProgramError with line, column and what is expected there."""
-    meta: dict[str, Any] = {"entry": BASE, "model": BASE}
+    meta: dict[str, Any] = {"entry": RAM_BASE, "model": RAM_BASE}
     for name in ("entry", "model"):
         for section in text.of(f".{name}"):
             meta[name] = section.values["address"]

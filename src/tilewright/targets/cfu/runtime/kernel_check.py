@@ -17,10 +17,11 @@ from tilewright.program.program import Launch
 from tilewright.sim.findings import Finding
 from tilewright.targets.cfu.compiler.layout import activation_bytes, macs
 from tilewright.targets.cfu.config import RAM_BASE
-from tilewright.targets.cfu.image import FirmwareImage
+from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.timing.state import Cpu
 
-from . import core, elf
+from . import core
+from .loading import source_of
 
 #: Instructions that a kernel may take: so many for each multiply-accumulate, code or element of a window, and more.
 #: The portable kernels take about 25.
@@ -28,7 +29,7 @@ PER_ELEMENT, AT_LEAST = 1000, 10_000_000
 WRONG, OUTSIDE = "wrong_layer", "outside_write"
 
 
-class Watch:
+class LayerWatch:
     """Watches one run: keeps each operator's codes, and finds the bytes that it changed outside of its output."""
 
     def __init__(self, image: FirmwareImage) -> None:
@@ -70,14 +71,12 @@ class KernelCheck:
 
     def __init__(self, launch: Launch, image: FirmwareImage) -> None:
         self.launch, self.image = launch, image
-        self.watches: list[Watch] = []
-        raw = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
-        functions = {symbol.name: elf.Symbol(symbol.address, symbol.nbytes) for symbol in image.symbols}
-        self.source = elf.Source(elf.Executable(launch.name, image.entry, (), (), functions, functions, raw))
+        self.watches: list[LayerWatch] = []
+        self.source = source_of(launch, image)
 
-    def watch(self) -> Watch:
+    def watch(self) -> LayerWatch:
         """Return a new watch, for the run of the next sample."""
-        self.watches.append(Watch(self.image))
+        self.watches.append(LayerWatch(self.image))
         return self.watches[-1]
 
     def refuse(self, run: core.Run) -> None:
@@ -99,7 +98,7 @@ class KernelCheck:
             reason = "is not marked by the firmware: it must store the layer's index + 1 to CFU_REGION, and 0 after it"
             raise MachineError(f"layer '{missing[0]}'", reason, "use lib/main.c of a new project")
 
-    def _before(self, watch: Watch) -> str:
+    def _before(self, watch: LayerWatch) -> str:
         """Return text for the first earlier store outside of a tensor, which may be why a kernel was stopped."""
         return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
 
@@ -136,7 +135,7 @@ class KernelCheck:
         )
         return Finding(WRONG, message, (index,))
 
-    def _outside(self, watch: Watch) -> Iterator[Finding]:
+    def _outside(self, watch: LayerWatch) -> Iterator[Finding]:
         for index, (address, count) in watch.changed.items():
             message = (
                 f"layer '{self.launch.nodes[index]}': its kernel {self.image.kernels[index]} changes {count:,} bytes "
