@@ -19,7 +19,8 @@ import numpy as np
 Function = Callable[..., Any]
 #: Packages that are not followed: the stamp of machine code has the versions on which the code depends.
 FOREIGN = frozenset({"builtins", "llvmlite", "math", "numba", "numpy", "typing"})
-ATOMS = (bool, int, float, complex, str, bytes, type(None), np.generic)
+#: Types whose `repr` tells all values apart.
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class Content:
@@ -47,7 +48,7 @@ class Content:
     def _of_code(self, code: CodeType, names: Mapping[str, object]) -> object:
         """Describe the instructions of a function, the constants in it, and the values of the global names."""
         inner = [self._of_code(each, names) for each in code.co_consts if isinstance(each, CodeType)]
-        constants = [self._of(each, ()) for each in code.co_consts if not isinstance(each, CodeType)]
+        constants = [self._of(each, ()) for each in code.co_consts if type(each) is not CodeType]
         used = [(name, self._of(names[name], code.co_names)) for name in code.co_names if name in names]
         return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, inner, constants, used
 
@@ -56,13 +57,15 @@ class Content:
 
     def _of(self, value: object, names: Collection[str]) -> object:
         """Describe a value. Of a module, only the members with one of the `names` that the code mentions count."""
-        if isinstance(value, ATOMS):
-            return type(value).__name__, repr(value)
+        if type(value) in PLAIN:
+            return value
+        if isinstance(value, int | float | np.generic):
+            return type(value).__qualname__, repr(value)
         if isinstance(value, np.ndarray):
             return value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, tuple | list):
             return self._of_all(value, names)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return sorted((repr(key), self._of(item, names)) for key, item in value.items())
         if isinstance(value, set | frozenset):
             return sorted(map(repr, value))

@@ -32,7 +32,7 @@ from tilewright.targets.cfu.compiler import project as projects
 from tilewright.targets.cfu.compiler.firmware import compilers
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.firmware_image import FirmwareImage
-from tilewright.targets.cfu.runtime import kernel_check as kernels
+from tilewright.targets.cfu.runtime import kernel_check
 
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "digits.tflite"
@@ -187,7 +187,9 @@ def test_a_wrong_kernel_is_named_with_its_first_wrong_element(project: Path) -> 
     (found,) = result.findings
     expected = r"its kernel add (add.c) computes 1 of 1,024 elements of sample 0 wrong; the first is [0, 0, 5, 3]: 5 "
     assert (
-        found.kind == kernels.WRONG and found.steps == (4,) and found.message.startswith("layer 'add_4': " + expected)
+        found.kind == kernel_check.WRONG
+        and found.steps == (4,)
+        and found.message.startswith("layer 'add_4': " + expected)
     )
 
 
@@ -208,7 +210,7 @@ def test_a_wrong_kernel_is_named_with_its_first_wrong_element(project: Path) -> 
 )
 def test_stores_outside_of_the_output_are_found(name: str, old: str, new: str, said: str, project: Path) -> None:
     changed(project, name, old, new)
-    (found, *_) = (found for found in run(project).findings if found.kind == kernels.OUTSIDE)
+    (found, *_) = (found for found in run(project).findings if found.kind == kernel_check.OUTSIDE)
     assert said in found.message and f"its kernel {name} ({name}.c)" in found.message
 
 
@@ -222,7 +224,7 @@ def test_stores_outside_of_the_output_are_found(name: str, old: str, new: str, s
     ],
 )
 def test_a_kernel_that_is_stopped_is_named(new: str, said: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "AT_LEAST", 100_000)
+    monkeypatch.setattr(kernel_check, "AT_LEAST", 100_000)
     changed(project, "add", "LAYER(add) {", f"LAYER(add) {{\n  {new}")
     with pytest.raises(MachineError, match=rf"layer 'add_4': its kernel add \(add.c\) .*{said}"):
         run(project)
@@ -274,7 +276,7 @@ def test_a_saved_program_checks_its_kernels(project: Path, tmp_path: Path, capsy
     assert main(["compile", str(DIGITS), "-t", "cfu", "--firmware", str(project), "-o", saved]) == 0
     capsys.readouterr()
     assert main(["exec", saved, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["findings"][0]["kind"] == kernels.WRONG
+    assert json.loads(capsys.readouterr().out)["findings"][0]["kind"] == kernel_check.WRONG
     assert main(["check", saved]) == 1
     assert "add (add.c) computes" in capsys.readouterr().out
     assert main(["explain", str(DIGITS), "-t", "cfu", "--firmware", str(project)]) == 0
