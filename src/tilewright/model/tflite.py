@@ -24,6 +24,10 @@ from tilewright.model.tflite_file import HOW_TO_QUANTISE, Call, read
 from tilewright.model.tflite_state import STATEFUL, Variables
 
 CODES = ("int8", "int16")
+#: Translates an operator of a file.
+Translate = Callable[[Call], ops.Op]
+#: Operators with several results.
+PARTS = ("SPLIT", "SPLIT_V", "UNPACK")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 
 
@@ -73,7 +77,7 @@ class _Import:
             remedy = f"supported are {', '.join(sorted((*TRANSLATE, *STATEFUL)))}"
             raise UnsupportedError(f"op {index}", f"{call.code} is not supported", remedy)
         found = TRANSLATE[call.code]
-        if len(call.outputs) != 1 and call.code not in ("SPLIT", "SPLIT_V", "UNPACK"):
+        if len(call.outputs) != 1 and call.code not in PARTS:
             raise ModelError(f"op {index}", f"{call.code} has {len(call.outputs)} outputs instead of one")
         _check_types(call, found.data)
         op = found.translate(call)
@@ -112,7 +116,7 @@ def folded(call: Call) -> Array | None:
         return np.array(call.tensor(0).shape, np.int64)
     parts = [tensor.data for tensor in call.inputs if tensor is not None and tensor.data is not None]
     if call.code == "CONCATENATION" and len(parts) == len(call.inputs) and call.output.dtype in ("int32", "int64"):
-        return np.concatenate(parts, axis=call.axis(int(call.option("Axis"))))
+        return np.concatenate(parts, axis=call.axis(call.option("Axis")))
     return None
 
 
@@ -122,7 +126,7 @@ def _kernel_of_weights(call: Call) -> tuple[int, int]:
     return shape[1], shape[2]
 
 
-def _convolution(kind: type[ops.Conv2D] | type[ops.DepthwiseConv2D]) -> Callable[[Call], ops.Op]:
+def _convolution(kind: type[ops.Conv2D | ops.DepthwiseConv2D]) -> Translate:
     return lambda call: kind(call.activation, window=call.window(_kernel_of_weights(call)))
 
 
@@ -136,19 +140,25 @@ def _transpose_conv(call: Call) -> ops.Op:
 def _fully_connected(call: Call) -> ops.Op:
     if call.option("WeightsFormat"):
         raise UnsupportedError(call.where, "has shuffled weights", "export the model with the default weights format")
-    return ops.FullyConnected(call.activation, keep_dims=bool(call.option("KeepNumDims", False)))
+    return ops.FullyConnected(call.activation, keep_dims=call.option("KeepNumDims", False))
 
 
-def _pool(kind: type[ops.AveragePool2D] | type[ops.MaxPool2D]) -> Callable[[Call], ops.Op]:
+def _pool(kind: type[ops.AveragePool2D | ops.MaxPool2D]) -> Translate:
     return lambda call: kind(
-        call.window((int(call.option("FilterHeight", 1)), int(call.option("FilterWidth", 1)))), call.activation
+        call.window((call.option("FilterHeight", 1), call.option("FilterWidth", 1))), call.activation
     )
 
 
-def _reduction(kind: type[ops.Mean] | type[ops.Product]) -> Callable[[Call], ops.Op]:
-    return lambda call: kind(
-        tuple(sorted({call.axis(axis) for axis in call.numbers(1)})), bool(call.option("KeepDims", False))
-    )
+def _reduction(kind: type[ops.Mean | ops.Product]) -> Translate:
+    return lambda call: kind(tuple(sorted(set(map(call.axis, call.numbers(1))))), call.option("KeepDims", False))
+
+
+def _activated(kind: type[ops.Add | ops.Sub | ops.Mul]) -> Translate:
+    return lambda call: kind(call.activation)
+
+
+def _reshape(call: Call) -> ops.Op:
+    return ops.Reshape(call.output.shape)
 
 
 def _pad(call: Call) -> ops.Op:
@@ -165,7 +175,7 @@ def _transpose(call: Call) -> ops.Op:
 
 def _strided_slice(call: Call) -> ops.Op:
     """Return the slice that TensorFlow's masks describe: bit i of a mask is about entry i of begin, end and strides."""
-    masks = {name: int(call.option(f"{name}Mask")) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
+    masks = {name: call.option(f"{name}Mask") for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
     begin, end, strides = (call.numbers(index) for index in (1, 2, 3))
     shape = call.tensor(0).shape
     if len(begin) != len(end) or len(begin) != len(strides) or 0 in strides:
@@ -224,7 +234,7 @@ def _split_sizes(call: Call) -> ops.Op:
 
 
 def _unpack(call: Call) -> ops.Op:
-    return ops.Split(call.axis(int(call.option("Axis"))), (1,) * len(call.outputs), keep_dims=False)
+    return ops.Split(call.axis(call.option("Axis")), (1,) * len(call.outputs), keep_dims=False)
 
 
 def _resize(call: Call) -> ops.Op:
@@ -232,7 +242,7 @@ def _resize(call: Call) -> ops.Op:
     extents, sizes = call.tensor(0).shape[1:3], call.numbers(1)
     if len(call.tensor(0).shape) != 4 or len(sizes) != 2 or not all(0 < size <= 1 << 15 for size in sizes):
         raise ModelError(call.where, f"resizes {list(call.tensor(0).shape)} to {sizes}")
-    corners, centres = bool(call.option("AlignCorners", False)), bool(call.option("HalfPixelCenters", False))
+    corners, centres = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
     places = []
     for extent, size in zip(extents, sizes, strict=True):
         aligned = corners and size > 1
@@ -253,8 +263,8 @@ def _lstm(call: Call) -> ops.Op:
     call.refuse_if(call.option("FusedActivationFunction", 4) != 4, "is an LSTM whose activation is not tanh")
     inside = call.intermediates[4] if len(call.intermediates) > 4 else None
     hidden = inside if inside is not None and inside.quant is not None else call.tensor(18)
-    clip = float(call.option("CellClip", 0.0))
-    return ops.Lstm(bool(call.option("TimeMajor", False)), clip, hidden.scale, hidden.zero_point)
+    clip = call.option("CellClip", 0.0)
+    return ops.Lstm(call.option("TimeMajor", False), clip, hidden.scale, hidden.zero_point)
 
 
 class Translation(NamedTuple):
@@ -264,7 +274,7 @@ class Translation(NamedTuple):
     input whose type is checked.
     """
 
-    translate: Callable[[Call], ops.Op]
+    translate: Translate
     inputs: tuple[int, ...] | None = (0,)
     data: int = 0
 
@@ -281,50 +291,38 @@ TRANSLATE: dict[str, Translation] = {
     "MAX_POOL_2D": Translation(_pool(ops.MaxPool2D)),
     "MEAN": Translation(_reduction(ops.Mean)),
     "REDUCE_PROD": Translation(_reduction(ops.Product)),
-    "ADD": Translation(lambda call: ops.Add(call.activation), (0, 1)),
-    "SUB": Translation(lambda call: ops.Sub(call.activation), (0, 1)),
-    "MUL": Translation(lambda call: ops.Mul(call.activation), (0, 1)),
+    "ADD": Translation(_activated(ops.Add), (0, 1)),
+    "SUB": Translation(_activated(ops.Sub), (0, 1)),
+    "MUL": Translation(_activated(ops.Mul), (0, 1)),
     "RELU": Translation(lambda call: ops.Clamp("relu")),
     "RELU6": Translation(lambda call: ops.Clamp("relu6")),
     "RELU_N1_TO_1": Translation(lambda call: ops.Clamp("relu_n1_to_1")),
-    "LEAKY_RELU": Translation(lambda call: ops.LeakyRelu(float(call.option("Alpha", 0.0)))),
+    "LEAKY_RELU": Translation(lambda call: ops.LeakyRelu(call.option("Alpha", 0.0))),
     "HARD_SWISH": Translation(lambda call: ops.HardSwish()),
     "LOGISTIC": Translation(lambda call: ops.Logistic()),
     "TANH": Translation(lambda call: ops.Tanh()),
-    "RESHAPE": Translation(lambda call: ops.Reshape(call.output.shape)),
-    "EXPAND_DIMS": Translation(lambda call: ops.Reshape(call.output.shape)),
-    "SQUEEZE": Translation(lambda call: ops.Reshape(call.output.shape)),
+    "RESHAPE": Translation(_reshape),
+    "EXPAND_DIMS": Translation(_reshape),
+    "SQUEEZE": Translation(_reshape),
     "TRANSPOSE": Translation(_transpose),
     "TILE": Translation(lambda call: ops.Tile(tuple(call.numbers(1)))),
     "STRIDED_SLICE": Translation(_strided_slice),
     "SLICE": Translation(_plain_slice),
     "SPLIT": Translation(_split, (1,), 1),
     "SPLIT_V": Translation(_split_sizes),
-    "PACK": Translation(lambda call: ops.Pack(call.axis(int(call.option("Axis")), 1)), None),
+    "PACK": Translation(lambda call: ops.Pack(call.axis(call.option("Axis"), 1)), None),
     "UNPACK": Translation(_unpack),
     "RESIZE_NEAREST_NEIGHBOR": Translation(_resize),
     "PAD": Translation(_pad),
     "PADV2": Translation(_pad),
-    "CONCATENATION": Translation(lambda call: ops.Concat(int(call.option("Axis", -1)), call.activation), None),
-    "SOFTMAX": Translation(lambda call: ops.Softmax(float(call.option("Beta", 1.0)))),
+    "CONCATENATION": Translation(lambda call: ops.Concat(call.option("Axis", -1), call.activation), None),
+    "SOFTMAX": Translation(lambda call: ops.Softmax(call.option("Beta", 1.0))),
     "QUANTIZE": Translation(lambda call: ops.Quantize()),
     "DEQUANTIZE": Translation(lambda call: ops.Dequantize()),
 }
 
 #: Operators that move values of any type.
-MOVES = {
-    "RESHAPE",
-    "EXPAND_DIMS",
-    "SQUEEZE",
-    "TRANSPOSE",
-    "TILE",
-    "STRIDED_SLICE",
-    "SLICE",
-    "SPLIT",
-    "SPLIT_V",
-    "PACK",
-    "UNPACK",
-}
+MOVES = {"RESHAPE", "EXPAND_DIMS", "SQUEEZE", "TRANSPOSE", "TILE", "STRIDED_SLICE", "SLICE", *PARTS, "PACK"}
 #: Operators that change the type of values, and which end may be float32.
 CONVERSIONS = {"QUANTIZE": "input", "DEQUANTIZE": "output"}
 

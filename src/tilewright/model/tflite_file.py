@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,41 +34,32 @@ _DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() 
 _HELD = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
-_WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
-_DILATED = (*_WINDOW, "DilationHFactor", "DilationWFactor")
-_SLICE_MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset")
-_LSTM = ("FusedActivationFunction", "CellClip", "ProjClip", "TimeMajor")
-#: The options of each operator: the flatbuffer table, and the fields that are read.
-_OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "CONV_2D": (tflite.Conv2DOptions, (*_DILATED, "QuantizedBiasType")),
-    "DEPTHWISE_CONV_2D": (tflite.DepthwiseConv2DOptions, _DILATED),
-    "TRANSPOSE_CONV": (tflite.TransposeConvOptions, (*_WINDOW, "QuantizedBiasType")),
-    "AVERAGE_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
-    "MAX_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
-    "FULLY_CONNECTED": (
-        tflite.FullyConnectedOptions,
-        ("FusedActivationFunction", "KeepNumDims", "WeightsFormat", "QuantizedBiasType"),
-    ),
-    "ADD": (tflite.AddOptions, ("FusedActivationFunction", "PotScaleInt16")),
-    "SUB": (tflite.SubOptions, ("FusedActivationFunction", "PotScaleInt16")),
-    "MUL": (tflite.MulOptions, ("FusedActivationFunction",)),
-    "CONCATENATION": (tflite.ConcatenationOptions, ("Axis", "FusedActivationFunction")),
-    "MEAN": (tflite.ReducerOptions, ("KeepDims",)),
-    "REDUCE_PROD": (tflite.ReducerOptions, ("KeepDims",)),
-    "SOFTMAX": (tflite.SoftmaxOptions, ("Beta",)),
-    "LEAKY_RELU": (tflite.LeakyReluOptions, ("Alpha",)),
-    "STRIDED_SLICE": (tflite.StridedSliceOptions, _SLICE_MASKS),
-    "SPLIT": (tflite.SplitOptions, ("NumSplits",)),
-    "SPLIT_V": (tflite.SplitVOptions, ("NumSplits",)),
-    "PACK": (tflite.PackOptions, ("Axis", "ValuesCount")),
-    "UNPACK": (tflite.UnpackOptions, ("Axis", "Num")),
-    "RESIZE_NEAREST_NEIGHBOR": (tflite.ResizeNearestNeighborOptions, ("AlignCorners", "HalfPixelCenters")),
-    "RESIZE_BILINEAR": (tflite.ResizeBilinearOptions, ("AlignCorners", "HalfPixelCenters")),
-    "DEPTH_TO_SPACE": (tflite.DepthToSpaceOptions, ("BlockSize",)),
-    "SPACE_TO_DEPTH": (tflite.SpaceToDepthOptions, ("BlockSize",)),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (tflite.UnidirectionalSequenceLSTMOptions, _LSTM),
-    "VAR_HANDLE": (tflite.VarHandleOptions, ("Container", "SharedName")),
-    "CALL_ONCE": (tflite.CallOnceOptions, ("InitSubgraphIndex",)),
+#: The flatbuffers table with the options of each operator.
+_OPTIONS = {
+    "CONV_2D": tflite.Conv2DOptions,
+    "DEPTHWISE_CONV_2D": tflite.DepthwiseConv2DOptions,
+    "TRANSPOSE_CONV": tflite.TransposeConvOptions,
+    "AVERAGE_POOL_2D": tflite.Pool2DOptions,
+    "MAX_POOL_2D": tflite.Pool2DOptions,
+    "FULLY_CONNECTED": tflite.FullyConnectedOptions,
+    "ADD": tflite.AddOptions,
+    "SUB": tflite.SubOptions,
+    "MUL": tflite.MulOptions,
+    "CONCATENATION": tflite.ConcatenationOptions,
+    "MEAN": tflite.ReducerOptions,
+    "REDUCE_PROD": tflite.ReducerOptions,
+    "SOFTMAX": tflite.SoftmaxOptions,
+    "LEAKY_RELU": tflite.LeakyReluOptions,
+    "STRIDED_SLICE": tflite.StridedSliceOptions,
+    "PACK": tflite.PackOptions,
+    "UNPACK": tflite.UnpackOptions,
+    "RESIZE_NEAREST_NEIGHBOR": tflite.ResizeNearestNeighborOptions,
+    "RESIZE_BILINEAR": tflite.ResizeBilinearOptions,
+    "DEPTH_TO_SPACE": tflite.DepthToSpaceOptions,
+    "SPACE_TO_DEPTH": tflite.SpaceToDepthOptions,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": tflite.UnidirectionalSequenceLSTMOptions,
+    "VAR_HANDLE": tflite.VarHandleOptions,
+    "CALL_ONCE": tflite.CallOnceOptions,
 }
 
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
@@ -148,8 +140,8 @@ class Call(Named):
             shape = self.tensor(0).shape
             self.fail_if(len(shape) != 4, f"{self.code} has an input of shape {list(shape)}, not four axes")
             size = shape[1], shape[2]
-        stride = (int(self.option("StrideH", 1)), int(self.option("StrideW", 1)))
-        dilation = (int(self.option("DilationHFactor", 1)), int(self.option("DilationWFactor", 1)))
+        stride = (self.option("StrideH", 1), self.option("StrideW", 1))
+        dilation = (self.option("DilationHFactor", 1), self.option("DilationWFactor", 1))
         if min(*kernel, *stride, *dilation) < 1 or max(*kernel, *stride, *dilation) > 1 << 15:
             raise ModelError(self.where, f"has an impossible kernel {kernel}, stride {stride} or dilation {dilation}")
         if self.option("Padding") == 1:
@@ -297,7 +289,8 @@ def _code(code: Any) -> str:
 def _options(code: str, operator: Any) -> dict[str, Any]:
     if code not in _OPTIONS or operator.BuiltinOptions() is None:
         return {}
-    kind, fields = _OPTIONS[code]
+    kind = _OPTIONS[code]
     table = kind()
     table.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    fields = [name for name, member in vars(kind).items() if isinstance(member, FunctionType) and name != "Init"]
     return {field: getattr(table, field)() for field in fields}

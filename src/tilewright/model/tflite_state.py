@@ -109,7 +109,7 @@ class Variables:
 
     def _initialise(self, call: Call) -> None:
         """Take the constants that the subgraph of a CALL_ONCE assigns to variables."""
-        index = int(call.option("InitSubgraphIndex", 0))
+        index = call.option("InitSubgraphIndex", 0)
         call.fail_if(not 1 <= index < len(self.file), f"calls subgraph {index} of {len(self.file)}")
         handles: dict[str, Key] = {}
         for step in self.file[index].calls:

@@ -60,7 +60,7 @@ def convert(net: Conversion, call: Call, index: int) -> None:
         root = net.one("Sqrt", [net.value(call.tensor(0))], name)
         net.keep(call.output, net.one("Reciprocal", [root], name), False)
     elif call.code in BLOCKS:
-        net.node(call, BLOCKS[call.code], first=True, blocksize=int(call.option("BlockSize", 1)))
+        net.node(call, BLOCKS[call.code], first=True, blocksize=call.option("BlockSize", 1))
     elif call.code == "RESIZE_BILINEAR":
         _resize_bilinear(net, call)
     elif call.code == "UNIDIRECTIONAL_SEQUENCE_LSTM":
@@ -80,7 +80,7 @@ def _elementwise(net: Conversion, call: Call) -> None:
     if call.code in CLAMPS:
         net.finish(call, values[0], first, CLAMPS[call.code])
         return
-    more = {"alpha": float(call.option("Alpha", 0.0))} if call.code == "LEAKY_RELU" else {}
+    more = {"alpha": call.option("Alpha", 0.0)} if call.code == "LEAKY_RELU" else {}
     net.finish(call, net.one(ALIKE[call.code], values, call.output.name, **more), first, call.activation)
 
 
@@ -294,7 +294,7 @@ def _lstm(net: Conversion, call: Call) -> None:
     unused = [*range(9, 12), 16, 17, *range(20, 24)]
     if any(i < len(call.inputs) and call.inputs[i] is not None for i in unused):
         raise UnsupportedError(call.where, "is an LSTM with peepholes, a projection or layer normalisation")
-    major, name, size = bool(call.option("TimeMajor", False)), call.output.name, call.tensor(18).shape[1]
+    major, name, size = call.option("TimeMajor", False), call.output.name, call.tensor(18).shape[1]
     first, second, depth = call.tensor(0).shape
     steps, batch = (first, second) if major else (second, first)
     call.refuse_if(steps > MAX_STEPS, f"is an LSTM of {steps} steps; up to {MAX_STEPS} are supported")
@@ -317,7 +317,7 @@ def _lstm(net: Conversion, call: Call) -> None:
         i, f, g, o = (net.one(kind, [gate], name) for gate, kind in kinds)
         new = net.one("Mul", [i, g], name)
         cell = net.one("Add", [net.one("Mul", [f, cell], name), new], name) if cell else new
-        if clip := float(call.option("CellClip", 0.0)):
+        if clip := call.option("CellClip", 0.0):
             bounds = [net.constant("bound", np.array(bound, np.float32)) for bound in (-clip, clip)]
             cell = net.one("Clip", [cell, *bounds], name)
         hidden = net.one("Mul", [o, net.one("Tanh", [cell], name)], name)
