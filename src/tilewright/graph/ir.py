@@ -147,6 +147,10 @@ class State(Located):
     result: str
     initial: str
 
+    @property
+    def where(self) -> str:
+        return f"state '{self.source}'"
+
 
 @dataclass(frozen=True)
 class Pixels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
 
@@ -19,12 +20,13 @@ CODES = ("int8", "uint8", "int16")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 
 
-class Located:
-    """Base class of what errors point at: `where` says in their words which thing it is."""
+class Located(ABC):
+    """Base class of what errors point at."""
 
     @property
+    @abstractmethod
     def where(self) -> str:
-        raise NotImplementedError
+        """What it is, in the words of errors."""
 
     def fail_if(self, wrong: object, reason: str, remedy: str = "") -> None:
         """Check something about a file. Raises ModelError, for damaged files, if it is wrong."""
