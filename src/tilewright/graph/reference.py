@@ -43,6 +43,11 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
     return checked
 
 
+def count_of(samples: Mapping[str, Array]) -> int:
+    """Return the number of samples, of which each value has one per entry of its first axis."""
+    return len(next(iter(samples.values())))
+
+
 def _samples(tensor: Tensor, array: Array) -> Array:
     where = f"input '{tensor.name}'"
     shapes = [tensor.shape] + ([tensor.shape[1:]] if tensor.shape[:1] == (1,) else [])
@@ -76,7 +81,7 @@ def run(
     samples.
     """
     samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
-    total = next(iter(samples.values())).shape[0]
+    total = count_of(samples)
     parts: list[dict[str, Array]] = []
     for some in streamed(graph, samples, total, reset):
         before = parts[-1] if parts and not reset else None
@@ -91,7 +96,7 @@ def streamed(graph: Graph, samples: Mapping[str, Array], block: int, reset: bool
     """
     if graph.states and not reset:
         block = 1
-    for start in range(0, next(iter(samples.values())).shape[0], block):
+    for start in range(0, count_of(samples), block):
         yield {name: array[start : start + block] for name, array in samples.items()}
 
 
@@ -102,7 +107,7 @@ def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Arra
     """
     if before is not None:
         return {state.source: before[state.result] for state in graph.states}
-    count = next(iter(samples.values())).shape[0]
+    count = count_of(samples)
     initial = {state.source: graph.tensors[state.initial].data for state in graph.states}
     return {name: np.repeat(data[None], count, axis=0) for name, data in initial.items() if data is not None}
 
@@ -111,7 +116,8 @@ def results(
     graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
-    total, block = next(iter(values.values())).shape[0], max(1, BLOCK_BYTES // widest(graph))
+    total = count_of(values)
+    block = max(1, BLOCK_BYTES // widest(graph))
     parts = [
         run_block(graph, {name: array[start : start + block] for name, array in values.items()}, rounding, observe)
         for start in range(0, total, block)
@@ -137,7 +143,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
         for name in site.node.inputs:
             if last_use[name] == index and name not in kept:
                 values.pop(name, None)
-    count = next(iter(samples.values())).shape[0]
+    count = count_of(samples)
     outputs = {name: value_of(graph, values, name) for name in graph.results}
     return {
         name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None

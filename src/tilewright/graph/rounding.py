@@ -246,14 +246,11 @@ class Requant:
 
         Raises ModelError if a factor is not below MAX_FACTOR.
         """
-        weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
-        real = np.float64(x.scale) * weights / np.float64(out.scale)
+        real = np.float64(x.scale) * w.scales / np.float64(out.scale)
         with np.errstate(over="ignore"):
-            real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
-        if not np.all(real < MAX_FACTOR):
-            raise ModelError(
-                f"tensor '{out.name}'", f"would be scaled by {np.max(real):g}, too much", "check its scale"
-            )
+            real32 = np.float32(x.scale) * w.scales.astype(np.float32) / np.float32(out.scale)
+        too_much = not np.all(real < MAX_FACTOR)
+        out.fail_if(too_much, f"would be scaled by {np.max(real):g}, too much", "check its scale")
         low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 

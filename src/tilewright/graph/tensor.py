@@ -116,6 +116,11 @@ class Tensor(Located):
         self.fail_if(self.quant.per_channel, "is quantised per channel where one scale is required")
         return self.quant
 
+    @property
+    def scales(self) -> Array:
+        """The scales as a float64 array: one, or one per channel. Raises ModelError if the tensor has none."""
+        return np.asarray(self.quant.scale if self.quant else [self.scale], np.float64)
+
     def same_codes(self, other: Tensor) -> bool:
         """Return whether codes stand for the same numbers in both tensors. Raises ModelError without one scale each."""
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)

@@ -14,7 +14,7 @@ from tilewright.errors import InputError, in_file, option
 from tilewright.files import MAX_BYTES, regular
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Quantize
-from tilewright.graph.reference import check_inputs
+from tilewright.graph.reference import check_inputs, count_of
 from tilewright.graph.tensor import Tensor
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
@@ -79,7 +79,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
         raise InputError(path, f"has the unknown suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
     with in_file(path):
         checked = check_inputs(graph, values)
-    count = next(iter(checked.values())).shape[0]
+    count = count_of(checked)
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"
         raise InputError(path, reason, f"give one integer per sample, {count} in total")

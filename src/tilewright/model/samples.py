@@ -10,6 +10,7 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, option
 from tilewright.files import regular
+from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Pixels
 from tilewright.graph.tensor import Quant, Tensor
 from tilewright.model import inputs
@@ -46,7 +47,7 @@ def read(
             image = file.suffix.lower() in IMAGES and pixels is not None
             parts.append(_image(file, graph, pixels) if image and pixels else inputs.read(file, graph))
     values = {name: np.concatenate([part.values[name] for part in parts])[:most] for name in graph.inputs}
-    count = len(next(iter(values.values())))
+    count = reference.count_of(values)
     told = [part.labels for part in parts if part.labels is not None]
     truth = np.concatenate(told)[:most] if len(told) == len(parts) else None
     if labels is not None:
@@ -55,7 +56,7 @@ def read(
 
 
 def count_of(samples: Samples) -> int:
-    return len(next(iter(samples.values.values())))
+    return reference.count_of(samples.values)
 
 
 def names_of(path: str | Path, classes: int | None = None) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class _Import:
         _check_types(call, found.data)
         op = found.translate(call)
         positions = range(len(call.inputs)) if found.inputs is None else found.inputs
-        read_ = tuple(t.name if i < len(call.inputs) and (t := call.inputs[i]) else "" for i in positions)
+        read_ = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
         if isinstance(op, ops.Lstm):
             outputs += self.variables.kept_by(call, (call.tensor(18), call.tensor(19)))
@@ -256,10 +256,14 @@ def _resize(call: Call) -> ops.Op:
     return ops.ResizeNearest(places[0], places[1])
 
 
+def check_lstm(call: Call) -> None:
+    """Check the inputs of an LSTM. Raises UnsupportedError if it has optional parts."""
+    parts = any(call.optional(index) for index in (*range(9, 12), 16, 17, *range(20, 24)))
+    call.refuse_if(parts, "is an LSTM with peepholes, a projection or layer normalisation")
+
+
 def _lstm(call: Call) -> ops.Op:
-    optional = [*range(9, 12), 16, 17, *range(20, 24)]
-    if any(i < len(call.inputs) and call.inputs[i] is not None for i in optional):
-        raise UnsupportedError(call.where, "is an LSTM with peepholes, a projection or layer normalisation")
+    check_lstm(call)
     call.refuse_if(call.option("FusedActivationFunction", 4) != 4, "is an LSTM whose activation is not tanh")
     inside = call.intermediates[4] if len(call.intermediates) > 4 else None
     hidden = inside if inside is not None and inside.quant is not None else call.tensor(18)
@@ -350,8 +354,7 @@ def _check_weights(call: Call, x: Tensor) -> None:
         origin = "computed" if weights.data is None else "constant"
         reason = f"its weights are {origin} {weights.dtype}; constant int8 weights with a scale are supported"
         raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
-    place = 3 if call.code == "TRANSPOSE_CONV" else 2
-    bias = call.inputs[place] if place < len(call.inputs) else None
+    bias = call.optional(3 if call.code == "TRANSPOSE_CONV" else 2)
     if x.dtype == "int16" and call.option("QuantizedBiasType") == 2 and bias is None:
         raise UnsupportedError(call.where, "sums int16 products in 32 bits", "give it an int32 bias of zeros")
     if x.dtype == "int16" and bias is not None and bias.dtype == "int32" and call.code == "DEPTHWISE_CONV_2D":

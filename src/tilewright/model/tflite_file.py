@@ -104,9 +104,12 @@ class Call(Named):
             raise ModelError(self.where, f"{self.code} has no output")
         return tensor
 
+    def optional(self, index: int) -> Tensor | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
     def tensor(self, index: int) -> Tensor:
         """Return the tensor of the required input `index`. Raises ModelError if this input is absent."""
-        tensor = self.inputs[index] if index < len(self.inputs) else None
+        tensor = self.optional(index)
         if tensor is None:
             raise ModelError(self.where, f"{self.code} lacks its input {index}")
         return tensor

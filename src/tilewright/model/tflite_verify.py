@@ -84,7 +84,7 @@ def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = Fals
     except (ImportError, RuntimeError, ValueError):
         return None
     network, rows = read(path)[0], list[list[Array]]()
-    for index in range(len(next(iter(samples.values())))):
+    for index in range(reference.count_of(samples)):
         if reset:
             model.reset()
         for position, name in enumerate(network.inputs):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.reference import count_of
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
 ) -> Verification:
     """Return the result of running `compare` on each sample. Differences are in the order of first recording."""
-    found, count = Comparison(), len(next(iter(samples.values())))
+    found, count = Comparison(), count_of(samples)
     for index in range(count):
         compare({name: array[index : index + 1] for name, array in samples.items()}, found)
     differences = tuple(found.found[name] for name in found.sizes if name in found.found)

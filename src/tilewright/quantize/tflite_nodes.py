@@ -14,7 +14,7 @@ from tilewright.errors import UnsupportedError, in_file
 from tilewright.graph import ops
 from tilewright.graph.ops import Op
 from tilewright.graph.rounding import Activation
-from tilewright.model.tflite import TRANSLATE
+from tilewright.model.tflite import TRANSLATE, check_lstm
 from tilewright.model.tflite_file import Call
 from tilewright.quantize.tflite_float import FIRST, LAST, Conversion
 
@@ -94,7 +94,7 @@ def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
 def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2) -> dict[str, Array]:
     """Return the constants of a weighted operator, with the axes of the weights in `order`; `bias` is its input."""
     constants = {f"{call.output.name}:w": net.real(call.tensor(1)).transpose(order)}
-    added = call.inputs[bias] if bias < len(call.inputs) else None
+    added = call.optional(bias)
     if added is not None:
         constants[f"{call.output.name}:b"] = net.real(added).reshape(-1)
     return constants
@@ -291,9 +291,7 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
 
 def _lstm(net: Conversion, call: Call) -> None:
     """Add an LSTM step by step, so that its products are quantised. Each sample starts from zeros."""
-    unused = [*range(9, 12), 16, 17, *range(20, 24)]
-    if any(i < len(call.inputs) and call.inputs[i] is not None for i in unused):
-        raise UnsupportedError(call.where, "is an LSTM with peepholes, a projection or layer normalisation")
+    check_lstm(call)
     major, name, size = call.option("TimeMajor", False), call.output.name, call.tensor(18).shape[1]
     first, second, depth = call.tensor(0).shape
     steps, batch = (first, second) if major else (second, first)

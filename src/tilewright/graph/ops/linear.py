@@ -94,9 +94,8 @@ class SumOfProducts(Single):
 
         Raises ModelError if the scales do not give one shift of 0..MAX_LIFT for all channels.
         """
-        residual, w = site.input(3), site.input(1)
-        scales = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64) * site.input(0).scale
-        lifts = set(power_of_two(residual.scale / scales, site.where).tolist())
+        scales = site.input(1).scales * site.input(0).scale
+        lifts = set(power_of_two(site.input(3).scale / scales, site.where).tolist())
         wrong = len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT
         reason = f"its residual would be shifted left by {sorted(lifts)} bits; one shift of 0..{MAX_LIFT} is needed"
         site.fail_if(wrong, reason)
