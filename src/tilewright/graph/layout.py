@@ -15,6 +15,8 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, fresh_name
 from tilewright.graph.tensor import Tensor
 
+#: Permutations of the axes of images: channels first to channels last, and back.
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 #: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, fresh_name
+from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.rounding import Activation
 from tilewright.graph.tensor import Named, Quant, Tensor
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
@@ -26,8 +27,6 @@ PAD_OPSET = 11
 _CROPS = "tf_crop_and_resize"
 #: Operators whose second operand may have another type, and one scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
-#: Permutations of the axes: channels first to channels last, and back.
-TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)

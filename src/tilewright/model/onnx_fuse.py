@@ -19,7 +19,7 @@ from tilewright.graph.ops.linear import MAX_LIFT
 from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_build import MOVES, Coded, Fused, one_scale, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
+from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, Known, quant_of, quantisation
 
 #: QLinear node -> the operator, and the positions of its data inputs, of the output's scale and of the bias. A scale
 #: and a zero point follow each data input.
@@ -46,8 +46,6 @@ CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", 
 CUT = ("Conv", "Gemm", "Add")
 #: How far the bound of a Clip may lie within the range of codes, in real numbers.
 SLACK = float(np.finfo(np.float32).eps)
-#: Operators whose sums a residual may join in the rounding mode `pow2`, and the number of axes of their results.
-JOINED = {"Conv": 4, "Gemm": 2}
 #: Operators that also have an integer kernel with real results.
 REAL_RESULTS = ("Gemm", "MatMul")
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
@@ -109,7 +107,7 @@ class _Patterns:
         """
         found: list[RawNode] = []
         name = codes.tensor if codes else ""
-        for kinds in ((DEQUANTIZE,), ("Relu", "Clip"), (QUANTIZE,)):
+        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):
             node = self.known.only_reader(name) if name else None
             if node is None or node.op_type not in kinds:
                 return None
@@ -193,7 +191,7 @@ class _Patterns:
     def _quantised(self, name: str) -> Coded | None:
         """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
         node = self.known.only_reader(name)
-        if node is not None and node.op_type in ("Relu", "Clip"):
+        if node is not None and node.op_type in ACTIVATIONS:
             after = self.known.only_reader(node.outputs[0])
             codes = self._codes_of(after)
             clips = codes is not None and (self._implied(node, codes) or self._clamp(name) != "none")
@@ -257,7 +255,7 @@ class _Patterns:
         source = node.inputs[0]
         before = self.writer.get(source)
         codes = self._codes_of(node)
-        if before is not None and before.op_type in ("Relu", "Clip") and codes and self._implied(before, codes):
+        if before is not None and before.op_type in ACTIVATIONS and codes and self._implied(before, codes):
             source = before.inputs[0]
         coded = self.dequantised(source)
         if coded is None or codes is None or not all(one_scale(self.known, end) for end in (coded, codes)):

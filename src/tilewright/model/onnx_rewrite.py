@@ -21,7 +21,7 @@ from tilewright.array import Array
 from tilewright.graph.ort import ValueType
 from tilewright.graph.rounding import round_half_away
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
+from tilewright.model.onnx_values import ACTIVATIONS, CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
 
 #: Operators that a pair of quantise and dequantise may move past.
 MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
@@ -303,7 +303,7 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
         if len(found) != 1:
             return False
         (node,) = found
-        if node.op_type not in ("Relu", "Clip"):
+        if node.op_type not in ACTIVATIONS:
             return node.op_type == QUANTIZE
 
 

@@ -25,6 +25,10 @@ CODES = ("int8", "uint8")
 #: The first opset in which onnxruntime's MaxPool takes codes.
 MAXPOOL_OPSET = 12
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+#: Operators that may clamp the results of another operator before they are rounded.
+ACTIVATIONS = ("Relu", "Clip")
+#: Operators whose sums an addition may join in the rounding mode `pow2`, and the number of axes of their results.
+JOINED = {"Conv": 4, "Gemm": 2}
 _INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 

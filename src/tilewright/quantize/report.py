@@ -15,11 +15,11 @@ from onnx import ModelProto
 
 from tilewright.array import Array
 from tilewright.model.inputs import Samples
+from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.model.samples import count_of
 from tilewright.model.verification import Verification
 from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
-from tilewright.quantize.pow2.plan import ACTIVATIONS, JOINED
 from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, feeds
 from tilewright.report.render import console, table

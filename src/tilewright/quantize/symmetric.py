@@ -12,6 +12,7 @@ from collections import Counter
 
 from onnx import ModelProto
 
+from tilewright.model.onnx_values import ACTIVATIONS
 from tilewright.quantize import affine
 from tilewright.quantize.micro import MOVES
 from tilewright.quantize.model import Network
@@ -19,7 +20,6 @@ from tilewright.quantize.samples import Task
 
 #: Operators whose results take the scale of the ReLU that reads them.
 SCALED = ("Conv", "Gemm", "Add")
-CUTS = ("Relu", "Clip")
 #: Operators whose inputs and results have one scale.
 JOINS = ("Add", "Concat")
 
@@ -51,7 +51,7 @@ def _fixed(model: ModelProto, chosen: affine.Fixed) -> affine.Fixed:
 
     shared, cut = set[str](), set[str]()
     for node in net.nodes:
-        before = net.producer.get(node.input[0]) if node.op_type in CUTS and node.input else None
+        before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
         if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
             join(node.output[0], node.input[0])
             cut.add(node.input[0])

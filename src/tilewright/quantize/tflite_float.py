@@ -17,13 +17,13 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import fresh_name
+from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.rounding import Activation
 from tilewright.graph.tensor import Tensor
 from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 
 OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
-FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # to channels first, and back
 BOUNDS: dict[Activation, tuple[float, float]] = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 
 
@@ -134,7 +134,7 @@ class Conversion:
                 whole = tensor.data.dtype.kind in "ib" and tensor.quant is None
                 self.own[name] = self.constant(name, tensor.data if whole else self.real(tensor))
             elif name in self.first:
-                self.own[name] = self.one("Transpose", [self.first[name]], f"{name}:last", perm=LAST)
+                self.own[name] = self.one("Transpose", [self.first[name]], f"{name}:last", perm=TO_NHWC)
             else:
                 raise ModelError(f"tensor '{name}'", "is read before anything has written it")
         return self.own[name]
@@ -146,9 +146,9 @@ class Conversion:
             if tensor.data is not None:
                 data = self.real(tensor)
                 whole = data.reshape((1,) * (4 - data.ndim) + data.shape)
-                self.first[name] = self.constant(f"{name}:first", whole.transpose(FIRST))
+                self.first[name] = self.constant(f"{name}:first", whole.transpose(TO_NCHW))
             else:
-                self.first[name] = self.one("Transpose", [self.value(tensor)], f"{name}:first", perm=FIRST)
+                self.first[name] = self.one("Transpose", [self.value(tensor)], f"{name}:first", perm=TO_NCHW)
         return self.first[name]
 
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:

@@ -12,11 +12,12 @@ from onnx import ModelProto
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError, in_file
 from tilewright.graph import ops
+from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.ops import Op
 from tilewright.graph.rounding import Activation
 from tilewright.model.tflite import TRANSLATE, check_lstm
 from tilewright.model.tflite_file import Call
-from tilewright.quantize.tflite_float import FIRST, LAST, Conversion
+from tilewright.quantize.tflite_float import Conversion
 
 #: Operators with the same meaning in ONNX. All are element-wise.
 ALIKE = {
@@ -121,7 +122,7 @@ def _(op: ops.Conv2D | ops.DepthwiseConv2D, net: Conversion, call: Call) -> None
         "dilations": op.window.dilation,
         "group": channels if deep else channels // call.tensor(1).shape[3],
     }
-    constants = _weights(net, call, (3, 0, 1, 2) if deep else FIRST)
+    constants = _weights(net, call, (3, 0, 1, 2) if deep else TO_NCHW)
     net.node(call, "Conv", constants, first=True, activation=op.activation, **settings)
 
 
@@ -203,9 +204,9 @@ def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
 
 @emit.register
 def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
-    if op.permutation == LAST:  # from channels first
+    if op.permutation == TO_NHWC:  # from channels first
         net.keep(call.output, net.value(call.tensor(0)), True)
-    elif op.permutation == FIRST:
+    elif op.permutation == TO_NCHW:
         net.keep(call.output, net.channels_first(call.tensor(0)), False)
     else:
         net.node(call, "Transpose", perm=op.permutation)
@@ -247,7 +248,7 @@ def _(op: ops.Pack, net: Conversion, call: Call) -> None:
 def _(op: ops.Concat, net: Conversion, call: Call) -> None:
     axis = op.axis % len(call.output.shape)
     first, values = _operands(net, call)
-    value = net.one("Concat", values, call.output.name, axis=FIRST.index(axis) if first else axis)
+    value = net.one("Concat", values, call.output.name, axis=TO_NCHW.index(axis) if first else axis)
     net.finish(call, value, first, op.activation)
 
 
@@ -256,7 +257,7 @@ def _(op: ops.Pad, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
     first = net.prefers_first([x], len(x.shape))
     pairs = call.constant(1).reshape(-1, 2)
-    pairs = pairs[list(FIRST)] if first else pairs
+    pairs = pairs[list(TO_NCHW)] if first else pairs
     constants: dict[str, Array] = {"pads": pairs.T.reshape(-1).astype(np.int64)}
     if call.code == "PADV2":
         constants["fill"] = net.real(call.tensor(2)).reshape(())

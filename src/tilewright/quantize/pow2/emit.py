@@ -7,14 +7,15 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper, shape_inference
 
 from tilewright.array import Array
 from tilewright.graph.rounding import mean_factor
+from tilewright.model.onnx_file import ROUNDING
+from tilewright.model.onnx_values import ACTIVATIONS
 from tilewright.quantize.model import Network
 from tilewright.quantize.names import Names, tensors_of
-from tilewright.quantize.pow2.plan import ACTIVATIONS, AVERAGES, Plan, Step, divisor
+from tilewright.quantize.pow2.plan import AVERAGES, Plan, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of
 
-#: Entries of the model's metadata_props: ties are rounded up, not to even; and, for the curious, which convolutions
-#: have an unrounded result that an addition reads (names of nodes, in order).
-KEY, VALUE = "tilewright.rounding", "pow2"
+#: An entry of the model's metadata_props, for the curious: which convolutions have an unrounded result that an addition
+#: reads (names of nodes, in order).
 UNROUNDED = "tilewright.unrounded"
 
 
@@ -47,7 +48,7 @@ class Writer:
             graph, opset_imports=source.opset_import, ir_version=source.ir_version, producer_name="tilewright"
         )
         unrounded = [step.name for step in self.plan.steps if step.addition is not None]
-        helper.set_model_props(model, {KEY: VALUE, **({UNROUNDED: ",".join(unrounded)} if unrounded else {})})
+        helper.set_model_props(model, {ROUNDING: "pow2", **({UNROUNDED: ",".join(unrounded)} if unrounded else {})})
         return model
 
     def step(self, step: Step) -> None:

@@ -17,18 +17,16 @@ from typing import Literal
 
 from onnx import NodeProto
 
+from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.quantize.model import Network, attribute, is_padded, operand, title
 
 Role = Literal["product", "sum", "average", "keep", "host"]
 
-ACTIVATIONS = ("Relu", "Clip")
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
 #: Most elements of an average: int32 holds their sum times its factor.
 MOST = 1 << 16
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
 SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
-#: Operators whose sums an addition may join, and the number of axes of their results.
-JOINED = {"Conv": 4, "Gemm": 2}
 #: The role of each operator. Other operators run on the host, as do forms without shift-only arithmetic.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
