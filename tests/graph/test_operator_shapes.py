@@ -229,6 +229,35 @@ def test_products_of_matrices() -> None:
     np.testing.assert_array_equal(evaluated(site(MatMul(), [a, b], y), [left, right]), expected)
 
 
+def test_groups_of_channels() -> None:
+    """A convolution with groups is one convolution for each group, and the results side by side."""
+    rng = np.random.default_rng(8)
+    op = Conv2D(window=Window((2, 2)))
+    x = rng.integers(-128, 128, (2, 1, 4, 5, 6)).astype(np.int8)
+    w = rng.integers(-128, 128, (9, 2, 2, 2)).astype(np.int8)
+
+    def sums(image: np.ndarray, taps: np.ndarray) -> np.ndarray:
+        out = tensor("y", 1, 3, 4, len(taps))
+        ends = [tensor("x", *image.shape[1:], quant=Quant((0.5,), (3,))), tensor("w", constant=taps)]
+        return op.accumulate(site(op, ends, out), image, taps)
+
+    parts = [sums(x[..., 2 * g : 2 * g + 2], w[3 * g : 3 * g + 3]) for g in range(3)]
+    np.testing.assert_array_equal(sums(x, w), np.concatenate(parts, axis=-1))
+
+
+def test_products_of_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are made floats a few columns at a time; the sums are the same."""
+    rng = np.random.default_rng(9)
+    x = rng.integers(-128, 128, (2, 3, 50)).astype(np.int8)
+    w = tensor("w", quant=Quant((0.5,), (2,)), constant=rng.integers(-128, 128, (4, 50)).astype(np.int8))
+    op = FullyConnected()
+    node = site(op, [tensor("x", 3, 50, quant=Quant((0.5,), (-5,))), w], tensor("y", 3, 4))
+    monkeypatch.setattr("tilewright.graph.ops.linear.TOGETHER", 30)
+    assert w.data is not None
+    expected = (x.astype(int) + 5) @ (w.data.astype(int).T - 2)
+    np.testing.assert_array_equal(op.accumulate(node, x, w.data), expected)
+
+
 def test_integers_without_scales() -> None:
     """PULP's sums, and their requantisation with a multiplier and an addend for each channel."""
     rng = np.random.default_rng(7)
