@@ -195,7 +195,10 @@ class Cut:
             self._compare_codes(name, values[name], [known[source] for source in self._sources(name) if source], found)
         for name in self.asked:
             if name in self.graph.outputs and name not in self.shared:
-                _compare_output(name, values[name], known[name], self.real, found)
+                if known[name].dtype.kind == "f":
+                    found.add_real(name, values[name], known[name], self.real)
+                else:
+                    found.add_equal(name, values[name], known[name])
 
     def _compare_codes(self, name: str, ours: Array, theirs: list[Array], found: Comparison) -> None:
         tensor, site = self.shared[name], self._computes(name)
@@ -266,14 +269,3 @@ def _first_rounding(site: Site) -> float:
         return 0.0
     exponent = int(np.frexp(np.prod([x.scale for x in inputs]) / site.output.scale)[1])
     return 2.0 ** (exponent - 1) if exponent < 0 else 0.0
-
-
-def _compare_output(name: str, ours: Array, theirs: Array, accuracy: float, found: Comparison) -> None:
-    if theirs.dtype.kind != "f":
-        found.add_equal(name, ours, theirs)
-        return
-    wide, other = ours.astype(np.float64), theirs.astype(np.float64)
-    finite = np.isfinite(other)
-    largest = max(1e-30, float(np.abs(other[finite]).max(initial=0)))
-    steps = np.where(finite, wide - np.where(finite, other, 0), 0) / largest
-    found.add(name, (np.abs(steps) > accuracy) | (finite != np.isfinite(wide)), steps)

@@ -102,7 +102,6 @@ def _observe(model: Any, places: Mapping[str, int], found: Comparison, site: Sit
             continue
         theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
         if tensor.quant is None:
-            steps = (ours[0].astype(np.float64) - theirs) / max(1e-30, float(np.abs(theirs).max(initial=0)))
-            found.add(tensor.name, np.abs(steps) > REAL, steps)
+            found.add_real(tensor.name, ours[0], theirs, REAL)
         else:
             found.add_equal(tensor.name, ours[0], theirs)

@@ -82,6 +82,13 @@ class Comparison:
         steps = ours.astype(np.float64) - theirs
         self.add(tensor, steps != 0, steps)
 
+    def add_real(self, tensor: str, ours: Array, theirs: Array, accuracy: float) -> None:
+        """Record one sample of a real tensor, which may differ by `accuracy` times its largest magnitude."""
+        finite = np.isfinite(theirs)
+        largest = max(1e-30, float(np.abs(theirs.astype(np.float64)[finite]).max(initial=0)))
+        steps = np.where(finite, ours.astype(np.float64) - np.where(finite, theirs, 0), 0) / largest
+        self.add(tensor, (np.abs(steps) > accuracy) | (finite != np.isfinite(ours)), steps)
+
 
 def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
