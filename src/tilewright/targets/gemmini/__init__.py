@@ -32,7 +32,7 @@ RTL = TimingModel(
 )
 
 
-class Gemmini(given.Machine[Config]):
+class GemminiTarget(given.Machine[Config]):
     """The target Gemmini (methods: targets/base.py). There is no pass `order`: the hardware decides it."""
 
     name, kind = "gemmini", Config
@@ -80,8 +80,8 @@ class Gemmini(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.gemmini.compiler import ends, pack, unpack
         from tilewright.targets.gemmini.events import events
+        from tilewright.targets.gemmini.launch import ends, pack, unpack
 
         config, image = self.config_of(program), image_of(launch)
         sites = ends(program, launch)
@@ -106,8 +106,8 @@ class Gemmini(given.Machine[Config]):
         return LaunchResult(left, found, trace, (figures,), passes.bound, counted)
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.gemmini.compiler import ends, pack
         from tilewright.targets.gemmini.debug import GemminiWalk
+        from tilewright.targets.gemmini.launch import ends, pack
 
         image, sites = image_of(launch), ends(program, launch)
         with given.named(launch), given.untrusted(launch):
@@ -163,4 +163,4 @@ class Gemmini(given.Machine[Config]):
         return conform(path)
 
 
-TARGET = Gemmini()
+TARGET = GemminiTarget()

@@ -16,9 +16,10 @@ from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, Trace
 from tilewright.sim.walk import Placed, Scratchpad, State, Walk, by_name, in_order, own_spaces
-from tilewright.targets.gemmini.compiler import unpack
 from tilewright.targets.gemmini.hazards import touch
 from tilewright.targets.gemmini.isa.text import lines
+from tilewright.targets.gemmini.isa.work import QUEUES
+from tilewright.targets.gemmini.launch import unpack
 from tilewright.targets.gemmini.passes import UNITS, Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
@@ -85,7 +86,7 @@ class GemminiWalk(Walk):
             spaces.append(Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else ()))
         none = np.zeros(len(text), np.int64)
         rows = Footprints.of(self._footprints())
-        unit, steps = touch.QUEUES[passes.work.code], np.arange(len(text))
+        unit, steps = QUEUES[passes.work.code], np.arange(len(text))
         return StepTable(UNITS, (), tuple(spaces), unit, none, none, steps, rows, lambda step: text[step])
 
     def _footprints(self) -> list[Array]:
@@ -100,7 +101,7 @@ class GemminiWalk(Walk):
         mode = np.where((computes.fresh == 1) & (computes.own["dataflow"] == 1), WRITE, keeps)
         whole = np.ones_like(mode)
         parts.append(np.stack([whole * ARRAY, mode, whole * 0, whole, whole, whole * 0], axis=1))
-        bytes_ = touch.dram(passes.work, config)
+        bytes_ = touch.dram(passes.work)
         starts = np.array([segment.address for segment in self._dram.segments], np.int64)
         home = np.maximum(np.searchsorted(starts, bytes_.first, side="right") - 1, 0)
         first = bytes_.first - starts[home] if len(starts) else bytes_.first

@@ -13,8 +13,7 @@ from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
 from tilewright.targets.gemmini.isa.work import Computes, Local
 from tilewright.targets.gemmini.passes import Passes
-from tilewright.targets.gemmini.traffic import rows_in_dram
-from tilewright.targets.gemmini.values.machine import moved_bytes
+from tilewright.targets.gemmini.traffic import moved_bytes, rows_in_dram
 
 #: Bits of an operand of the array, and of a number in the accumulator.
 NARROW, WIDE = 8, 32
@@ -26,9 +25,7 @@ def events(passes: Passes, trace: Trace | None) -> Events:
     """Return the events of a launch. DRAM transfers are in the order in which their commands start (without a trace:
     in the order of the steps)."""
     config, work = passes.config, passes.work
-    read, written = (
-        int(moved_bytes(moves, config, out).sum()) for moves, out in ((work.loads, False), (work.stores, True))
-    )
+    read, written = (int(moved_bytes(moves, out).sum()) for moves, out in ((work.loads, False), (work.stores, True)))
     parts = Part("multiply", NARROW), Part("add", config.pe_bits)
     return Events(
         (Work(f"8x8+{config.pe_bits}", passes.macs, parts),),
@@ -99,14 +96,14 @@ def _accesses(passes: Passes) -> list[Access]:
 
 def _bursts(passes: Passes, trace: Trace | None) -> Array:
     """Return the transfers, int64 [n, 2] of address and bytes: one a row."""
-    config, work = passes.config, passes.work
+    work = passes.work
     start = passes.sequence.copy()
     if trace is not None:
         start[passes.times.order] = trace.start
         start = start[passes.sequence]
     found = []
     for moves, out in ((work.loads, False), (work.stores, True)):
-        move, *columns = rows_in_dram(moves, config, out)
+        move, *columns = rows_in_dram(moves, out)
         found.append((start[moves.step[move]], *columns))
     when, *columns = (np.concatenate(pair) for pair in zip(*found, strict=True))
     order = np.argsort(when, kind="stable")

@@ -18,12 +18,11 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.hazards import Hazards
-from tilewright.targets.gemmini.hazards.touch import QUEUES
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.isa.work import Moves, Work, work
+from tilewright.targets.gemmini.isa.work import QUEUES, Moves, Work, work
 from tilewright.targets.gemmini.loops import Expansion, expand
-from tilewright.targets.gemmini.traffic import traffic
-from tilewright.targets.gemmini.values.machine import Machine, Plan, moved_bytes, plan
+from tilewright.targets.gemmini.traffic import moved_bytes, traffic
+from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
 
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.timing import Times
@@ -172,7 +171,7 @@ class Passes:
         wait, cause = waits(unit, taken, start, end)
         moved = [np.zeros(len(prims), np.int64) for _ in self._moves]
         for column, (moves, out) in zip(moved, self._moves, strict=True):
-            column[self.sequence[moves.step]] = moved_bytes(moves, self.config, out)
+            column[self.sequence[moves.step]] = moved_bytes(moves, out)
         read, written = (column[times.order] for column in moved)
         none = np.zeros(len(prims), np.int64)
         return Trace(table, start, end, wait, cause, none, read, written, 0, times.cycles)

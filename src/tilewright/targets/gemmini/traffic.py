@@ -1,4 +1,4 @@
-"""What the moves of a program ask of the bus."""
+"""The rows in DRAM that the moves of a program read and write, and what they ask of the bus."""
 
 from __future__ import annotations
 
@@ -7,12 +7,61 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.work import Moves
-from tilewright.targets.gemmini.values.machine import moved_bytes, moved_rows
+
+#: DRAM addresses from which on a move is outside of every segment; sums of addresses below fit int64.
+FARTHEST = 1 << 62
 
 
-class Rows(NamedTuple):
+def row_bytes(moves: Moves, out: bool) -> Array:
+    """Return the bytes of a row in DRAM of each mvin (with `out`: mvout), int64 [k]."""
+    place = moves.local
+    wide = place.full & place.acc if out else place.acc & (1 - moves.own["shrunk"])
+    size: Array = place.cols * np.where(wide, ACC_BYTES, 1)
+    return size
+
+
+def transfers(moves: Moves, out: bool) -> tuple[Array, Array]:
+    """Return the first DRAM byte of each mvin (with `out`: mvout) and the byte after its last, int64 [k] each.
+
+    A command without DRAM access (zeros, no rows) has an empty range.
+    """
+    place, own = moves.local, moves.own
+    steps, rows = place.rows - 1, place.rows
+    if out:
+        pooled = own["pool_stride"] > 0
+        steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
+        rows = np.where(pooled, own["porows"] * own["pocols"], rows)
+    used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
+    # Strides have 64 bits: an end that wraps around would pass for one inside a segment.
+    far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * own["stride"].astype(np.float64)) >= FARTHEST
+    last = np.where(far, 0, steps * own["stride"])
+    first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
+    return first, np.where(used, first + np.abs(last) + row_bytes(moves, out), first)
+
+
+def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
+    """Return the rows in DRAM of each mvin (with `out`: mvout), int64 [k]: groups of rows, and the rows of a group.
+
+    A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
+    """
+    own, rows = moves.own, moves.local.rows
+    one = np.ones_like(rows)
+    if not out:
+        return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
+    pooled = own["pool_stride"] > 0
+    return np.where(pooled, own["porows"], one), np.where(pooled, own["pocols"], rows)
+
+
+def moved_bytes(moves: Moves, out: bool) -> Array:
+    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
+    outer, rows = moved_rows(moves, out)
+    moved: Array = outer * rows * row_bytes(moves, out) * (moves.dram != 0)
+    return moved
+
+
+class DramRows(NamedTuple):
     """Rows in DRAM, int64 [n] each: groups of equal rows, with the first address, the rows, bytes of one, and the
     distance from row to row; `move` is the index of the move."""
 
@@ -23,24 +72,24 @@ class Rows(NamedTuple):
     apart: Array
 
 
-def rows_in_dram(moves: Moves, config: Config, out: bool) -> Rows:
+def rows_in_dram(moves: Moves, out: bool) -> DramRows:
     """Return the rows that mvins read, or with `out` those that mvouts write.
 
     A pooled mvout writes a group for each row of its pixels.
     """
-    own, size = moves.own, moved_bytes(moves, config, out)
+    own = moves.own
     outer, rows = moved_rows(moves, out)
-    outer = outer * (size > 0)
+    outer = outer * (moved_bytes(moves, out) > 0)
     move = np.repeat(np.arange(len(outer)), outer)
     nth = np.arange(len(move)) - np.repeat(np.cumsum(outer) - outer, outer)
     apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)
-    width = size // np.maximum(rows * outer, 1)
-    return Rows(move, moves.dram[move] + nth * apart[move], rows[move], width[move], own["stride"][move])
+    width = row_bytes(moves, out)
+    return DramRows(move, moves.dram[move] + nth * apart[move], rows[move], width[move], own["stride"][move])
 
 
 def traffic(moves: Moves, config: Config, out: bool) -> tuple[int, int]:
     """Return the requests of moves, and their beats. Each row is cut into aligned requests [C: DMA.scala]."""
-    groups = rows_in_dram(moves, config, out)
+    groups = rows_in_dram(moves, out)
     group = np.repeat(np.arange(len(groups.rows)), groups.rows)
     nth = np.arange(len(group)) - np.repeat(np.cumsum(groups.rows) - groups.rows, groups.rows)
     address, left = groups.address[group] + nth * groups.apart[group], groups.width[group]

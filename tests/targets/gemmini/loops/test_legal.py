@@ -14,7 +14,8 @@ from tests.targets.gemmini.timing.replay import merged
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops import EX, LD, Expansion, expand
+from tilewright.targets.gemmini.isa.work import EX, LD
+from tilewright.targets.gemmini.loops import Expansion, expand
 
 CONFIG = Config()
 STRIDES = dict.fromkeys("abcd", 64)

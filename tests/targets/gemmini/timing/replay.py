@@ -8,8 +8,9 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.unroll import NONE, finished, front, offered, plan, step
-from tilewright.targets.gemmini.timing.unroll_state import HOST, Front, Plan
+from tilewright.targets.gemmini.timing.reset import build
+from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered, plan, step
+from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
 
 UNREACHED = -1
 
@@ -20,14 +21,14 @@ def replayed(expansion: Expansion, config: Config, times: Array, accept: Array) 
     `times` [m, 3]: when the recorded run took, issued and finished each command, in its own order. `accept` [n]: when
     it accepted each command of the program; only those of fences are used.
     """
-    m = len(expansion.prims)
-    order, taken, accepted = np.full(m, UNREACHED), np.full(m, UNREACHED), np.full(len(accept), UNREACHED)
+    total = len(expansion.prims)
+    order, taken, accepted = np.full(total, UNREACHED), np.full(total, UNREACHED), np.full(len(accept), UNREACHED)
     done = times[:, 2].astype(np.int64)
     by_done = np.argsort(done, kind="stable")
     by_done = by_done[done[by_done] >= 0]
     cycles = int(max(times.max(), accept.max())) + 10
     wrong = _replay(
-        front(),
+        build(config, config.memory_latency),
         plan(expansion, config),
         expansion.kind.astype(np.int64),
         expansion.unroller.astype(np.int64),
@@ -46,8 +47,8 @@ def replayed(expansion: Expansion, config: Config, times: Array, accept: Array) 
 
 @compiled
 def _replay(
-    state: Front,
-    plan: Plan,
+    m: Array,
+    plan: FrontPlan,
     kind: Array,
     unroller: Array,
     done: Array,
@@ -62,13 +63,13 @@ def _replay(
     """Return a cycle that changed something although the one before it did not and no input differs; else -1."""
     count, place, moved, was_quiet = 0, 0, True, False
     for cycle in range(cycles):
-        found = offered(state)
+        found = offered(m)
         take = found != NONE and (found < 0 or free[kind[found]] > 0)  # below 0: a flush
         first = place
         while place < len(by_done) and done[by_done[place]] == cycle:
             prim = order[by_done[place]]
             if prim >= 0:
-                finished(state, unroller[prim], kind[prim])
+                finished(m, unroller[prim], kind[prim])
             place += 1
         if take and found >= 0:
             if count < len(order):
@@ -79,10 +80,10 @@ def _replay(
             prim = order[by_done[each]]
             if prim >= 0:
                 free[kind[prim]] += 1
-        host = state.misc[HOST.next]
+        host = m[FRONT.next_host]
         quiet = host < len(accept) and cycle >= accept[host]
         before = moved
-        moved = step(state, plan, accepted, cycle, take, quiet)
+        moved = step(m, plan, accepted, cycle, take, quiet)
         if moved and not (before or take or place > first or (quiet and not was_quiet)):
             return cycle
         was_quiet = quiet
@@ -91,20 +92,20 @@ def _replay(
 
 def merged(expansion: Expansion, config: Config, delay: int) -> Array:
     """Return the order in which the commands are taken if each one is done `delay` cycles later, int64 [m]."""
-    m = len(expansion.prims)
-    order, taken = np.full(m, UNREACHED), np.full(m, UNREACHED)
+    total = len(expansion.prims)
+    order, taken = np.full(total, UNREACHED), np.full(total, UNREACHED)
     columns = expansion.kind.astype(np.int64), expansion.unroller.astype(np.int64)
     accepted = np.zeros(len(expansion.commands), np.int64)
     free = np.array([config.rs_load, config.rs_execute, config.rs_store])
-    _merge(front(), plan(expansion, config), *columns, free, delay, order, taken, accepted)
+    _merge(build(config, config.memory_latency), plan(expansion, config), *columns, free, delay, order, taken, accepted)
     assert (order >= 0).all(), "the front end has stopped"
     return order
 
 
 @compiled
 def _merge(
-    state: Front,
-    plan: Plan,
+    m: Array,
+    plan: FrontPlan,
     kind: Array,
     unroller: Array,
     free: Array,
@@ -115,11 +116,11 @@ def _merge(
 ) -> None:
     count, done, cycle = 0, 0, 0
     while count < len(order) and cycle < 1000 + (delay + 20) * (len(order) + len(accepted)):
-        found = offered(state)
+        found = offered(m)
         take = found != NONE and (found < 0 or free[kind[found]] > 0)
         first, quiet = done, done == count  # a command counts as busy in the cycle in which it is done
         while done < count and taken[done] + delay <= cycle:
-            finished(state, unroller[order[done]], kind[order[done]])
+            finished(m, unroller[order[done]], kind[order[done]])
             done += 1
         if take and found >= 0:
             order[count], taken[count] = found, cycle
@@ -127,5 +128,5 @@ def _merge(
             free[kind[found]] -= 1
         for each in range(first, done):
             free[kind[order[each]]] += 1
-        step(state, plan, accepted, cycle, take, quiet)
+        step(m, plan, accepted, cycle, take, quiet)
         cycle += 1

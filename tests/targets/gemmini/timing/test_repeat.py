@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
 from tests.targets.gemmini.programs import encoded, program
-from tilewright.array import Array
+from tests.targets.gemmini.timing.repetition import repeated, skipped
 from tilewright.errors import HazardError
-from tilewright.sim.jit import Compiled
-from tilewright.targets.gemmini import timing
 from tilewright.targets.gemmini.compiler.leaving import SUMS
 from tilewright.targets.gemmini.compiler.products import Product
 from tilewright.targets.gemmini.compiler.search import fastest
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc, spad
-from tilewright.targets.gemmini.loops import expand
-from tilewright.targets.gemmini.timing import chip as c
-from tilewright.targets.gemmini.timing import repeat, state
-from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
-from tilewright.targets.gemmini.timing.snapshot import visit
-from tilewright.targets.gemmini.timing.tape import TAPE
 
 MACHINES = (
     Config(),
@@ -33,47 +21,6 @@ MACHINES = (
     Config(dim=8, spad_rows=32, spad_banks=8, acc_banks=4, acc_rows=256, dma_bytes=16, bus_bytes=8),
     Config(spad_rows=64, spad_banks=16, acc_banks=8, reads_in_flight=8, writes_in_flight=4, memory_latency=3),
 )
-MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
-
-
-@contextmanager
-def skipping(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> Iterator[list[Memo]]:
-    """Let runs look for repetitions as often as they can, or never; yield their memos."""
-    memos: list[Memo] = []
-
-    def kept(*arguments: object) -> Memo:
-        memos.append(repeat.memo(*arguments))  # type: ignore[arg-type]
-        return memos[-1]
-
-    with monkeypatch.context() as patch, np.errstate(over="ignore"):
-        patch.setattr(repeat, "SHORT", 8 if allowed else NEVER)
-        patch.setattr(repeat, "LEAST", 1)
-        patch.setattr(repeat, "SPAN", 4)
-        patch.setattr(timing, "memo", kept)
-        yield memos
-
-
-def skipped(monkeypatch: pytest.MonkeyPatch, commands: Array, config: Config) -> tuple[int, int]:
-    """Return the cycles of a program, and how many a run skips. Its times equal those of a run that skips nothing."""
-    expansion = expand(commands, config)
-    with skipping(monkeypatch, False):
-        plain = timing.run(commands, expansion, config, config.memory_latency)
-    with skipping(monkeypatch, True) as memos:
-        times = timing.run(commands, expansion, config, config.memory_latency)
-    for name in ("accept", "taken", "issued", "done", "order"):
-        np.testing.assert_array_equal(getattr(times, name), getattr(plain, name), err_msg=name)
-    assert times.cycles == plain.cycles
-    return plain.cycles, int(memos[0].registers[MEMO.skipped])
-
-
-def repeated(rng: np.random.Generator, commands: Array, often: int) -> Array:
-    """Return a program that runs some times, each time with other addresses in DRAM."""
-    parts = [commands]
-    for _ in range(often - 1):
-        own = commands.copy()
-        own[np.isin(own[:, 0], MOVES) & (own[:, 1] != 0), 1] += np.uint64(rng.choice([0, 64, 320, 4096, 12288]))
-        parts.append(own)
-    return np.concatenate(parts)
 
 
 @pytest.mark.parametrize("config", MACHINES)
@@ -145,28 +92,3 @@ def test_loops_of_products_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = np.concatenate([found.tiled.emit(config, *places).array] * 4)
     cycles, without = skipped(monkeypatch, commands, config)
     assert without > 0.4 * cycles
-
-
-def test_a_snapshot_holds_all_that_the_machine_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a snapshot leaves out is overwritten before one is set, and no time changes."""
-    ruined = 0
-
-    def ruining(m: Array, p: c.Program, front: object, plan: object, tape: Array) -> None:
-        nonlocal ruined
-        if tape[TAPE.sets]:
-            ruined += 1
-            fixed = m[c.CHIP.dim : c.CHIP.active].copy()
-            lengths = m[state.QUEUES : state.TABLES].reshape(-1, state.PER_QUEUE)[:, c.QUEUE.length].copy()
-            m[:] = np.random.default_rng(ruined).integers(-5, 100, len(m))
-            m[c.CHIP.dim : c.CHIP.active] = fixed
-            m[state.QUEUES : state.TABLES].reshape(-1, state.PER_QUEUE)[:, c.QUEUE.length] = lengths
-        visit(m, p, front, plan, tape)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(repeat, "visit", ruining)
-    monkeypatch.setattr(Compiled, "due", lambda *_: False)
-    config = Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32, memory_latency=3)
-    for seed in range(8):
-        print("seed", seed)
-        rng = np.random.default_rng(seed)
-        skipped(monkeypatch, repeated(rng, encoded(program(rng, config, 2048, 5)), 6), config)
-    assert ruined > 2

@@ -11,8 +11,8 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR, WEIGHT_STATIONARY, Commands, acc, spad
 from tilewright.targets.gemmini.loops import expand
 from tilewright.targets.gemmini.timing import Times, run
-from tilewright.targets.gemmini.timing.bus import Transaction
-from tilewright.targets.gemmini.timing.moves import Merger, Scaler
+from tilewright.targets.gemmini.timing.bus import TRANSACTIONS
+from tilewright.targets.gemmini.timing.moves import MERGER, SCALER
 
 DRAM = 0x8000_0000
 LATENCIES = (1, 16, 100)
@@ -184,9 +184,11 @@ def test_operands_in_the_accumulator_stall_the_machine() -> None:
 
 
 def test_records_that_are_copied_as_a_whole_have_the_same_fields() -> None:
-    copied = list(Transaction.__annotations__)[1:]
-    assert list(Merger.__annotations__)[1 : 1 + len(copied)] == copied
-    assert list(Scaler.__annotations__)[1:7] == ["valid", "row", "repeats", "wide_valid", "wide_row", "wide_repeats"]
+    assert [getattr(MERGER, name) - MERGER.slot for name in ("bytes", "size", "shift", "offset", "row")] == [
+        getattr(TRANSACTIONS, name) - TRANSACTIONS.slot for name in ("bytes", "size", "shift", "offset", "row")
+    ]
+    assert (SCALER.row - SCALER.valid, SCALER.repeats - SCALER.valid) == (1, 2)
+    assert (SCALER.wide_row - SCALER.wide_valid, SCALER.wide_repeats - SCALER.wide_valid) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.hazards import legal, order, touch
 from tilewright.targets.gemmini.isa.fields import CODES, Funct
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.isa.work import COMPUTE, NONE, Work
+from tilewright.targets.gemmini.isa.work import COMPUTE, EX, NONE, QUEUES, Work
 from tilewright.targets.gemmini.loops import Expansion
 
 #: Most conflicts of each pass that are reported.
@@ -101,13 +101,13 @@ class Hazards:
     def _order(self) -> tuple[Array, Array, Array, Array]:
         """The queue and mark of each command, what waits for it, and what cannot start before it (order.successors)."""
         work, config = self.work, self.config
-        queue = touch.QUEUES[work.code]
+        queue = QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
         loads, acc = work.loads, work.loads.local.acc == 1
         wide = np.where(loads.own["stride"] == 0, order.REPEATED, order.WIDE)
         mark[loads.step] = np.where(loads.own["shrunk"] == 1, order.NARROW, wide) * acc
         mark[loads.step[loads.dram == 0]] = order.ZERO
-        execute, writes = np.flatnonzero(queue == touch.EX), work.computes.preload[work.computes.c.garbage == 0]
+        execute, writes = np.flatnonzero(queue == EX), work.computes.preload[work.computes.c.garbage == 0]
         mark[np.intersect1d(execute[:-1][work.kind[execute[1:]] == COMPUTE], writes)] = order.WRITES
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         rows = config.all_spad_rows + config.acc_rows
@@ -129,7 +129,7 @@ class Hazards:
         run = order.conflicts.of(ROW_US * int(rows.size.sum()))
         count = run(queue, mark, self.segment, rows, last, waits, reach, found)
         kept: list[list[int]] = found[:count].tolist()
-        ranges, stretches = _stretches(touch.dram(self.work, self.config), len(queue))
+        ranges, stretches = _stretches(touch.dram(self.work), len(queue))
         last = np.full((2, stretches), NONE)
         dram = order.dram_conflicts.of(ROW_US * int(ranges.size.sum()))
         count = dram(queue, self.segment, ranges, last, waits, reach, found)
@@ -257,7 +257,7 @@ class Hazards:
         computes, code = self.work.computes, self.work.code
         rows = np.full(len(code), CONFIG_ROWS)
         rows[computes.step] = computes.streamed
-        execute = np.flatnonzero(touch.QUEUES[code] == touch.EX)
+        execute = np.flatnonzero(QUEUES[code] == EX)
         early, late = execute[:-1], execute[1:]
         follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
         for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():

@@ -12,17 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, numbers
-from tilewright.targets.gemmini.config import ACC_BYTES, Config
-from tilewright.targets.gemmini.isa.fields import CODES
+from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import NONE, Computes, Local, Moves, Work
+from tilewright.targets.gemmini.traffic import rows_in_dram
 
 READ, WRITE = 1, 2
-#: The queues of the reservation station.
-LD, EX, ST = range(3)
-_QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
 #: Added to scratchpad rows of operands whose address is past the end of the scratchpad.
 BEHIND = 1 << 40
-QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
 
 
 class Touches(NamedTuple):
@@ -189,26 +185,15 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     return found._replace(size=np.minimum(found.size, end - found.first))
 
 
-def dram(work: Work, config: Config) -> Touches:
+def dram(work: Work) -> Touches:
     """Return the bytes of DRAM that commands read (mvin) and write (mvout), one row of the command each."""
-    loads, stores = work.loads, work.stores
-    wide = np.where(loads.local.acc & (1 - loads.own["shrunk"]), ACC_BYTES, 1)
-    real = loads.dram != 0
-    parts = [
-        _lines(loads.step, READ, loads.dram, loads.own["stride"], loads.local.rows * real, loads.local.cols * wide)
-    ]
-    size = stores.local.cols * np.where(stores.local.acc & stores.local.full, ACC_BYTES, 1)
-    own, pooled = stores.own, stores.own["pool_stride"] > 0
-    stride = own["stride"]
-    parts.append(_lines(stores.step, WRITE, stores.dram, stride, np.where(pooled, 0, stores.local.rows), size))
-    row, of = numbers(np.zeros(len(stores.step), np.int64), np.where(pooled, own["porows"], 0))
-    first = stores.dram[of] + row * (own["out_dim"] * stride)[of]
-    parts.append(_lines(stores.step[of], WRITE, first, stride[of], own["pocols"][of], size[of]))
+    parts = []
+    for moves, mode, out in ((work.loads, READ, False), (work.stores, WRITE, True)):
+        groups = rows_in_dram(moves, out)
+        row, of = numbers(np.zeros(len(groups.rows), np.int64), groups.rows)
+        move, none = groups.move[of], np.zeros_like(of)
+        first = groups.address[of] + row * groups.apart[of]
+        parts.append(
+            Touches(moves.step[move], none + mode, moves.dram[move], first, groups.width[of], none + 1, none, none)
+        )
     return _joined(*parts)
-
-
-def _lines(step: Array, mode: int, dram: Array, stride: Array, rows: Array, size: Array) -> Touches:
-    row, of = numbers(np.zeros(len(step), np.int64), rows)
-    first = dram[of] + row * stride[of]
-    none = np.zeros_like(of)
-    return Touches(step[of], np.full(len(of), mode), dram[of], first, size[of], none + 1, none, none)

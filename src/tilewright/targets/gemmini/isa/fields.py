@@ -33,13 +33,13 @@ class Funct(IntEnum):
     COUNTER, FENCE = 126, 127
 
 
-class Config(IntEnum):
+class Configured(IntEnum):
     """What a config command configures: rs1[1:0]."""
 
     EX, LD, ST, NORM = range(4)
 
 
-class Place(NamedTuple):
+class BitField(NamedTuple):
     """The place of a field in a register."""
 
     name: str
@@ -53,29 +53,29 @@ class Format(NamedTuple):
 
     name: str
     funct: int
-    rs1: tuple[Place, ...] = ()
-    rs2: tuple[Place, ...] = ()
+    rs1: tuple[BitField, ...] = ()
+    rs2: tuple[BitField, ...] = ()
     kind: int | None = None
 
 
-def _whole(name: str) -> tuple[Place, ...]:
+def _whole(name: str) -> tuple[BitField, ...]:
     """Return a register that holds one number: a DRAM address, or a stride."""
-    return (Place(name, 0, 64, signed=True),)
+    return (BitField(name, 0, 64, signed=True),)
 
 
-def _operand(name: str) -> tuple[Place, ...]:
+def _operand(name: str) -> tuple[BitField, ...]:
     """Return a register that holds a local operand: address, columns and rows."""
     prefix = "" if name == "local" else f"{name}_"
-    return Place(name, 0, 32), Place(f"{prefix}cols", 32, 16), Place(f"{prefix}rows", 48, 16)
+    return BitField(name, 0, 32), BitField(f"{prefix}cols", 32, 16), BitField(f"{prefix}rows", 48, 16)
 
 
-def _halves(*names: str) -> tuple[Place, ...]:
+def _halves(*names: str) -> tuple[BitField, ...]:
     """Return fields of 16 bits side by side."""
-    return tuple(Place(name, 16 * index, 16) for index, name in enumerate(names))
+    return tuple(BitField(name, 16 * index, 16) for index, name in enumerate(names))
 
 
-def _bits(*places: tuple[str, int, int]) -> tuple[Place, ...]:
-    return tuple(Place(*place) for place in places)
+def _bits(*places: tuple[str, int, int]) -> tuple[BitField, ...]:
+    return tuple(BitField(*place) for place in places)
 
 
 _DRAM, _LOCAL = _whole("dram"), _operand("local")
@@ -90,14 +90,14 @@ FORMATS = (
             *(("transpose_b", 9, 1), ("a_stride", 16, 16), ("scale", 32, 32)),
         ),
         _bits(("shift", 0, 5), ("c_stride", 48, 16)),
-        Config.EX,
+        Configured.EX,
     ),
     Format(
         "config_ld",
         Funct.CONFIG,
         _bits(("shrunk", 2, 1), ("state", 3, 2), ("pixels", 8, 8), ("block_stride", 16, 16), ("scale", 32, 32)),
         _whole("stride"),
-        Config.LD,
+        Configured.LD,
     ),
     Format(
         "config_st",
@@ -107,17 +107,17 @@ FORMATS = (
             *(("out_dim", 24, 8), ("porows", 32, 8), ("pocols", 40, 8), ("orows", 48, 8), ("ocols", 56, 8)),
         ),
         _bits(("stride", 0, 32), ("scale", 32, 32)),
-        Config.ST,
+        Configured.ST,
     ),
     Format(
         "config_norm",
         Funct.CONFIG,
         (
             *_bits(("stat", 8, 8), ("high", 16, 1), ("only_stat", 17, 1), ("inverse", 18, 1)),
-            Place("qln2", 32, 32, True),
+            BitField("qln2", 32, 32, True),
         ),
-        (Place("qb", 0, 32, True), Place("qc", 32, 32, True)),
-        Config.NORM,
+        (BitField("qb", 0, 32, True), BitField("qc", 32, 32, True)),
+        Configured.NORM,
     ),
     Format("mvin", Funct.MVIN, _DRAM, _LOCAL),
     Format("mvin2", Funct.MVIN2, _DRAM, _LOCAL),
@@ -206,10 +206,10 @@ for _code in reversed(range(len(FORMATS))):
 def _layout(own: Format) -> Layout:
     """Return the layout of one format, in which each gap between fields is a field of its own."""
     fields = [Field("funct", 7), Field("funct_7", 57)]
-    kind = (Place("kind", 0, 2),) if own.kind is not None else ()
+    kind = (BitField("kind", 0, 2),) if own.kind is not None else ()
     for register, places in (("rs1", (*kind, *own.rs1)), ("rs2", own.rs2)):
         bit = 0
-        for place in (*places, Place("", 64, 0)):
+        for place in (*places, BitField("", 64, 0)):
             for low in (bit, bit + 32) if place.low - bit > 63 else (bit,) if place.low > bit else ():
                 fields.append(Field(f"{register}_{low}", 32 if place.low - bit > 63 else place.low - bit))
             if place.name:

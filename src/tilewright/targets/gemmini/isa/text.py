@@ -40,7 +40,7 @@ _LOCAL = re.compile(r"(spad|acc)(\+?)(\.full)?(?:\.norm([1-7]))?\[(\d+)\]")
 
 
 @dataclass(frozen=True)
-class Local(Names):
+class LocalText(Names):
     """The text of local addresses."""
 
     def show(self, value: int) -> str:
@@ -100,7 +100,7 @@ _WRITTEN = {"dram", "local", "cols", "rows", "state", *_OPERANDS} | {
 }
 _ACTIVATIONS = Names(("none", "relu", "layernorm", "igelu", "softmax"), "act")
 _NAMES: dict[str, Names] = {
-    **dict.fromkeys(("local", *_OPERANDS), Local(())),
+    **dict.fromkeys(("local", *_OPERANDS), LocalText(())),
     **{"scale": Float(()), "activation": _ACTIVATIONS, "dataflow": Names(("os", "ws"))},
     **dict.fromkeys(("dram", "stride"), Hex(())),
 }

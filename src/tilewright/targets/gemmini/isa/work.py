@@ -17,6 +17,8 @@ from tilewright.targets.gemmini.isa.fields import CODES
 
 #: What a primitive command does. SET: a config command, a flush, a fence or a counter access.
 SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
+#: The queues of the reservation station.
+LD, EX, ST = range(3)
 #: Flags of a local address, and the bits of the norm command.
 ACC, ACCUMULATE, FULL, NORM = 31, 30, 29, 26
 #: Index of an absent command: no config, no preload.
@@ -103,6 +105,9 @@ _KIND = {"mvin": MVIN, "mvin2": MVIN, "mvin3": MVIN, "mvout": MVOUT, "preload": 
 _KINDS = np.array(
     [_KIND.get(own.name, COMPUTE if own.name.startswith("compute") else SET) for own in fields.FORMATS], np.int64
 )
+_QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
+#: The queue of each code.
+QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
 #: The load state that each mvin uses, by code.
 STATE = {CODES["mvin"]: 0, CODES["mvin2"]: 1, CODES["mvin3"]: 2}
 

@@ -15,14 +15,15 @@ import numpy as np
 
 from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
-from tilewright.targets.gemmini.isa.fields import Funct
-from tilewright.targets.gemmini.loops.stream import (
+from tilewright.targets.gemmini.isa.fields import CODES, FORMATS, Funct, encode
+from tilewright.targets.gemmini.isa.work import KEEP
+from tilewright.targets.gemmini.loops.words import (
     ACC,
     ACCUMULATE,
     NOTHING,
     OFFSET_MASK,
-    Place,
-    Stream,
+    CommandStream,
+    OnChip,
     garbage,
     grid,
     interleaved,
@@ -31,14 +32,12 @@ from tilewright.targets.gemmini.loops.stream import (
     stream,
 )
 
-#: The scale 1.0, and the code for "keep the scale", as bits of config commands.
-ONE, KEEP = 0x3F800000, 0xFFFFFFFF
-#: The low bits of the config commands for loads, stores and the execute queue, and the bit "set only strides".
-LOAD, STORE, STRIDES = 1, 2, 1 << 7
+#: The bits of the scale 1.0.
+ONE = 0x3F800000
 
 
 @dataclass(frozen=True)
-class Shape:
+class TileShape:
     """The sizes of a tile that follow from the registers `r` of its loop."""
 
     r: Mapping[str, int]
@@ -119,9 +118,9 @@ class Shape:
         return row
 
 
-def streams(registers: Mapping[str, int], place: Place, config: Config) -> list[Stream]:
-    """Return the five streams (see stream.STREAMS) of a loop with legal registers."""
-    shape = Shape(registers, config)
+def streams(registers: Mapping[str, int], place: OnChip, config: Config) -> list[CommandStream]:
+    """Return the five streams (see words.STREAMS) of a loop with legal registers."""
+    shape = TileShape(registers, config)
     return [
         _stores(shape, place),
         _execute(shape, place),
@@ -135,16 +134,19 @@ def _every(end: int, step: int = 1) -> Array:
     return np.arange(0, end, step)
 
 
-def _config(kind: int, rs1: int, rs2: int) -> Stream:
-    return stream(Funct.CONFIG, kind | rs1, np.array([rs2]))
+def _config(mnemonic: str, **values: int) -> CommandStream:
+    """Return a config command, which keeps the low bits of each value."""
+    form = FORMATS[CODES[mnemonic]]
+    kept = {place.name: values.get(place.name, 0) & (1 << place.width) - 1 for place in (*form.rs1, *form.rs2)}
+    funct, rs1, rs2 = encode(mnemonic, **kept)
+    return stream(funct, rs1, np.array([rs2], np.uint64))
 
 
-def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) -> Stream:
-    rs1 = ONE << 32 | (block_stride & 0xFFFF) << 16 | pixels << 8 | state << 3
-    return _config(LOAD, rs1, stride)
+def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) -> CommandStream:
+    return _config("config_ld", state=state, block_stride=block_stride, stride=stride, pixels=pixels, scale=ONE)
 
 
-def _bias(shape: Shape, place: Place) -> Stream:
+def _bias(shape: TileShape, place: OnChip) -> CommandStream:
     r, config = shape.r, shape.config
     if not r["bias"]:
         return NOTHING
@@ -159,7 +161,7 @@ def _bias(shape: Shape, place: Place) -> Stream:
     return joined(_config_load(2, shape.out_stride, 0), loads)
 
 
-def _weights(shape: Shape, place: Place) -> Stream:
+def _weights(shape: TileShape, place: OnChip) -> CommandStream:
     r, config = shape.r, shape.config
     if not r["weights"]:
         return NOTHING
@@ -188,7 +190,7 @@ def _weights(shape: Shape, place: Place) -> Stream:
     return joined(_config_load(1, shape.weight_stride, stride), loads)
 
 
-def _weight_row(shape: Shape, krow: Array, kcol: Array, och: Array, kch: Array) -> Array:
+def _weight_row(shape: TileShape, krow: Array, kcol: Array, och: Array, kch: Array) -> Array:
     """Return the row of weights in the scratchpad, from the first one of the tile on."""
     r = shape.r
     across, down, depth = (kch, och, r["pochs"]) if r["weight_0132"] else (och, kch, r["kchs"])
@@ -196,7 +198,7 @@ def _weight_row(shape: Shape, krow: Array, kcol: Array, och: Array, kch: Array) 
     return row
 
 
-def _input(shape: Shape, place: Place) -> Stream:
+def _input(shape: TileShape, place: OnChip) -> CommandStream:
     r, config = shape.r, shape.config
     if not r["input"]:
         return NOTHING
@@ -227,7 +229,7 @@ def _input(shape: Shape, place: Place) -> Stream:
     return joined(_config_load(0, shape.input_stride, between << r["downsample"], shape.pixels), loads)
 
 
-def _input_columns(shape: Shape) -> tuple[Array, Array]:
+def _input_columns(shape: TileShape) -> tuple[Array, Array]:
     """Return the first columns of the loads of an input row, and their lengths: left border, middle, right border."""
     dim, columns = shape.config.dim, shape.unpadded[1]
     left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
@@ -237,7 +239,7 @@ def _input_columns(shape: Shape) -> tuple[Array, Array]:
     return np.concatenate(starts), np.concatenate(lengths)
 
 
-def _input_row(shape: Shape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
+def _input_row(shape: TileShape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
     """Return the row of an input pixel (borders counted) in the scratchpad, from the first one of the tile on."""
     r, (rows, columns) = shape.r, shape.kept
     across, along = (b, ich) if r["input_3120"] else (ich, b)
@@ -245,7 +247,7 @@ def _input_row(shape: Shape, b: Array, irow: Array, icol: Array, ich: Array) -> 
     return row + (irow >> r["downsample"]) * columns + (icol >> r["downsample"])
 
 
-def _execute(shape: Shape, place: Place) -> Stream:
+def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     r, dim, nowhere = shape.r, shape.config.dim, garbage(shape.config)
     step = dim if r["input_3120"] else 1
     rows_of = grid(
@@ -289,11 +291,11 @@ def _execute(shape: Shape, place: Place) -> Stream:
     if not r["input_3120"]:
         return pairs
     (in_rows, in_columns), apart = shape.padded, r["orows"] * r["ocols"]
-    strides = _config(STRIDES, (in_rows * in_columns & 0xFFFF) << 16, (apart & 0xFFFF) << 48)
+    strides = _config("config_ex", only_strides=1, a_stride=in_rows * in_columns, c_stride=apart)
     return joined(strides, pairs)
 
 
-def _output_columns(shape: Shape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
+def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
     """Return the steps of rows of the result (one for each element of the arguments) that execute commands.
 
     The first column and the row of each step; the steps without commands before it, which an input that is dilated has
@@ -313,7 +315,7 @@ def _output_columns(shape: Shape, krow: Array, kcol: Array, orow: Array) -> tupl
     return ocol, row_of, idle, int(total.sum() - idle.sum())
 
 
-def _output_row(shape: Shape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
+def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
     """Return the steps of one row: the first column of each, the steps passed over before it, and those of the row.
 
     The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
@@ -331,7 +333,7 @@ def _output_row(shape: Shape, zero_row: bool, zero_column: int) -> tuple[list[in
     return columns, passed, zeros
 
 
-def _stores(shape: Shape, place: Place) -> Stream:
+def _stores(shape: TileShape, place: OnChip) -> CommandStream:
     r, config = shape.r, shape.config
     if not r["output"]:
         return NOTHING
@@ -349,7 +351,7 @@ def _stores(shape: Shape, place: Place) -> Stream:
     return stream(Funct.MVOUT, r["output"] + (offset & OFFSET_MASK), operand(row | ACC, columns, rows))
 
 
-def _pooled_stores(shape: Shape, place: Place) -> Stream:
+def _pooled_stores(shape: TileShape, place: OnChip) -> CommandStream:
     """Return one pooled store for each image and block of channels, and the config commands around them."""
     r, config = shape.r, shape.config
     b, och = grid(_every(r["batches"]), _every(r["pochs"], config.dim))
@@ -364,17 +366,11 @@ def _pooled_stores(shape: Shape, place: Place) -> Stream:
     activation = r["activation"]
     if config.rules.conv_activation == "relu":
         activation = int(activation > 0)
-    pooling = (
-        (r["pool_stride"], 4, 2),
-        (r["pool_size"], 6, 2),
-        (r["pupad"], 8, 2),
-        (r["plpad"], 10, 2),
-        (r["pool_out_col_dim"], 24, 8),
-        (r["porows"], 32, 8),
-        (r["pocols"], 40, 8),
-        (r["orows"], 48, 8),
-        (r["ocols"], 56, 8),
-    )
-    words = sum((value & ((1 << bits) - 1)) << low for value, low, bits in pooling)
-    scale = KEEP << 32 | r["out_stride"]
-    return joined(_config(STORE, words | activation << 2, scale), stores, _config(STORE, activation << 2, scale))
+    names = "pool_stride", "pool_size", "porows", "pocols", "orows", "ocols"
+    pooling = {name: r[name] for name in names} | {
+        "upad": r["pupad"],
+        "lpad": r["plpad"],
+        "out_dim": r["pool_out_col_dim"],
+    }
+    every = {"activation": activation, "stride": r["out_stride"], "scale": KEEP}
+    return joined(_config("config_st", **every, **pooling), stores, _config("config_st", **every))

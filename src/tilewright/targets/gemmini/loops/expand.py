@@ -10,11 +10,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
-from tilewright.targets.gemmini.loops import conv, legal, matmul
+from tilewright.targets.gemmini.loops import conv, limits, matmul
 from tilewright.targets.gemmini.loops.expansion import Expansion
-from tilewright.targets.gemmini.loops.flight import Flight, Span, findings, spans
+from tilewright.targets.gemmini.loops.flight import Flight, OperandRows, findings, spans
 from tilewright.targets.gemmini.loops.registers import CONV, MATMUL, STARTS, UNROLLER, settings
-from tilewright.targets.gemmini.loops.stream import EXECUTE, STREAMS, Place
+from tilewright.targets.gemmini.loops.words import EXECUTE, STREAMS, OnChip
 
 #: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
 SETS = 2
@@ -28,8 +28,8 @@ MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
 class Form(NamedTuple):
     """The streams of all loops that differ in nothing but DRAM addresses, one stream after the other.
 
-    `words`, `at` and `idle` as in stream.Stream, with all addresses 1. `base` int64 [n]: the stream whose address
-    belongs to a command, or the number of streams. `ends` int64 [6]: where the streams begin, and the end.
+    `words`, `at` and `idle` as in words.CommandStream, with all addresses 1. `base` int64 [n]: the stream whose
+    address belongs to a command, or the number of streams. `ends` int64 [6]: where the streams begin, and the end.
     """
 
     words: Array
@@ -38,10 +38,10 @@ class Form(NamedTuple):
     base: Array
     ends: Array
     tail: int
-    spans: tuple[Span, ...]
+    spans: tuple[OperandRows, ...]
 
 
-def form(unroller: int, registers: dict[str, int], place: Place, config: Config) -> Form:
+def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config) -> Form:
     """Return the form of a loop whose DRAM addresses are 1, or 0 if absent."""
     streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
     words, at, idle = (np.concatenate(parts) for parts in zip(*(own[:3] for own in streams), strict=True))
@@ -81,7 +81,7 @@ class Unroller:
         alike = registers | {name: int(registers[name] > 0) for name in names if name in registers}
         key = (slot, self.half, tuple(sorted(alike.items())))
         if key not in self.forms:
-            legal.check(self.number, registers, command, config)
+            limits.check(self.number, registers, command, config)
             self.forms[key] = form(self.number, alike, self._place(registers, slot), config)
         own = self.forms[key]
         words = own.words.copy()
@@ -92,12 +92,12 @@ class Unroller:
         residual = self.number == MATMUL and bool(registers["resadd"])
         return Loop(Flight(command, self.number, residual, own.spans), own, words)
 
-    def _place(self, registers: dict[str, int], slot: int) -> Place:
+    def _place(self, registers: dict[str, int], slot: int) -> OnChip:
         spad, acc = self.config.all_spad_rows // SETS, self.config.acc_rows // SETS
         if self.number == MATMUL and registers["resadd"]:
-            return Place(slot * acc, slot * acc, slot * acc)
+            return OnChip(slot * acc, slot * acc, slot * acc)
         a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
-        return Place(a * spad, (b + 1) * spad, self.half * acc)
+        return OnChip(a * spad, (b + 1) * spad, self.half * acc)
 
 
 def expand(commands: Array, config: Config) -> Expansion:

@@ -10,11 +10,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
-from tilewright.targets.gemmini.isa.fields import Funct
-from tilewright.targets.gemmini.loops.stream import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
-
-#: The queues of the reservation station, the values of `Expansion.kind`.
-LD, EX, ST = 0, 1, 2
+from tilewright.targets.gemmini.isa.fields import codes
+from tilewright.targets.gemmini.isa.work import QUEUES
+from tilewright.targets.gemmini.loops.words import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,24 +27,20 @@ class Expansion:
     prims: Array  # uint64 [m, 3]
     source: Array  # int64 [m]: the command that a primitive command comes from
     unroller: Array  # int8 [m]: HOST, MATMUL or CONV (registers.py)
-    at: Array  # int64 [m, 3]: see stream.Stream
-    idle: Array  # int64 [m]: see stream.Stream
+    at: Array  # int64 [m, 3]: see words.CommandStream
+    idle: Array  # int64 [m]: see words.CommandStream
     entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
     run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
     starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
     residual: Array  # bool [L]: the loop is a residual addition
-    tail: Array  # int64 [L]: see stream.Stream, of the execute stream
+    tail: Array  # int64 [L]: see words.CommandStream, of the execute stream
     findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
 
     @cached_property
     def kind(self) -> Array:
         """int8 [m]: the queue of each primitive command, LD, EX or ST."""
-        funct, rs1 = self.prims[:, 0], self.prims[:, 1]
-        config = np.array([EX, LD, ST, ST], np.int8)[(rs1 & np.uint64(3)).astype(np.int64)]
-        load = (funct == Funct.MVIN) | (funct == Funct.MVIN2) | (funct == Funct.MVIN3)
-        moves = np.where(load, LD, np.where(funct == Funct.MVOUT, ST, EX)).astype(np.int8)
-        kinds: Array = np.where(funct == Funct.CONFIG, config, moves)
-        return kinds
+        kind: Array = QUEUES[codes(self.prims)].astype(np.int8)
+        return kind
 
     @cached_property
     def order(self) -> Array:

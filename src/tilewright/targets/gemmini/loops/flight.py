@@ -14,12 +14,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import RACE, Finding
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops.conv import Shape
+from tilewright.targets.gemmini.loops.conv import TileShape
 from tilewright.targets.gemmini.loops.registers import COMMANDS, CONV, MATMUL
-from tilewright.targets.gemmini.loops.stream import Place
+from tilewright.targets.gemmini.loops.words import OnChip
 
 
-class Span(NamedTuple):
+class OperandRows(NamedTuple):
     """Rows of a memory that hold an operand of a loop; `loaded`: the loop loads it itself."""
 
     name: str
@@ -35,13 +35,13 @@ class Flight(NamedTuple):
     command: int
     unroller: int
     residual: bool
-    spans: tuple[Span, ...]
+    spans: tuple[OperandRows, ...]
 
 
-def spans(unroller: int, r: Mapping[str, int], place: Place, config: Config) -> tuple[Span, ...]:
+def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) -> tuple[OperandRows, ...]:
     """Return where a loop keeps its operands; nothing for a residual addition, whose halves always alternate."""
     if unroller == CONV:
-        shape = Shape(r, config)
+        shape = TileShape(r, config)
         a, b, c = shape.input_rows, shape.weight_rows, shape.out_rows
         names = (("input", "input"), ("weights", "weights"), ("bias", "bias"))
     elif r["resadd"]:
@@ -52,7 +52,7 @@ def spans(unroller: int, r: Mapping[str, int], place: Place, config: Config) -> 
     rows = (place.a, place.a + a), (place.b_end - b, place.b_end), (place.c, place.c + c)
     memories = ("spad", "spad", "acc")
     return tuple(
-        Span(name, memory, *own, bool(r[register]))
+        OperandRows(name, memory, *own, bool(r[register]))
         for (name, register), memory, own in zip(names, memories, rows, strict=True)
     )
 
@@ -73,11 +73,11 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
             yield from (_race(before, own, old, new) for old in before.spans if _overlap(old, new))
 
 
-def _overlap(one: Span, other: Span) -> bool:
+def _overlap(one: OperandRows, other: OperandRows) -> bool:
     return one.memory == other.memory and max(one.low, other.low) < min(one.high, other.high)
 
 
-def _race(before: Flight, own: Flight, old: Span, new: Span) -> Finding:
+def _race(before: Flight, own: Flight, old: OperandRows, new: OperandRows) -> Finding:
     low, high, used = max(new.low, old.low), min(new.high, old.high), old.name if old.memory == "spad" else "C"
     message = (
         f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"

@@ -14,15 +14,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
 from tilewright.targets.gemmini.isa.fields import Funct
-from tilewright.targets.gemmini.loops.legal import LAYERNORM, NORMALISED, SOFTMAX
-from tilewright.targets.gemmini.loops.stream import (
+from tilewright.targets.gemmini.isa.work import NORM
+from tilewright.targets.gemmini.loops.limits import LAYERNORM, NORMALISED, SOFTMAX
+from tilewright.targets.gemmini.loops.words import (
     ACC,
     ACCUMULATE,
     FULL,
     NOTHING,
     OFFSET_MASK,
-    Place,
-    Stream,
+    CommandStream,
+    OnChip,
     garbage,
     grid,
     interleaved,
@@ -35,8 +36,8 @@ Registers = Mapping[str, int]
 #: blocks of a row but the last one, and of the last one.
 STATISTICS = 2
 PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
-#: The first bit of the norm command in a local address, and the bit "set only the statistics" of config_norm.
-NORM_SHIFT, ONLY_STATISTICS = 26, 1 << 17
+#: The bit "set only the statistics" of config_norm.
+ONLY_STATISTICS = 1 << 17
 
 
 class Blocks(NamedTuple):
@@ -52,8 +53,8 @@ class Blocks(NamedTuple):
     first: int  # row on chip
 
 
-def streams(registers: Registers, place: Place, config: Config) -> list[Stream]:
-    """Return the five streams (see stream.STREAMS) of a loop with legal registers."""
+def streams(registers: Registers, place: OnChip, config: Config) -> list[CommandStream]:
+    """Return the five streams (see words.STREAMS) of a loop with legal registers."""
     r = registers
     c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], INPUT_BYTES, place.c)
     if r["full_c"]:
@@ -69,7 +70,7 @@ def streams(registers: Registers, place: Place, config: Config) -> list[Stream]:
     return [_stores(c, r, config), _execute(r, place, config), _load_d(c, r, config), *_load_ab(r, place, config)]
 
 
-def _load_ab(r: Registers, place: Place, config: Config) -> tuple[Stream, Stream]:
+def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream, CommandStream]:
     a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], INPUT_BYTES, place.a)
     b_first = place.b_end - r["k"] * r["j"] * config.dim
     b = Blocks(r["k"], r["j"], r["pad_k"], r["pad_j"], r["b"], r["b_stride"], INPUT_BYTES, b_first)
@@ -84,13 +85,13 @@ def _load_ab(r: Registers, place: Place, config: Config) -> tuple[Stream, Stream
     return load(b, Funct.MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
 
 
-def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> CommandStream:
     """Return loads row by row of blocks."""
     row, column = grid(np.arange(m.rows), np.arange(0, m.columns, min(wide, m.columns)))
     return _loads(m, row, column, (row, column), funct, wide, flags, config, pad_rows)
 
 
-def _columns(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> Stream:
+def _columns(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> CommandStream:
     """Return loads column by column, each column as wide as one load."""
     column, row = grid(np.arange(0, m.columns, min(wide, m.columns)), np.arange(m.rows))
     return _loads(m, row, column, (column, row), funct, wide, flags, config, pad_rows)
@@ -106,7 +107,7 @@ def _loads(
     flags: int,
     config: Config,
     pad_rows: bool,
-) -> Stream:
+) -> CommandStream:
     if not m.dram:
         return NOTHING
     address, word = _blocks(m, row, column, min(wide, m.columns), flags, config, pad_rows)
@@ -126,13 +127,13 @@ def _blocks(
     return address, operand(local | flags, columns, rows)
 
 
-def _load_d(c: Blocks, r: Registers, config: Config) -> Stream:
+def _load_d(c: Blocks, r: Registers, config: Config) -> CommandStream:
     size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
     d = c._replace(dram=r["d"], stride=r["d_stride"], size=size)
     return _columns(d, Funct.MVIN3, wide, ACC, config)
 
 
-def _execute(r: Registers, place: Place, config: Config) -> Stream:
+def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
     dim, nowhere = config.dim, garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
@@ -158,7 +159,7 @@ def _execute(r: Registers, place: Place, config: Config) -> Stream:
     return interleaved(preload, compute)
 
 
-def _stores(c: Blocks, r: Registers, config: Config) -> Stream:
+def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
     if not c.dram:
         return NOTHING
     if r["activation"] in NORMALISED:
@@ -170,7 +171,7 @@ def _stores(c: Blocks, r: Registers, config: Config) -> Stream:
     return stream(Funct.MVOUT, address, word, (r["k"] - 1, last, row))
 
 
-def _normalised_stores(c: Blocks, r: Registers, config: Config) -> Stream:
+def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
     """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command.
 
     For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
@@ -191,7 +192,7 @@ def _normalised_stores(c: Blocks, r: Registers, config: Config) -> Stream:
     norm = np.array(PASSES[r["activation"]])[step, last.astype(np.int64)]
     blocks = np.minimum(wide, c.columns - j)
     columns = blocks * dim - np.where(last, c.column_pad, 0)
-    local = (c.first + (i * c.columns + j) * dim + row) | ACC | (FULL if r["full_c"] else 0) | norm << NORM_SHIFT
+    local = (c.first + (i * c.columns + j) * dim + row) | ACC | (FULL if r["full_c"] else 0) | norm << NORM
     address = c.dram + (((i * c.stride + j) * dim + row * c.stride) * size & OFFSET_MASK)
     head = j < 0
     return stream(

@@ -25,7 +25,7 @@ ADDRESSES = {
 }
 
 
-class Addresses:
+class HostAddresses:
     """The windows of one host's memory: `_first[k]` is the host's address at the begin of slot k + 1."""
 
     def __init__(self) -> None:

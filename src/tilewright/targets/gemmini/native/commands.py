@@ -20,7 +20,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.native.addresses import Addresses
+from tilewright.targets.gemmini.native.addresses import HostAddresses
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
@@ -45,11 +45,11 @@ def united(first: Array, end: Array) -> list[Range]:
     return [Range(a, b - a) for a, b in zip(low[begins].tolist(), reach[ends].tolist(), strict=True)]
 
 
-class Commands:
+class RecordedCommands:
     """The commands of one host on the machine `config`; `sources` are the names of its files."""
 
     def __init__(self, config: Config) -> None:
-        self.config, self.sources, self.addresses = config, list[str](), Addresses()
+        self.config, self.sources, self.addresses = config, list[str](), HostAddresses()
         self.records = np.zeros(0, RECORD)
         self._machine = Machine(config, Dram([]), 1)
         self._ran = 0  # commands whose values are computed

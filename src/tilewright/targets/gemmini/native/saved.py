@@ -9,10 +9,10 @@ from tilewright.errors import ProgramError
 from tilewright.program.launch_image import MAX_BYTES, DramSegment, LaunchImage
 from tilewright.program.program import Program
 from tilewright.targets.gemmini.isa.fields import raw
-from tilewright.targets.gemmini.native.commands import Commands, Range, united
+from tilewright.targets.gemmini.native.commands import Range, RecordedCommands, united
 
 
-def program(name: str, commands: Commands, memory: list[tuple[Range, Array]]) -> Program:
+def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Array]]) -> Program:
     """Return all commands as a program of one launch, called `name`.
 
     `memory` is what each fence found, uint8 [size] for each range.

@@ -23,7 +23,7 @@ from tilewright.program.file import save
 from tilewright.program.launch_image import Dram
 from tilewright.targets.gemmini import TARGET
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.native.commands import RECORD, Commands, Range
+from tilewright.targets.gemmini.native.commands import RECORD, Range, RecordedCommands
 from tilewright.targets.gemmini.native.hostlib import REQUESTS
 from tilewright.targets.gemmini.native.report import shown
 from tilewright.targets.gemmini.native.saved import program
@@ -38,7 +38,7 @@ class Server(serve.Server):
     requests = REQUESTS
 
     def __init__(self, config: Config) -> None:
-        self.commands = Commands(config)
+        self.commands = RecordedCommands(config)
         self.failed = False
         self._saved = os.environ.get("TILEWRIGHT_GEMMINI_SAVE", "")
         self._report = os.environ.get("TILEWRIGHT_GEMMINI_REPORT", "")

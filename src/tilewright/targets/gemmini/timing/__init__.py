@@ -9,13 +9,14 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.work import ST
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.loops.expansion import ST
 from tilewright.targets.gemmini.timing.bus import WRITER
-from tilewright.targets.gemmini.timing.chip import CHIP, build, record
-from tilewright.targets.gemmini.timing.machine import UNFINISHED, run_machine
+from tilewright.targets.gemmini.timing.chip import CHIP, record
+from tilewright.targets.gemmini.timing.clock import UNFINISHED, run_machine
 from tilewright.targets.gemmini.timing.repeat import memo
-from tilewright.targets.gemmini.timing.unroll import front, plan
+from tilewright.targets.gemmini.timing.reset import build
+from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
 #: Cycles after which a run ends in an error.
@@ -54,7 +55,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
         program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
         kept = memo(expansion, config)
         with np.errstate(over="ignore"):  # addresses wrap around, as in the compiled loop
-            cycles = loop(machine, program, front(), plan(expansion, config), accept, kept, limit)
+            cycles = loop(machine, program, plan(expansion, config), accept, kept, limit)
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
         stuck = expansion.source[(issued >= 0) & (done < 0)]

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import EX, LD, ST
+from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
-from tilewright.targets.gemmini.timing.chip import (
-    CHIP,
-    CONFIG,
-    LG_PAGE,
-    MVIN2,
-    MVIN3,
-    ONE,
-    PRELOAD,
-    Program,
-    is_acc,
-    is_garbage,
-)
+from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, Program
+from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, ONE, PRELOAD
 from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.state import columns
-from tilewright.targets.gemmini.timing.unroll_state import Plan
+from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.records import columns
+from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
 #: Lines of a move that are looked at.
 MOST_LINES = 4096
 
 
-class Shape:
+class MoveShape:
     """Columns of Memo.shapes: all of a command that matters besides its address and rows."""
 
     lines: int  # of a move: rows in DRAM, the bytes of one and their distance
@@ -40,7 +31,7 @@ class Shape:
     stride: int  # of a preload: of C; of other execute commands: of A
 
 
-SHAPE = columns(Shape)
+SHAPE = columns(MoveShape)
 
 
 @called
@@ -93,7 +84,7 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
 
 
 @part
-def alike(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int) -> bool:
+def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
     """Return whether two primitive commands are alike."""
     rs1, rs2, other1, other2 = p.prims[old, 1], p.prims[old, 2], p.prims[new, 1], p.prims[new, 2]
     funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[MEMO.identity] != 0
@@ -138,7 +129,7 @@ def alike_operands(
 
 
 @part
-def alike_steps(plan: Plan, old: int, new: int) -> bool:
+def alike_steps(plan: FrontPlan, old: int, new: int) -> bool:
     """Return whether two commands of loops are at the same steps of them."""
     same = plan.at[old, 0] == plan.at[new, 0] and plan.at[old, 1] == plan.at[new, 1]
     return bool(same and plan.at[old, 2] == plan.at[new, 2] and plan.idle[old] == plan.idle[new])
@@ -200,7 +191,7 @@ def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, sha
 
 
 @called
-def alike_loops(plan: Plan, old: int, new: int, prims: int) -> bool:
+def alike_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
     """Return whether two loops have like streams, `prims` commands apart."""
     found = plan.tail[old] == plan.tail[new] and plan.residual[old] == plan.residual[new]
     for x in range(6):
@@ -209,7 +200,7 @@ def alike_loops(plan: Plan, old: int, new: int, prims: int) -> bool:
 
 
 @called
-def alike_hosts(plan: Plan, memo: Memo, old: int, new: int) -> bool:
+def alike_hosts(plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
     """Return whether the front end treats two commands of the host alike."""
     if plan.action[old] != plan.action[new] or (plan.item[old] < 0) != (plan.item[new] < 0):
         return False

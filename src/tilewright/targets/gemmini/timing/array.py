@@ -2,75 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import EX
-from tilewright.targets.gemmini.timing.chip import CHIP, QUEUE, TO_ARRAY, Q, count, is_acc, peek, pop, push, ready, take
+from tilewright.targets.gemmini.isa.work import EX
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY
+from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import write_acc
-from tilewright.targets.gemmini.timing.state import (
-    ENTRY,
-    LOCAL_RESULT,
-    OUT_RING,
-    PRODUCT,
-    RING,
-    SINCE,
-    Plain,
-    Pointer,
-    Saved,
-    at,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.timing.operands import is_acc
+from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, peek, pop, push, ready, take
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
 
 ALL = 7  # A, B and D
 #: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
 #: second one after it; in output-stationary products with the third.
 PRODUCTS = 5
-#: The state of the execute controller. STALLED: for ever, because the hardware waits for rows of the accumulator that
-#: do not come.
-IDLE, COMPUTES, FLUSHES, FLUSHING, STALLED = range(5)
+
+
+class Doing:
+    """What the execute controller does. It stalls for ever: the hardware waits for rows of the accumulator."""
+
+    idle: int
+    computes: int
+    flushes: int
+    flushing: int
+    stalled: int
+
+
+DOES = columns(Doing)
 
 
 class ArrayUnit:
     """The operation in hand."""
 
-    valid: Plain
-    total: Plain  # its rows
-    flush: Plain  # whether it is a flush
-    fired: Plain  # rows that went in
-    newest: Pointer  # the identity of the newest operation
-    has: Plain  # which of A, B and D hold a row, as bits
-    out_row: Plain  # rows of the result that came out
+    valid = PLAIN
+    total = PLAIN  # its rows
+    flush = PLAIN  # whether it is a flush
+    fired = PLAIN  # rows that went in
+    newest = POINTER  # the identity of the newest operation
+    has = PLAIN  # which of A, B and D hold a row, as bits
+    out_row = PLAIN  # rows of the result that came out
 
 
 class Operation:
     """What the controller asks of the array."""
 
-    total: Plain
-    entry: Annotated[int, Saved(ENTRY, among=EX)]  # of the result, -1: there is none
-    local: Annotated[int, Saved(LOCAL_RESULT, of="entry")]
-    rows: Plain
-    os: Plain
+    total = PLAIN
+    entry = saved(RULE.entry, among=EX)  # of the result, -1: there is none
+    local = saved(RULE.local_result, of="entry")
+    rows = PLAIN
+    os = PLAIN
 
 
 class Tag:
     """The result of an operation in the array."""
 
-    identity: Annotated[int, Saved(PRODUCT)]
-    entry: Annotated[int, Saved(ENTRY, among=EX)]
-    local: Annotated[int, Saved(LOCAL_RESULT, of="entry")]
-    rows: Plain
+    identity = saved(RULE.product)
+    entry = saved(RULE.entry, among=EX)
+    local = saved(RULE.local_result, of="entry")
+    rows = PLAIN
 
 
 class ResultRow:
     """A row in the array, and when it leaves."""
 
-    cycle: Annotated[int, Saved(SINCE)]
-    identity: Annotated[int, Saved(PRODUCT)]
-    last: Plain
+    cycle = saved(RULE.since)
+    identity = saved(RULE.product)
+    last = PLAIN
 
 
 ARRAY, OPERATIONS = registers(ArrayUnit, 11), table(Operation, "operations")
@@ -151,7 +148,7 @@ def being_written(m: Array, word: int, t: int) -> bool:
 @part
 def array_works(m: Array) -> bool:
     """Return whether `step_array` is needed in this cycle."""
-    return m[ARRAY.valid] != 0 or count(m, Q.control) > 0 or m[CHIP.ex_state] >= FLUSHES
+    return m[ARRAY.valid] != 0 or count(m, Q.control) > 0 or m[CHIP.ex_state] >= DOES.flushes
 
 
 @part
@@ -162,11 +159,9 @@ def step_array(m: Array, t: int) -> None:
     may_ask = (m[ARRAY.valid] == 0 or last) and ready(m, Q.tags, t) and ready(m, Q.totals, t)
     if full:
         out = row_offset((m[CHIP.first_out] + m[CHIP.rows_out]) & (OUT_RING - 1))
-        m[out + RESULTS.cycle], m[out + RESULTS.identity], m[out + RESULTS.last] = (
-            t + 2 * m[CHIP.dim],
-            m[ARRAY.newest],
-            last,
-        )
+        m[out + RESULTS.cycle] = t + 2 * m[CHIP.dim]
+        m[out + RESULTS.identity] = m[ARRAY.newest]
+        m[out + RESULTS.last] = last
         m[CHIP.rows_out] += 1
         m[ARRAY.fired] = 0 if last else m[ARRAY.fired] + 1
         m[ARRAY.has] = 0
@@ -174,7 +169,7 @@ def step_array(m: Array, t: int) -> None:
     asked = False
     if count(m, Q.control):
         asked = feed(m, full or may_ask, may_ask)
-    elif m[CHIP.ex_state] == FLUSHES and may_ask:
+    elif m[CHIP.ex_state] == DOES.flushes and may_ask:
         m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[CHIP.dim], 1
         m[ARRAY.newest] = later(m[ARRAY.newest], 1)
         m[CHIP.active] = 1
@@ -211,11 +206,9 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[op + OPERATIONS.total], 0
     tag = row_offset((m[Q.tags + QUEUE.head] + count(m, Q.tags)) & (RING - 1))
     m[tag + TAGS.identity] = later(m[ARRAY.newest], 3 if m[op + OPERATIONS.os] else 2)
-    m[tag + TAGS.entry], m[tag + TAGS.local], m[tag + TAGS.rows] = (
-        m[op + OPERATIONS.entry],
-        m[op + OPERATIONS.local],
-        m[op + OPERATIONS.rows],
-    )
+    m[tag + TAGS.entry] = m[op + OPERATIONS.entry]
+    m[tag + TAGS.local] = m[op + OPERATIONS.local]
+    m[tag + TAGS.rows] = m[op + OPERATIONS.rows]
     push(m, Q.tags, 0)
     m[ARRAY.newest] = later(m[ARRAY.newest], 1)
     push(m, Q.totals, m[op + OPERATIONS.total] << 3 | m[ARRAY.newest])

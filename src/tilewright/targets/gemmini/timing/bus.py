@@ -5,30 +5,12 @@ TLBuffers hold two elements each way (rocket-chip's defaults). The memory answer
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.timing.chip import CHIP, Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.state import (
-    COMMAND,
-    DUE,
-    OF_LOAD,
-    OF_STORE,
-    PAGE,
-    PLAIN,
-    ROW_OF_LOAD,
-    TRANSACTION,
-    WIRE,
-    Plain,
-    Pointer,
-    Saved,
-    Wire,
-    at,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.timing.chip import CHIP
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
 
 #: What a request is.
 GET, PUT, LAST_PUT = range(3)
@@ -36,87 +18,87 @@ GET, PUT, LAST_PUT = range(3)
 #: its writer, rows of the scratchpad, rows of the accumulator.
 READ_PAGES, WRITTEN_PAGES, SPAD_ROWS, ACC_ROWS = range(4)
 #: The cycle in which a transaction ended last.
-Freed = Annotated[int, Saved(WIRE, reset=-1)]
+FREED = saved(RULE.wire, reset=-1)
 
 
 class Reader:
     """The DMA's reader. T: a request before its translation, X: behind it."""
 
-    freed_at: Freed
-    page: Annotated[int, Saved(PAGE, among=READ_PAGES, reset=-1)]  # translated last
-    requests: Plain  # transactions in flight
-    t_valid: Plain
-    t_item: Annotated[int, Saved(TRANSACTION, ("t_valid",))]
-    t_page: Annotated[int, Saved(PAGE, ("t_valid",), among=READ_PAGES)]
-    t_hit: Wire  # whether its page is the one translated last
-    x_valid: Plain
-    x_item: Annotated[int, Saved(TRANSACTION, ("x_valid",))]
-    x_page: Annotated[int, Saved(PAGE, ("x_valid",), among=READ_PAGES)]
-    x_hit: Annotated[int, Saved(PLAIN, ("x_valid",))]
-    x_ok: Wire  # whether it may pass
-    busy: Plain  # whether a row is in hand
-    slot: Annotated[int, Saved(PLAIN, ("busy",))]  # the load of this row
-    address: Annotated[int, Saved(OF_LOAD, ("busy",), "slot")]
-    row: Annotated[int, Saved(ROW_OF_LOAD, ("busy",), "slot")]
-    asked: Annotated[int, Saved(PLAIN, ("busy",))]  # bytes of the row that are requested
-    next: Pointer  # the next transaction
+    freed_at = FREED
+    page = saved(RULE.page, among=READ_PAGES, reset=-1)  # translated last
+    requests = PLAIN  # transactions in flight
+    t_valid = PLAIN
+    t_item = saved(RULE.transaction, when="t_valid")
+    t_page = saved(RULE.page, when="t_valid", among=READ_PAGES)
+    t_hit = WIRE  # whether its page is the one translated last
+    x_valid = PLAIN
+    x_item = saved(RULE.transaction, when="x_valid")
+    x_page = saved(RULE.page, when="x_valid", among=READ_PAGES)
+    x_hit = saved(when="x_valid")
+    x_ok = WIRE  # whether it may pass
+    busy = PLAIN  # whether a row is in hand
+    slot = saved(when="busy")  # the load of this row
+    address = saved(RULE.of_load, when="busy", of="slot")
+    row = saved(RULE.row_of_load, when="busy", of="slot")
+    asked = saved(when="busy")  # bytes of the row that are requested
+    next = POINTER  # the next transaction
 
 
 class Writer:
     """The DMA's writer. T: a request before its translation, X: behind it, S: one that a retry displaced."""
 
-    freed_at: Freed
-    page: Annotated[int, Saved(PAGE, among=WRITTEN_PAGES, reset=-1)]
-    requests: Plain
-    t_valid: Plain
-    t_item: Plain
-    t_page: Annotated[int, Saved(PAGE, among=WRITTEN_PAGES)]  # a request that waits asks with it, though T is empty
-    t_hit: Wire
-    x_valid: Plain
-    x_item: Plain
-    x_page: Annotated[int, Saved(PAGE, ("x_valid", "x_asked"), among=WRITTEN_PAGES)]
-    x_hit: Plain
-    x_asked: Plain  # whether the shared TLB was asked
-    x_ok: Wire
-    beats: Plain  # of the request in hand, that are left
-    page_of: Annotated[int, Saved(PAGE, ("beats",), among=WRITTEN_PAGES)]
-    command: Annotated[int, Saved(COMMAND, ("state",))]  # of the row in hand
-    address: Annotated[int, Saved(OF_STORE, ("state",), "command")]
-    bytes: Annotated[int, Saved(PLAIN, ("state",))]
-    sent: Annotated[int, Saved(PLAIN, ("state",))]
-    state: Plain
-    s_valid: Plain
-    s_item: Plain
-    s_page: Annotated[int, Saved(PAGE, ("s_valid",), among=WRITTEN_PAGES)]
+    freed_at = FREED
+    page = saved(RULE.page, among=WRITTEN_PAGES, reset=-1)
+    requests = PLAIN
+    t_valid = PLAIN
+    t_item = PLAIN
+    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # a request that waits asks with it, though T is empty
+    t_hit = WIRE
+    x_valid = PLAIN
+    x_item = PLAIN
+    x_page = saved(RULE.page, when=("x_valid", "x_asked"), among=WRITTEN_PAGES)
+    x_hit = PLAIN
+    x_asked = PLAIN  # whether the shared TLB was asked
+    x_ok = WIRE
+    beats = PLAIN  # of the request in hand, that are left
+    page_of = saved(RULE.page, when="beats", among=WRITTEN_PAGES)
+    command = saved(RULE.command, when="state")  # of the row in hand
+    address = saved(RULE.of_store, when="state", of="command")
+    bytes = saved(when="state")
+    sent = saved(when="state")
+    state = PLAIN
+    s_valid = PLAIN
+    s_item = PLAIN
+    s_page = saved(RULE.page, when="s_valid", among=WRITTEN_PAGES)
 
 
 class Crossbar:
     """Who was served last (1: the writer)."""
 
-    tlb_last: Plain
-    last: Plain
-    held: Plain  # whether a Put holds the bus
-    beat: Plain  # beats of the first answer that have left
+    tlb_last = PLAIN
+    last = PLAIN
+    held = PLAIN  # whether a Put holds the bus
+    beat = PLAIN  # beats of the first answer that have left
 
 
 class Transaction:
     """A read request: the load, its useful bytes, its size, the useless bytes before them, and where they belong."""
 
-    taken: Plain
-    slot: Annotated[int, Saved(PLAIN, ("taken",))]
-    bytes: Annotated[int, Saved(PLAIN, ("taken",))]
-    size: Annotated[int, Saved(PLAIN, ("taken",))]
-    shift: Annotated[int, Saved(PLAIN, ("taken",))]
-    offset: Annotated[int, Saved(PLAIN, ("taken",))]  # in the row
-    row: Annotated[int, Saved(ROW_OF_LOAD, ("taken",), "slot")]
+    taken = PLAIN
+    slot = saved(when="taken")
+    bytes = saved(when="taken")
+    size = saved(when="taken")
+    shift = saved(when="taken")
+    offset = saved(when="taken")  # in the row
+    row = saved(RULE.row_of_load, when="taken", of="slot")
 
 
 class Answer:
     """An answer of the memory to come. The item is twice its transaction, or 1: an acknowledgement of a write."""
 
-    due: Annotated[int, Saved(DUE)]
-    beats: Plain
-    item: Wire  # see snapshot.visit_bus
+    due = saved(RULE.due)
+    beats = PLAIN
+    item = WIRE  # see snapshot.visit_bus
 
 
 READER, WRITER, CROSSBAR = registers(Reader, 3), registers(Writer, 4), registers(Crossbar, 5)

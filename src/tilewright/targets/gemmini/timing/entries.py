@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import called
-from tilewright.targets.gemmini.timing.chip import ABSENT, CHIP, IN_ACC, item
-from tilewright.targets.gemmini.timing.state import WIDTH, at
+from tilewright.targets.gemmini.timing.chip import CHIP
+from tilewright.targets.gemmini.timing.layout import WIDTH, at
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC
+from tilewright.targets.gemmini.timing.queues import item
 from tilewright.targets.gemmini.timing.station import ENTRIES, SPAN, STATION
 from tilewright.targets.gemmini.timing.tape import BY_NUMBER, NUMBERS, TAPE, cyclic, length, next_word, prim, row, word
 

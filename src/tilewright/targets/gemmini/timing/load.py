@@ -2,70 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import LD
+from tilewright.targets.gemmini.isa.work import LD
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
-from tilewright.targets.gemmini.timing.chip import (
-    CHIP,
-    CONFIG,
-    LG_PAGE,
-    MVIN2,
-    MVIN3,
-    ONE,
-    Program,
-    Q,
-    count,
-    is_acc,
-    peek,
-    pop,
-    push,
-    ready,
-    take,
-)
-from tilewright.targets.gemmini.timing.state import ENTRY, PLAIN, Plain, Saved, Wire, at, registers, row_offset, table
-
-WAITING, WAITING_DMA, SENDING = range(3)
+from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, MOVING, Program
+from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, ONE
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.operands import is_acc
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
+from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
 
 
 class Loader:
     """The controller of loads: its state, and the row and slot of the load in hand."""
 
-    state: Plain
-    row: Plain
-    slot: Plain
+    state = PLAIN
+    row = PLAIN
+    slot = PLAIN
 
 
 class LoadState:
     """What a configuration of loads set."""
 
-    stride: Plain
-    scaled: Plain
-    shrunk: Plain
-    block: Plain
-    pixels: Plain
+    stride = PLAIN
+    scaled = PLAIN
+    shrunk = PLAIN
+    block = PLAIN
+    pixels = PLAIN
 
 
 class ActiveLoad:
     """A load in its tracker."""
 
-    valid: Plain
-    entry: Annotated[int, Saved(ENTRY, ("valid",), among=LD)]
-    left: Annotated[int, Saved(PLAIN, ("valid",))]  # bytes that must still arrive
-    address: Wire  # in DRAM; this and the local address follow from the command
-    stride: Annotated[int, Saved(PLAIN, ("valid",))]
-    local: Wire
-    columns: Annotated[int, Saved(PLAIN, ("valid",))]
-    rows: Annotated[int, Saved(PLAIN, ("valid",))]
-    repeats: Annotated[int, Saved(PLAIN, ("valid",))]
-    block: Annotated[int, Saved(PLAIN, ("valid",))]
-    scaled: Annotated[int, Saved(PLAIN, ("valid",))]
-    wide: Annotated[int, Saved(PLAIN, ("valid",))]  # the logarithm of an element's bytes
-    in_acc: Annotated[int, Saved(PLAIN, ("valid",))]
-    adds: Annotated[int, Saved(PLAIN, ("valid",))]
-    pixels: Annotated[int, Saved(PLAIN, ("valid",))]
+    valid = PLAIN
+    entry = saved(RULE.entry, when="valid", among=LD)
+    left = saved(when="valid")  # bytes that must still arrive
+    address = WIRE  # in DRAM; this and the local address follow from the command
+    stride = saved(when="valid")
+    local = WIRE
+    columns = saved(when="valid")
+    rows = saved(when="valid")
+    repeats = saved(when="valid")
+    block = saved(when="valid")
+    scaled = saved(when="valid")
+    wide = saved(when="valid")  # the logarithm of an element's bytes
+    in_acc = saved(when="valid")
+    adds = saved(when="valid")
+    pixels = saved(when="valid")
 
 
 LOADER, STATES, LOADS = registers(Loader, 6), table(LoadState, "load_states"), table(ActiveLoad, "loads")
@@ -78,20 +62,18 @@ def step_loads(m: Array, p: Program, t: int) -> None:
     funct, rs1, rs2 = p.prims[item >> 6, 0] & 127, p.prims[item >> 6, 1], p.prims[item >> 6, 2]
     if funct == CONFIG:
         state = row_offset(rs1 >> 3 & 3)
-        m[state + STATES.stride], m[state + STATES.shrunk], m[state + STATES.block] = (
-            rs2,
-            rs1 >> 2 & 1,
-            rs1 >> 16 & 0xFFFF,
-        )
+        m[state + STATES.stride] = rs2
+        m[state + STATES.shrunk] = rs1 >> 2 & 1
+        m[state + STATES.block] = rs1 >> 16 & 0xFFFF
         m[state + STATES.scaled], m[state + STATES.pixels] = (rs1 >> 32 & 0xFFFFFFFF) != ONE, max(rs1 >> 8 & 0xFF, 1)
         pop(m, Q.loads, t)
         return
     row = m[LOADER.row]
-    if m[LOADER.state] == SENDING and row == 0:  # a load of one row
-        m[LOADER.state] = WAITING
+    if m[LOADER.state] == MOVING.sending and row == 0:  # a load of one row
+        m[LOADER.state] = MOVING.waiting
         pop(m, Q.loads, t)
         return
-    if m[LOADER.state] == WAITING:
+    if m[LOADER.state] == MOVING.waiting:
         if m[CHIP.loads_used] == m[CHIP.slots]:
             return
         m[LOADER.slot] = 0
@@ -103,17 +85,15 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         if m[at(LOADS.left, m[LOADER.slot])] == 0:  # nothing to load, which trips an assertion in the RTL
             pop(m, Q.loads, t)
             return
-        m[LOADER.state] = WAITING_DMA
+        m[LOADER.state] = MOVING.waiting_dma
     load = row_offset(m[LOADER.slot])
     if m[load + LOADS.address] == 0:
         if m[CHIP.zeros_valid]:
             return
-        m[CHIP.zeros_valid], m[CHIP.zeros_slot], m[CHIP.zeros_column], m[CHIP.zeros_address] = (
-            1,
-            m[LOADER.slot],
-            0,
-            m[load + LOADS.local] + row,
-        )
+        m[CHIP.zeros_valid] = 1
+        m[CHIP.zeros_slot] = m[LOADER.slot]
+        m[CHIP.zeros_column] = 0
+        m[CHIP.zeros_address] = m[load + LOADS.local] + row
         m[CHIP.active] = 1
     elif ready(m, Q.reads, t):
         push(m, Q.reads, m[LOADER.slot] << 32 | row)
@@ -121,9 +101,9 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         return
     last = row == m[load + LOADS.rows] - 1
     m[LOADER.row] = 0 if last else row + 1
-    m[LOADER.state] = SENDING
+    m[LOADER.state] = MOVING.sending
     if last and row:
-        m[LOADER.state] = WAITING
+        m[LOADER.state] = MOVING.waiting
         pop(m, Q.loads, t)
 
 
@@ -133,25 +113,19 @@ def track(m: Array, slot: int, entry: int, state: int, rs1: int, rs2: int) -> No
     st, load = row_offset(state), row_offset(slot)
     columns, rows = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF
     once = m[st + STATES.stride] == 0 and rs1 != 0 and rows > 0
-    m[load + LOADS.valid], m[load + LOADS.entry], m[load + LOADS.address], m[load + LOADS.stride] = (
-        1,
-        entry,
-        rs1,
-        m[st + STATES.stride],
-    )
-    m[load + LOADS.local], m[load + LOADS.columns], m[load + LOADS.rows], m[load + LOADS.repeats] = (
-        rs2 & 0xFFFFFFFF,
-        columns,
-        rows,
-        0,
-    )
+    m[load + LOADS.valid] = 1
+    m[load + LOADS.entry] = entry
+    m[load + LOADS.address] = rs1
+    m[load + LOADS.stride] = m[st + STATES.stride]
+    m[load + LOADS.local] = rs2 & 0xFFFFFFFF
+    m[load + LOADS.columns] = columns
+    m[load + LOADS.rows] = rows
+    m[load + LOADS.repeats] = 0
     if once:
         m[load + LOADS.rows], m[load + LOADS.repeats] = 1, rows - 1
-    m[load + LOADS.block], m[load + LOADS.scaled], m[load + LOADS.pixels] = (
-        m[st + STATES.block],
-        m[st + STATES.scaled],
-        m[st + STATES.pixels],
-    )
+    m[load + LOADS.block] = m[st + STATES.block]
+    m[load + LOADS.scaled] = m[st + STATES.scaled]
+    m[load + LOADS.pixels] = m[st + STATES.pixels]
     m[load + LOADS.in_acc], m[load + LOADS.adds] = is_acc(rs2), rs2 >> 30 & 1
     m[load + LOADS.wide] = (
         2 if m[load + LOADS.in_acc] and not m[st + STATES.shrunk] else 0
@@ -176,12 +150,10 @@ def step_reader(m: Array, t: int) -> None:
         again = not (m[READER.x_ok] and ready(m, Q.a_read, t))
         if not again:
             push(m, Q.a_read, item)
-    m[READER.x_valid], m[READER.x_item], m[READER.x_page], m[READER.x_hit] = (
-        m[READER.t_valid],
-        m[READER.t_item],
-        m[READER.t_page],
-        m[READER.t_hit],
-    )
+    m[READER.x_valid] = m[READER.t_valid]
+    m[READER.x_item] = m[READER.t_item]
+    m[READER.x_page] = m[READER.t_page]
+    m[READER.x_hit] = m[READER.t_hit]
     m[READER.t_valid] = 0
     if again:
         m[READER.t_valid], m[READER.t_item], m[READER.t_page] = 1, item, page
@@ -208,16 +180,12 @@ def ask(m: Array) -> None:
     m[READER.next] = i
     lg_row = m[CHIP.lg_dim] + m[load + LOADS.wide]
     x = row_offset(i)
-    m[x + TRANSACTIONS.taken], m[x + TRANSACTIONS.slot], m[x + TRANSACTIONS.bytes], m[x + TRANSACTIONS.size] = (
-        1,
-        m[READER.slot],
-        useful,
-        size,
-    )
-    m[x + TRANSACTIONS.shift], m[x + TRANSACTIONS.offset] = (
-        m[READER.address] & (size - 1),
-        m[READER.asked] & ((1 << lg_row) - 1),
-    )
+    m[x + TRANSACTIONS.taken] = 1
+    m[x + TRANSACTIONS.slot] = m[READER.slot]
+    m[x + TRANSACTIONS.bytes] = useful
+    m[x + TRANSACTIONS.size] = size
+    m[x + TRANSACTIONS.shift] = m[READER.address] & (size - 1)
+    m[x + TRANSACTIONS.offset] = m[READER.asked] & ((1 << lg_row) - 1)
     m[x + TRANSACTIONS.row] = m[READER.row] + m[load + LOADS.block] * (m[READER.asked] >> lg_row)
     m[READER.requests] += 1
     m[READER.t_valid], m[READER.t_item], m[READER.t_page] = 1, i, m[READER.address] >> LG_PAGE

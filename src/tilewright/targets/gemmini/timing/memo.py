@@ -7,39 +7,39 @@ bank.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.state import FIXED, Saved, columns
+from tilewright.targets.gemmini.timing.records import FIXED, NOWHERE, RULE, columns, saved
 
-#: No page; no command of the host.
-NOWHERE, NEVER = -1, 1 << 62
-Four = Annotated[int, Saved(FIXED, size=4)]
+#: No command of the host.
+NEVER = 1 << 62
+FOUR = saved(RULE.fixed, size=4)
 
 
 class MemoRegisters:
     """Numbers of a memo."""
 
-    stamp: int  # the number of the relation
-    pairs: int  # the pairs of pages in it
-    identity: int  # whether all rows are their own partners
-    last_pair: Four  # the last pair of each of two clients
-    first_row: Four  # of each memory, by its kind: its first row in Memo.rows
-    lg_bank: Four  # the logarithm of a bank's rows
-    banks: Four
-    line: int  # bytes of the largest request; requests do not cross lines of this size
-    next_check: int  # the command of the host before which the state is looked at next
-    check: int  # its place in Memo.checks
-    gap: int  # the least primitive commands between two
-    window: int  # the commands on each side with marks not below it
-    snapshots: int
-    free: int  # the next free places on the tape, for words and for pages and rows
-    free_related: int
-    goes_on: int  # the cycle in which the run goes on
-    last_busy: int  # the last one in which the machine was busy
-    skipped: int  # cycles that were copied
+    stamp = FIXED  # the number of the relation
+    pairs = FIXED  # the pairs of pages in it
+    identity = FIXED  # whether all rows are their own partners
+    last_pair = FOUR  # the last pair of each of two clients
+    first_row = FOUR  # of each memory, by its kind: its first row in Memo.rows
+    lg_bank = FOUR  # the logarithm of a bank's rows
+    banks = FOUR
+    line = FIXED  # bytes of the largest request; requests do not cross lines of this size
+    next_check = FIXED  # the command of the host before which the state is looked at next
+    check = FIXED  # its place in Memo.checks
+    gap = FIXED  # the least primitive commands between two
+    window = FIXED  # the commands on each side with marks not below it
+    snapshots = FIXED
+    free = FIXED  # the next free places on the tape, for words and for pages and rows
+    free_related = FIXED
+    goes_on = FIXED  # the cycle in which the run goes on
+    last_busy = FIXED  # the last one in which the machine was busy
+    skipped = FIXED  # cycles that were copied
 
 
 class Pair:
@@ -134,12 +134,10 @@ def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
         return bool(rows[one, RELATED.forth] == stamp and rows[one, RELATED.partner] == new)
     if old >> r[MEMO.lg_bank + kind] != new >> r[MEMO.lg_bank + kind]:
         return False
-    rows[one, RELATED.forth], rows[one, RELATED.partner], rows[one, RELATED.known], rows[other, RELATED.back] = (
-        stamp,
-        new,
-        1,
-        stamp,
-    )
+    rows[one, RELATED.forth] = stamp
+    rows[one, RELATED.partner] = new
+    rows[one, RELATED.known] = 1
+    rows[other, RELATED.back] = stamp
     return True
 
 

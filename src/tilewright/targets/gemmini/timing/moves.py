@@ -3,30 +3,15 @@ ZeroWriter.scala, and the writes of Scratchpad.scala and AccumulatorMem.scala.""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, Q, count, is_acc, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS
-from tilewright.targets.gemmini.timing.state import (
-    DUE,
-    LOCAL,
-    MOVED_ROW,
-    PLAIN,
-    RING,
-    ROW_OF_LOAD,
-    SCALED,
-    Plain,
-    Pointer,
-    Saved,
-    Wire,
-    at,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.timing.operands import is_acc
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
 
 #: The phases of a row between the reader and the memories: before a scale unit, in it, and repeated.
 ENTERING, IN_UNIT, REPEATED = 1, 2, 4
@@ -35,59 +20,59 @@ ENTERING, IN_UNIT, REPEATED = 1, 2, 4
 class Merger:
     """The request in hand, as in its transaction, with the bytes read and sent."""
 
-    valid: Plain
-    slot: Plain
-    bytes: Plain
-    size: Plain
-    shift: Plain
-    offset: Plain
-    row: Annotated[int, Saved(ROW_OF_LOAD, ("valid",), "slot")]
-    read: Plain
-    sent: Plain
+    valid = PLAIN
+    slot = PLAIN
+    bytes = PLAIN
+    size = PLAIN
+    shift = PLAIN
+    offset = PLAIN
+    row = saved(RULE.row_of_load, when="valid", of="slot")
+    read = PLAIN
+    sent = PLAIN
 
 
 class Scaler:
     """The two scale units, of int8 and int32 rows: a row and its repetitions to come (stride 0)."""
 
-    next: Pointer  # in the table of rows
-    valid: Plain
-    row: Annotated[int, Saved(MOVED_ROW, ("valid",))]
-    repeats: Annotated[int, Saved(PLAIN, ("valid",))]
-    wide_valid: Plain
-    wide_row: Annotated[int, Saved(PLAIN, ("wide_valid",))]
-    wide_repeats: Annotated[int, Saved(PLAIN, ("wide_valid",))]
-    lane_last: Annotated[int, Saved(SCALED)]  # the element that a lane took last
-    turn: Annotated[int, Saved(SCALED)]  # the place of the next row
-    unscaled: Plain  # rows with elements to scale
+    next = POINTER  # in the table of rows
+    valid = PLAIN
+    row = saved(RULE.moved_row, when="valid")
+    repeats = saved(when="valid")
+    wide_valid = PLAIN
+    wide_row = saved(when="wide_valid")
+    wide_repeats = saved(when="wide_valid")
+    lane_last = saved(RULE.scaled)  # the element that a lane took last
+    turn = saved(RULE.scaled)  # the place of the next row
+    unscaled = PLAIN  # rows with elements to scale
 
 
 class Repeater:
     """The repeaters of pixels, of moved rows and of zeros: a row, and the repetitions to come."""
 
-    valid: Plain
-    item: Annotated[int, Saved(MOVED_ROW, ("valid",))]
-    row: Wire  # saved with the item
-    last: Annotated[int, Saved(PLAIN, ("valid",))]  # whether the row is the last one of a request
-    pixels: Annotated[int, Saved(PLAIN, ("valid",))]
-    zeros_valid: Plain
-    zeros_slot: Plain
-    zeros_address: Annotated[int, Saved(LOCAL, ("zeros_valid",))]
-    zeros_last: Plain
-    zeros_pixels: Plain
+    valid = PLAIN
+    item = saved(RULE.moved_row, when="valid")
+    row = WIRE  # saved with the item
+    last = saved(when="valid")  # whether the row is the last one of a request
+    pixels = saved(when="valid")
+    zeros_valid = PLAIN
+    zeros_slot = PLAIN
+    zeros_address = saved(RULE.local, when="zeros_valid")
+    zeros_last = PLAIN
+    zeros_pixels = PLAIN
 
 
 class MovedRow:
     """A row between the reader and the memories."""
 
-    slot: Plain
-    row: Annotated[int, Saved(ROW_OF_LOAD, of="slot", phases=ENTERING | IN_UNIT)]
-    last: Annotated[int, Saved(PLAIN, phases=ENTERING)]  # whether it ends a request
-    bytes: Plain  # of this request
-    repeat: Annotated[int, Saved(PLAIN, phases=IN_UNIT)]  # the number of the repetition
-    final: Annotated[int, Saved(PLAIN, phases=IN_UNIT)]  # whether it is the last one
-    elements: Annotated[int, Saved(PLAIN, phases=IN_UNIT)]  # those to scale, as bits
-    due: Annotated[int, Saved(DUE, phases=IN_UNIT)]  # the cycle in which scaling begins or ends
-    place: Annotated[int, Saved(SCALED, phases=IN_UNIT)]
+    slot = PLAIN
+    row = saved(RULE.row_of_load, of="slot", phases=ENTERING | IN_UNIT)
+    last = saved(phases=ENTERING)  # whether it ends a request
+    bytes = PLAIN  # of this request
+    repeat = saved(phases=IN_UNIT)  # the number of the repetition
+    final = saved(phases=IN_UNIT)  # whether it is the last one
+    elements = saved(phases=IN_UNIT)  # those to scale, as bits
+    due = saved(RULE.due, phases=IN_UNIT)  # the cycle in which scaling begins or ends
+    place = saved(RULE.scaled, phases=IN_UNIT)
 
 
 MERGER, SCALER, REPEATER = registers(Merger, 7), registers(Scaler, 8), registers(Repeater, 9)
@@ -232,11 +217,9 @@ def next_zeros(m: Array) -> None:
     """Take the next block of a row from the writer of zeros."""
     load = row_offset(m[CHIP.zeros_slot])
     m[CHIP.active] = 1
-    m[REPEATER.zeros_valid], m[REPEATER.zeros_slot], m[REPEATER.zeros_pixels] = (
-        1,
-        m[CHIP.zeros_slot],
-        m[load + LOADS.pixels] - 1,
-    )
+    m[REPEATER.zeros_valid] = 1
+    m[REPEATER.zeros_slot] = m[CHIP.zeros_slot]
+    m[REPEATER.zeros_pixels] = m[load + LOADS.pixels] - 1
     m[REPEATER.zeros_address] = m[CHIP.zeros_address] + m[load + LOADS.block] * (m[CHIP.zeros_column] >> m[CHIP.lg_dim])
     m[CHIP.zeros_column] += m[CHIP.dim]
     m[REPEATER.zeros_last] = m[CHIP.zeros_column] >= m[load + LOADS.columns]
@@ -266,11 +249,9 @@ def step_scaling(m: Array, t: int) -> None:
     if m[SCALER.valid] and ready(m, Q.scaling, t):
         item, own = new_row(m), row_offset(m[SCALER.row])
         row = row_offset(item)
-        m[row + MOVED.slot], m[row + MOVED.row], m[row + MOVED.bytes] = (
-            m[own + MOVED.slot],
-            m[own + MOVED.row],
-            m[own + MOVED.bytes],
-        )
+        m[row + MOVED.slot] = m[own + MOVED.slot]
+        m[row + MOVED.row] = m[own + MOVED.row]
+        m[row + MOVED.bytes] = m[own + MOVED.bytes]
         m[row + MOVED.repeat], m[row + MOVED.final] = m[SCALER.repeats], m[own + MOVED.last] and m[SCALER.repeats] == 0
         m[row + MOVED.due], m[row + MOVED.place] = t + 1, m[SCALER.turn]
         m[row + MOVED.elements] = 0
@@ -345,11 +326,9 @@ def step_merger(m: Array, t: int) -> None:
             item = OF_WIDE_UNIT if m[load + LOADS.wide] else new_row(m)
             row = row_offset(item)
             m[MERGER.sent] = min(sent + row_bytes - (m[MERGER.offset] if sent == 0 else 0), m[MERGER.bytes])
-            m[row + MOVED.slot], m[row + MOVED.last], m[row + MOVED.bytes] = (
-                m[MERGER.slot],
-                m[MERGER.sent] == m[MERGER.bytes],
-                m[MERGER.bytes],
-            )
+            m[row + MOVED.slot] = m[MERGER.slot]
+            m[row + MOVED.last] = m[MERGER.sent] == m[MERGER.bytes]
+            m[row + MOVED.bytes] = m[MERGER.bytes]
             m[row + MOVED.row] = m[MERGER.row] + m[load + LOADS.block] * (
                 m[MERGER.offset] + sent >> m[CHIP.lg_dim] + m[load + LOADS.wide]
             )

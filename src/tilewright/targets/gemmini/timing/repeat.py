@@ -12,16 +12,19 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.loops import EX, ST, Expansion
-from tilewright.targets.gemmini.timing.alike import Shape, alike, alike_hosts, alike_loops, lay_shapes
+from tilewright.targets.gemmini.isa.work import EX, ST
+from tilewright.targets.gemmini.loops import Expansion
+from tilewright.targets.gemmini.timing.alike import MoveShape, alike, alike_hosts, alike_loops, lay_shapes
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, Program, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.chip import CHIP, Program
+from tilewright.targets.gemmini.timing.functs import CONFIG
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, lay_rows, partner, relate
+from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
-from tilewright.targets.gemmini.timing.state import columns
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
 from tilewright.targets.gemmini.timing.tape import KIND_BITS, LENGTH, PLACES, TAPE, WORDS
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
 
 class Kept:
@@ -50,7 +53,7 @@ MOST, LARGEST, BUCKETS, PAGES = 8192, 1 << 15, 1 << 14, 1 << 14
 TRIED, ENOUGH, MANY = 8, 1000, 512
 #: The least primitive commands between two checks. A command is checked if its mark is the least among so many before
 #: and behind it.
-LEAST, SPAN = 8, 32
+LEAST, REACH = 8, 32
 #: No snapshot.
 NO = -1
 #: Programs with fewer primitive commands are not looked at.
@@ -65,7 +68,7 @@ def memo(expansion: Expansion, config: Config) -> Memo:
         n = m = 0
     registers = np.zeros(64, np.int64)
     registers[MEMO.line], registers[MEMO.next_check] = line, 0 if n else NEVER
-    registers[[MEMO.gap, MEMO.window]] = LEAST, SPAN
+    registers[[MEMO.gap, MEMO.window]] = LEAST, REACH
     registers[[MEMO.free, MEMO.free_related]] = WORDS, PLACES
     return Memo(
         registers=registers,
@@ -74,7 +77,7 @@ def memo(expansion: Expansion, config: Config) -> Memo:
         marks=np.empty(n, np.int64),
         prims=np.empty(n + 1, np.int64),
         loops=np.empty(n + 1, np.int64),
-        shapes=np.zeros((m, len(Shape.__annotations__)), np.int64),
+        shapes=np.zeros((m, len(MoveShape.__annotations__)), np.int64),
         kept=np.empty((MOST if n else 1, len(Kept.__annotations__)), np.int64),
         table=np.full(BUCKETS if n else 1, NO),
         pages=np.zeros((PAGES if n else 1, 3), np.int64),
@@ -83,7 +86,7 @@ def memo(expansion: Expansion, config: Config) -> Memo:
 
 
 @called
-def survey(m: Array, p: Program, plan: Plan, memo: Memo) -> None:
+def survey(m: Array, p: Program, plan: FrontPlan, memo: Memo) -> None:
     """Set what a memo needs to know of the program, and before which commands the state is looked at.
 
     These are the hardware loops, and the commands with the least mark of their neighbourhood, as winnowing chooses the
@@ -149,9 +152,7 @@ def without_row(m: Array, word: int) -> int:
 
 
 @called
-def check(
-    m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, place: int, t: int, last_busy: int
-) -> None:
+def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, last_busy: int) -> None:
     """Save the state before command `place`. If the commands to come repeat earlier ones, go on behind these."""
     r = memo.registers
     if place == 0:
@@ -165,19 +166,15 @@ def check(
     own, tape = memo.kept[new], memo.tape
     tape[TAPE.sets], tape[TAPE.now], tape[TAPE.cursor], tape[TAPE.related] = 0, t, r[MEMO.free], r[MEMO.free_related]
     tape[TAPE.first_host], tape[TAPE.first_prim], tape[TAPE.first_loop] = place, memo.prims[place], memo.loops[place]
-    visit(m, p, front, plan, tape)
+    visit(m, p, plan, tape)
     own[KEPT.place], own[KEPT.cycle], own[KEPT.begin], own[KEPT.end] = place, t, r[MEMO.free], tape[TAPE.cursor]
-    own[KEPT.first], own[KEPT.last], own[KEPT.took], own[KEPT.busy] = (
-        r[MEMO.free_related],
-        tape[TAPE.related],
-        m[STATION.order],
-        last_busy,
-    )
-    own[KEPT.low_host], own[KEPT.low_prim], own[KEPT.low_loop] = (
-        tape[TAPE.low_host],
-        tape[TAPE.low_prim],
-        tape[TAPE.low_loop],
-    )
+    own[KEPT.first] = r[MEMO.free_related]
+    own[KEPT.last] = tape[TAPE.related]
+    own[KEPT.took] = m[STATION.order]
+    own[KEPT.busy] = last_busy
+    own[KEPT.low_host] = tape[TAPE.low_host]
+    own[KEPT.low_prim] = tape[TAPE.low_prim]
+    own[KEPT.low_loop] = tape[TAPE.low_loop]
     r[MEMO.free], r[MEMO.free_related], r[MEMO.snapshots] = own[KEPT.end], own[KEPT.last], new + 1
     hashed = 0
     for at in range(own[KEPT.begin], own[KEPT.end]):
@@ -198,7 +195,7 @@ def check(
     if end >= 0:
         if last != start or how != identity:
             agreed(m, p, plan, memo, start, new, identity)
-        repeat(m, p, front, plan, accept, memo, start, new, end)
+        repeat(m, p, plan, accept, memo, start, new, end)
 
 
 @part
@@ -233,7 +230,7 @@ def equal(one: Array, other: Array, tape: Array) -> bool:
 
 
 @called
-def agreed(m: Array, p: Program, plan: Plan, memo: Memo, old: int, new: int, identity: bool) -> int:
+def agreed(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
     """Return how far the run behind `new` repeats that behind `old`: the last snapshot of this stretch, or NO.
 
     All commands that the states refer to, and all to come, must be alike; with `identity` also in the same rows.
@@ -287,9 +284,7 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
 
 
 @called
-def repeat(
-    m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, old: int, new: int, end: int
-) -> None:
+def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, new: int, end: int) -> None:
     """Copy what happened from snapshot `old` to `end`, as having happened since `new`; set the state at the end."""
     r = memo.registers
     one, other, last = memo.kept[old], memo.kept[new], memo.kept[end]
@@ -306,17 +301,15 @@ def repeat(
         p.order[x + other[KEPT.took] - one[KEPT.took]] = p.order[x] + prims
     place = last[KEPT.place] + hosts
     tape = memo.tape
-    tape[TAPE.sets], tape[TAPE.now], tape[TAPE.cursor], tape[TAPE.related] = (
-        1,
-        last[KEPT.cycle] + later,
-        last[KEPT.begin],
-        r[MEMO.free_related],
-    )
+    tape[TAPE.sets] = 1
+    tape[TAPE.now] = last[KEPT.cycle] + later
+    tape[TAPE.cursor] = last[KEPT.begin]
+    tape[TAPE.related] = r[MEMO.free_related]
     tape[TAPE.first_host], tape[TAPE.first_prim], tape[TAPE.first_loop] = place, memo.prims[place], memo.loops[place]
     for at in range(last[KEPT.first], last[KEPT.last]):
         here = r[MEMO.free_related] + at - last[KEPT.first]
         tape[here] = partner(memo, tape[at] & (1 << KIND_BITS) - 1, tape[at] >> KIND_BITS)
-    visit(m, p, front, plan, tape)
+    visit(m, p, plan, tape)
     r[MEMO.goes_on], r[MEMO.last_busy] = last[KEPT.cycle] + later, last[KEPT.busy] + later
     r[MEMO.skipped] += last[KEPT.cycle] - one[KEPT.cycle]
     await_check(memo, place, 0)

@@ -16,13 +16,14 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import LD, ST
-from tilewright.targets.gemmini.timing import state
-from tilewright.targets.gemmini.timing.array import ARRAY, COMPUTES, OPERATIONS, PRODUCTS, RESULTS, TAGS
+from tilewright.targets.gemmini.isa.work import LD, ST
+from tilewright.targets.gemmini.timing.array import ARRAY, DOES, OPERATIONS, PRODUCTS, RESULTS, TAGS
 from tilewright.targets.gemmini.timing.bus import ANSWERS, GET, READER, TRANSACTIONS, around
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, CONFIG, IN_ACC, QUEUE, Program, Q, count, item, peek
+from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, Program
+from tilewright.targets.gemmini.timing.controller import COMMANDS, EXECUTION
 from tilewright.targets.gemmini.timing.entries import entered, entry, number_entries, span, waits
-from tilewright.targets.gemmini.timing.execute import COMMANDS, EXECUTION
+from tilewright.targets.gemmini.timing.functs import CONFIG
+from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS, STATES
 from tilewright.targets.gemmini.timing.moves import (
     ENTERING,
@@ -34,7 +35,9 @@ from tilewright.targets.gemmini.timing.moves import (
     SCALER,
     written,
 )
-from tilewright.targets.gemmini.timing.state import ALWAYS, OUT_RING, RING, at, rules
+from tilewright.targets.gemmini.timing.operands import IN_ACC
+from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, item, peek
+from tilewright.targets.gemmini.timing.records import ALWAYS, COLUMN, NOWHERE, RULE, pointers, register_rules, rules
 from tilewright.targets.gemmini.timing.station import ENTRIES, LOAD_STATES, STATION, WAITING
 from tilewright.targets.gemmini.timing.store import STORED, STORER, STORES
 from tilewright.targets.gemmini.timing.tape import (
@@ -53,7 +56,7 @@ from tilewright.targets.gemmini.timing.tape import (
     word,
     words,
 )
-from tilewright.targets.gemmini.timing.unroll_state import HOST, SLOT, STREAM, Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import SLOT, STREAM, FrontPlan
 
 #: Stands for an empty stage of an unroller.
 EMPTY = 1 << 62
@@ -66,20 +69,20 @@ def _ranges(places: list[int]) -> Array:
 
 
 #: All registers: those that are 0 in a snapshot, stretches of those that are saved as they are, the rules of others.
-POINTERS = np.array(state.places(state.POINTER), np.int64)
-_RULES = state.register_rules()
-_PLAIN = (_RULES[:, state.RULE] == state.PLAIN) & (_RULES[:, state.WHEN] == state.NOWHERE)
-PLAINS = _ranges(_RULES[_PLAIN, state.PLACE].tolist())
+POINTERS = pointers()
+_RULES = register_rules()
+_PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
+PLAINS = _ranges(_RULES[_PLAIN, COLUMN.place].tolist())
 REGISTERS = _RULES[~_PLAIN]
 #: The rules of tables.
 ENTRY_RULES, LOAD_RULES, STATE_RULES, STORE_RULES = rules(ENTRIES), rules(LOADS), rules(STATES), rules(STORES)
 MOVED_RULES, STORED_RULES, TRANSACTION_RULES = rules(MOVED), rules(STORED), rules(TRANSACTIONS)
 ANSWER_RULES, COMMAND_RULES, OPERATION_RULES = rules(ANSWERS), rules(COMMANDS), rules(OPERATIONS)
-TAG_RULES, RESULT_RULES = rules(TAGS), rules(RESULTS)
+TAG_RULES, RESULT_RULES, SLOT_RULES, STREAM_RULES = rules(TAGS), rules(RESULTS), rules(SLOT), rules(STREAM)
 
 
 @called
-def visit(m: Array, p: Program, front: Front, plan: Plan, tape: Array) -> None:
+def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     """Save the machine's state, or set it; see the registers of the tape."""
     tape[TAPE.low_host] = tape[TAPE.first_host]
     tape[TAPE.low_prim] = tape[TAPE.first_prim]
@@ -89,7 +92,7 @@ def visit(m: Array, p: Program, front: Front, plan: Plan, tape: Array) -> None:
             m[pointer] = 0
     for x in range(PLAINS.shape[0]):
         words(m, PLAINS[x, 0], PLAINS[x, 1], tape)
-    visit_front(front, plan, tape)
+    visit_front(m, p, plan, tape)
     visit_station(m, p, tape)
     for slot in range(m[CHIP.slots]):
         visit_row(m, p, tape, LOAD_RULES, slot, ALWAYS)
@@ -107,37 +110,43 @@ def visit(m: Array, p: Program, front: Front, plan: Plan, tape: Array) -> None:
 @called
 def visit_row(m: Array, p: Program, tape: Array, rules: Array, number: int, phase: int) -> None:
     """Save or set a row of a table, which is in this phase, by the rules of its fields. Registers are in row 0."""
-    shift = state.WIDTH * number
+    shift = row_offset(number)
     for x in range(rules.shape[0]):
-        when = rules[x, state.WHEN] + shift
-        live = rules[x, state.WHEN] == state.NOWHERE or m[when] != 0 or m[rules[x, state.OR] + shift] != 0
-        if live and rules[x, state.PHASES] & phase:
-            place, of = rules[x, state.PLACE] + shift, rules[x, state.OF] + shift
-            visit_field(m, p, tape, place, rules[x, state.RULE], of, rules[x, state.AMONG])
+        when = rules[x, COLUMN.when] + shift
+        live = rules[x, COLUMN.when] == NOWHERE or m[when] != 0 or m[rules[x, COLUMN.other] + shift] != 0
+        if live and rules[x, COLUMN.phases] & phase:
+            place, of = rules[x, COLUMN.place] + shift, rules[x, COLUMN.of] + shift
+            visit_field(m, p, tape, place, rules[x, COLUMN.rule], of, rules[x, COLUMN.among])
 
 
 @called
 def visit_field(m: Array, p: Program, tape: Array, place: int, rule: int, of: int, among: int) -> None:
     """Save or set a field by its rule; `of`: the place of the field that the rule refers to."""
-    if rule == state.PLAIN or (rule == state.SCALED and m[CHIP.scales]):
+    if rule == RULE.plain or (rule == RULE.scaled and m[CHIP.scales]):
         word(m, place, tape, 0)
-    elif rule == state.COMMAND:
+    elif rule == RULE.command:
         prim(m, place, tape)
-    elif rule == state.TAKEN:
+    elif rule == RULE.taken:
         word(m, place, tape, tape[TAPE.first_prim])
-    elif rule == state.ENTRY:
+    elif rule == RULE.entry:
         entry(m, place, among, tape)
-    elif rule == state.PAGE:
+    elif rule == RULE.page:
         related(m, place, tape, among)
-    elif rule == state.DUE:
+    elif rule == RULE.due:
         due(m, place, tape)
-    elif rule == state.SINCE:
+    elif rule == RULE.host:
+        word(m, place, tape, tape[TAPE.first_host])
+    elif rule == RULE.loop:
+        word(m, place, tape, tape[TAPE.first_loop])
+    elif rule == RULE.staged:
+        staged(m, place, tape)
+    elif rule == RULE.since:
         word(m, place, tape, tape[TAPE.now])
-    elif rule == state.OF_LOAD:
+    elif rule == RULE.of_load:
         word(m, place, tape, m[at(LOADS.address, m[of])])
-    elif rule == state.OF_STORE:
+    elif rule == RULE.of_store:
         word(m, place, tape, p.prims[m[of], 1])
-    elif rule == state.LOCAL_COMMAND and m[of] == CONFIG:
+    elif rule == RULE.local_command and m[of] == CONFIG:
         word(m, place, tape, 0)
     else:
         visit_place(m, tape, place, rule, of)
@@ -146,68 +155,45 @@ def visit_field(m: Array, p: Program, tape: Array, place: int, rule: int, of: in
 @called
 def visit_place(m: Array, tape: Array, place: int, rule: int, of: int) -> None:
     """Save or set a field that names a row, or a place in a ring, by its rule."""
-    if rule == state.TRANSACTION:
+    if rule == RULE.transaction:
         cyclic(m, place, tape, m[READER.next], m[CHIP.max_reads])
-    elif rule == state.MOVED_ROW:
+    elif rule == RULE.moved_row:
         cyclic(m, place, tape, m[SCALER.next], OF_WIDE_UNIT)
-    elif rule == state.PRODUCT:
+    elif rule == RULE.product:
         cyclic(m, place, tape, m[ARRAY.newest], PRODUCTS)
-    elif rule in (state.LOCAL, state.LOCAL_COMMAND) or (rule == state.LOCAL_RESULT and m[of] >= 0):
+    elif rule in (RULE.local, RULE.local_command) or (rule == RULE.local_result and m[of] >= 0):
         operand(m, place, tape)
-    elif rule == state.ROW_OF_LOAD:
+    elif rule == RULE.row_of_load:
         row(m, place, tape, m[at(LOADS.in_acc, m[of])] != 0)
-    elif rule == state.STORED_ROW:
+    elif rule == RULE.stored_row:
         row(m, place, tape, m[of] == IN_ACC)
-    elif rule == state.SPAD_ROW and m[CHIP.ex_state] == COMPUTES:
+    elif rule == RULE.spad_row and m[CHIP.ex_state] == DOES.computes:
         base(m, place, tape)
 
 
 @called
-def visit_front(front: Front, plan: Plan, tape: Array) -> None:
+def visit_front(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     """Save or set the front end. Its slots and queues refer to loops that may be far from done."""
-    for q in range(front.queue.shape[0]):
-        own = front.queue[q]
-        word(own, 0, tape, 0)
-        for i in range(1, own[0] + 1):
-            queued(own, i, plan, tape)
-    for u in range(2):
-        for s in range(2):
-            slot = front.slot[u, s]
-            word(slot, SLOT.configured, tape, 0)
-            word(slot, SLOT.started, tape, 0)
-            word(slot, SLOT.finished, tape, 0)
-            if slot[SLOT.configured]:
-                word(slot, SLOT.loop, tape, tape[TAPE.first_loop])
-                low_loop(plan, tape, slot[SLOT.loop])
-        for x in range(5):
-            own = front.stream[u, x]
-            word(own, STREAM.active, tape, 0)
-            word(own, STREAM.slot, tape, 0)
-            word(own, STREAM.idle, tape, 0)
-            if own[STREAM.active]:
-                prim(own, STREAM.next, tape)
-                word(own, STREAM.end, tape, tape[TAPE.first_prim])
-            staged(own, STREAM.early, tape)
-            staged(own, STREAM.late, tape)
-        for x in range(3):
-            word(front.unfinished[u], x, tape, 0)
-    for u in range(2):
-        word(front.head, u, tape, 0)
-        word(front.settled, u, tape, 0)
-    word(front.misc, HOST.next, tape, tape[TAPE.first_host])
-    word(front.misc, HOST.residual, tape, 0)
-    word(front.misc, HOST.still, tape, 0)
+    for q in (Q.raw, Q.to_conv, Q.to_matmul, Q.out):
+        for i in range(length(m, q, tape)):
+            queued(m, item(m, q, i), plan, tape)
+    for slot in range(4):
+        visit_row(m, p, tape, SLOT_RULES, slot, ALWAYS)
+        if m[at(SLOT.configured, slot)]:
+            low_loop(plan, tape, m[at(SLOT.loop, slot)])
+    for stream in range(10):
+        visit_row(m, p, tape, STREAM_RULES, stream, ALWAYS)
 
 
 @part
-def low_loop(plan: Plan, tape: Array, loop: int) -> None:
+def low_loop(plan: FrontPlan, tape: Array, loop: int) -> None:
     """Note that the state refers to a loop."""
     tape[TAPE.low_loop] = min(tape[TAPE.low_loop], loop)
     tape[TAPE.low_prim] = min(tape[TAPE.low_prim], plan.starts[loop, 0])
 
 
 @called
-def queued(own: Array, place: int, plan: Plan, tape: Array) -> None:
+def queued(own: Array, place: int, plan: FrontPlan, tape: Array) -> None:
     """Save or set an item of the front end: a primitive command, or -1 - a command of the host (the lowest bit)."""
     here = next_word(tape)
     if tape[TAPE.sets]:
@@ -263,7 +249,7 @@ def visit_execute(m: Array, p: Program, tape: Array) -> None:
         for i in range(count(m, q)):
             visit_row(m, p, tape, COMMAND_RULES, peek(m, q, i), ALWAYS)
     queue(m, Q.control, tape, m[EXECUTION.op] << 32, RING << 32)
-    used = 1 if m[CHIP.ex_state] == COMPUTES else 0
+    used = 1 if m[CHIP.ex_state] == DOES.computes else 0
     if count(m, Q.control):
         used = ((m[EXECUTION.op] - (peek(m, Q.control, 0) >> 32)) & (RING - 1)) + 1
     for i in range(used):
@@ -294,7 +280,7 @@ def visit_loads(m: Array, p: Program, tape: Array) -> None:
         visit_row(m, p, tape, MOVED_RULES, m[SCALER.wide_row], ENTERING)
     if m[REPEATER.valid]:
         visit_row(m, p, tape, MOVED_RULES, m[REPEATER.item], REPEATED)
-        visit_place(m, tape, REPEATER.row, state.ROW_OF_LOAD, at(MOVED.slot, m[REPEATER.item]))
+        visit_place(m, tape, REPEATER.row, RULE.row_of_load, at(MOVED.slot, m[REPEATER.item]))
     for bank in range((m[CHIP.acc] + 1) >> m[CHIP.lg_acc_bank]):
         for t in range(tape[TAPE.now] - 2, tape[TAPE.now]):
             fresh(m, at(ACC_BANKS.rows, bank) + (t & 3), t, tape)

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import EX, LD, ST
+from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
-from tilewright.targets.gemmini.timing.chip import (
-    ABSENT,
-    CHIP,
-    CONFIG,
-    IN_ACC,
-    MVIN2,
-    MVIN3,
-    PRELOAD,
-    Program,
-    Q,
-    is_acc,
-    local,
-    push,
-    ready,
-)
-from tilewright.targets.gemmini.timing.execute import COMMANDS
+from tilewright.targets.gemmini.timing.chip import CHIP, Program
+from tilewright.targets.gemmini.timing.controller import COMMANDS
+from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, PRELOAD
+from tilewright.targets.gemmini.timing.layout import RING, WIDTH, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS
-from tilewright.targets.gemmini.timing.state import (
-    POINTER,
-    RING,
-    TAKEN,
-    WIDTH,
-    WIRE,
-    Command,
-    Plain,
-    Plain3,
-    Saved,
-    at,
-    columns,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_acc, local
+from tilewright.targets.gemmini.timing.queues import Q, push, ready
+from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, PLAIN3, RULE, columns, registers, saved, table
 from tilewright.targets.gemmini.timing.store import STORES
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
-from tilewright.targets.gemmini.timing.unroll_state import Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
 #: Load states that the hardware has.
 LOAD_STATES = 3
@@ -52,20 +25,20 @@ LOAD_STATES = 3
 class Station:
     """Three numbers are for the queues of loads, execute commands and stores, or for the three load states."""
 
-    valid: Annotated[int, Saved(WIRE, size=3)]  # entries in use, as bits; a snapshot numbers them
-    unissued: Plain3  # how many
-    first: Annotated[int, Saved(POINTER, size=3)]  # the place of the first of these
-    order: Annotated[int, Saved(TAKEN)]  # commands taken so far
-    a_stride: Plain  # this and what follows: set by configurations
-    c_stride: Plain
-    turned: Plain
-    pooling: Plain
-    block: Plain3
-    pixels: Plain3
-    awaited: Annotated[int, Saved(WIRE, size=3)]  # entries, as bits, for which an entry may wait; follows from these
+    valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot numbers them
+    unissued = PLAIN3  # how many
+    first = saved(RULE.pointer, size=3)  # the place of the first of these
+    order = saved(RULE.taken)  # commands taken so far
+    a_stride = PLAIN  # this and what follows: set by configurations
+    c_stride = PLAIN
+    turned = PLAIN
+    pooling = PLAIN
+    block = PLAIN3
+    pixels = PLAIN3
+    awaited = saved(RULE.wire, size=3)  # entries, as bits, for which an entry may wait; follows from these
 
 
-class Span:
+class OperandSpan:
     """The rows of an operand."""
 
     kind: int
@@ -77,19 +50,17 @@ class Span:
 class Entry:
     """An entry. Commands of one queue are issued in their order, so it waits for other queues alone."""
 
-    command: Command
-    writes: Plain
-    a: Annotated[int, Saved(WIRE, size=4)]  # see Span
-    b: Annotated[int, Saved(WIRE, size=4)]
-    waits: Annotated[
-        int, Saved(WIRE, size=3)
-    ]  # the entries of each queue that it waits for, as long as they are in use
+    command = COMMAND
+    writes = PLAIN
+    a = saved(RULE.wire, size=4)  # see OperandSpan
+    b = saved(RULE.wire, size=4)
+    waits = saved(RULE.wire, size=3)  # the entries of each queue that it waits for, as long as they are in use
 
 
 class Unissued:
     """The entries of the three queues that are not issued, in their order."""
 
-    entry: Annotated[int, Saved(WIRE, size=3)]
+    entry = saved(RULE.wire, size=3)
 
 
 class Recorded:
@@ -101,32 +72,32 @@ class Recorded:
 
 
 STATION, ENTRIES, WAITING = registers(Station, 13), table(Entry, "entries"), table(Unissued, "waiting")
-SPAN, TIMES = columns(Span), columns(Recorded)
+SPAN, TIMES = columns(OperandSpan), columns(Recorded)
 
 
 @part
-def step_station(m: Array, p: Program, front: Front, plan: Plan, t: int) -> bool:
+def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
     """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
     before_ld, before_ex, before_st = m[CHIP.number], m[CHIP.number + 1], m[CHIP.number + 2]
     if m[STATION.unissued] | m[STATION.unissued + 1] | m[STATION.unissued + 2]:
         load, execute, store = issuing(m, LD, Q.loads, t), issuing(m, EX, Q.transposes, t), issuing(m, ST, Q.stores, t)
         if load >= 0:
-            issue(m, p, front, LD, load, t)
+            issue(m, p, LD, load, t)
         if execute >= 0:
-            issue(m, p, front, EX, execute, t)
+            issue(m, p, EX, execute, t)
         if store >= 0:
-            issue(m, p, front, ST, store, t)
+            issue(m, p, ST, store, t)
     if m[CHIP.ex_done] >= 0:
-        complete(m, p, front, EX, m[CHIP.ex_done], t)
+        complete(m, p, EX, m[CHIP.ex_done], t)
     elif m[CHIP.ld_done] >= 0:
         m[at(LOADS.valid, m[CHIP.ld_done])] = 0
         m[CHIP.loads_used] -= 1
-        complete(m, p, front, LD, m[at(LOADS.entry, m[CHIP.ld_done])], t)
+        complete(m, p, LD, m[at(LOADS.entry, m[CHIP.ld_done])], t)
     elif m[CHIP.st_done] >= 0:
         m[at(STORES.valid, m[CHIP.st_done])] = 0
         m[CHIP.stores_used] -= 1
-        complete(m, p, front, ST, m[at(STORES.entry, m[CHIP.st_done])], t)
-    prim = offered(front)
+        complete(m, p, ST, m[at(STORES.entry, m[CHIP.st_done])], t)
+    prim = offered(m)
     if prim == NONE:
         return False
     if prim < 0:  # a flush forgets the pages
@@ -156,7 +127,7 @@ def issuing(m: Array, q: int, to: int, t: int) -> int:
 
 
 @called
-def issue(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> None:
+def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     """Hand a command to its controller. Load and store configurations are complete at once."""
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.issued] = t
@@ -164,7 +135,7 @@ def issue(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> Non
     m[CHIP.progress] += 1
     m[STATION.unissued + q] -= 1
     if q != EX and p.prims[prim, 0] & 127 == CONFIG:
-        complete(m, p, front, q, entry, t)
+        complete(m, p, q, entry, t)
     if q == EX:
         item = m[CHIP.next_command]
         m[CHIP.next_command] = (item + 1) & (RING - 1)
@@ -193,7 +164,7 @@ def forget(m: Array, q: int, entry: int) -> None:
 
 
 @called
-def complete(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> None:
+def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     """Free the entry of a completed command."""
     m[CHIP.active] = 1
     m[STATION.valid + q] &= ~(1 << entry)
@@ -201,7 +172,7 @@ def complete(m: Array, p: Program, front: Front, q: int, entry: int, t: int) -> 
     m[CHIP.progress] += 1
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.done] = t
-    finished(front, p.unroller[prim], q)
+    finished(m, p.unroller[prim], q)
 
 
 @called
@@ -248,10 +219,8 @@ def configure(m: Array, q: int, rs1: int, rs2: int) -> None:
         if not rs1 >> 7 & 1:
             m[STATION.turned] = rs1 >> 8 & 1
     elif q == LD and (rs1 >> 3 & 3) < LOAD_STATES:  # there is no fourth load state to set
-        m[STATION.block + (rs1 >> 3 & 3)], m[STATION.pixels + (rs1 >> 3 & 3)] = (
-            rs1 >> 16 & 0xFFFF,
-            max(rs1 >> 8 & 0xFF, 1) - 1,
-        )
+        m[STATION.block + (rs1 >> 3 & 3)] = rs1 >> 16 & 0xFFFF
+        m[STATION.pixels + (rs1 >> 3 & 3)] = max(rs1 >> 8 & 0xFF, 1) - 1
     elif q == ST and rs1 & 3 == 2:
         m[STATION.pooling] = rs1 >> 4 & 3
 

@@ -2,93 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import ST
-from tilewright.targets.gemmini.timing.chip import (
-    ABSENT,
-    CHIP,
-    CONFIG,
-    IN_ACC,
-    IN_SPAD,
-    TO_ARRAY,
-    TO_WRITER,
-    Program,
-    Q,
-    count,
-    is_acc,
-    is_garbage,
-    peek,
-    pop,
-    push,
-    ready,
-)
+from tilewright.targets.gemmini.isa.work import ST
+from tilewright.targets.gemmini.timing.chip import CHIP, MOVING, TO_ARRAY, TO_WRITER, Program
+from tilewright.targets.gemmini.timing.functs import CONFIG
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import in_flight
-from tilewright.targets.gemmini.timing.state import (
-    ENTRY,
-    OF_STORE,
-    PLAIN,
-    RING,
-    STORED_ROW,
-    Command,
-    Plain,
-    Pointer,
-    Saved,
-    at,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, IN_SPAD, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
 
 CONFIG_ST = 2
-WAITING, WAITING_DMA, SENDING = range(3)
 
 
 class Storer:
     """The controller of stores. P: the pixel of a pooling in hand, W: its window, O: the image."""
 
-    state: Plain
-    slot: Plain
-    next: Pointer  # in the table of rows
-    row: Plain
-    block: Plain
-    p_row: Plain
-    p_column: Plain
-    w_row: Plain
-    w_column: Plain
-    stride: Plain  # this and what follows: set by a configuration
-    pool_stride: Plain
-    pool_size: Plain
-    out_dim: Plain
-    p_rows: Plain
-    p_columns: Plain
-    o_rows: Plain
-    o_columns: Plain
-    u_pad: Plain
-    l_pad: Plain
+    state = PLAIN
+    slot = PLAIN
+    next = POINTER  # in the table of rows
+    row = PLAIN
+    block = PLAIN
+    p_row = PLAIN
+    p_column = PLAIN
+    w_row = PLAIN
+    w_column = PLAIN
+    stride = PLAIN  # this and what follows: set by a configuration
+    pool_stride = PLAIN
+    pool_size = PLAIN
+    out_dim = PLAIN
+    p_rows = PLAIN
+    p_columns = PLAIN
+    o_rows = PLAIN
+    o_columns = PLAIN
+    u_pad = PLAIN
+    l_pad = PLAIN
 
 
 class ActiveStore:
     """A store in its tracker."""
 
-    valid: Plain
-    entry: Annotated[int, Saved(ENTRY, ("valid",), among=ST)]
-    left: Annotated[int, Saved(PLAIN, ("valid",))]
+    valid = PLAIN
+    entry = saved(RULE.entry, when="valid", among=ST)
+    left = saved(when="valid")
 
 
 class StoredRow:
     """A row on its way to the writer: where it lies (ABSENT: nowhere), its bytes, and its command."""
 
-    kind: Plain
-    row: Annotated[int, Saved(STORED_ROW, ("kind",), "kind")]
-    bytes: Plain
-    block: Plain
-    ends: Plain  # whether it ends a request of the writer
-    slot: Plain
-    command: Command
-    address: Annotated[int, Saved(OF_STORE, of="command")]  # of this request
+    kind = PLAIN
+    row = saved(RULE.stored_row, when="kind", of="kind")
+    bytes = PLAIN
+    block = PLAIN
+    ends = PLAIN  # whether it ends a request of the writer
+    slot = PLAIN
+    command = COMMAND
+    address = saved(RULE.of_store, of="command")  # of this request
 
 
 STORER, STORES, STORED = registers(Storer, 10), table(ActiveStore, "stores"), table(StoredRow, "stored")
@@ -107,13 +77,13 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         m[STORER.row] + m[STORER.block] + m[STORER.p_row] + m[STORER.p_column] + m[STORER.w_row] + m[STORER.w_column]
         == 0
     )
-    if first and m[STORER.state] == SENDING:  # a store of one row
-        m[STORER.state] = WAITING
+    if first and m[STORER.state] == MOVING.sending:  # a store of one row
+        m[STORER.state] = MOVING.waiting
         pop(m, Q.stores, t)
         return
     pooling, rows = m[STORER.pool_stride] != 0, rs2 >> 48 & 0xFFFF
     blocks = ((rs2 >> 32 & 0xFFFF) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
-    if m[STORER.state] == WAITING:
+    if m[STORER.state] == MOVING.waiting:
         if m[CHIP.stores_used] == m[CHIP.slots]:
             return
         m[STORER.slot] = 0
@@ -128,7 +98,7 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         if m[slot + STORES.left] == 0:  # nothing to store, which trips an assertion in the RTL
             pop(m, Q.stores, t)
             return
-        m[STORER.state] = WAITING_DMA
+        m[STORER.state] = MOVING.waiting_dma
     if not ready(m, Q.dispatch, t):
         return
     new = m[STORER.next]
@@ -137,9 +107,9 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     m[w + STORED.slot], m[w + STORED.command] = m[STORER.slot], item >> 6
     last = windowed(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
     push(m, Q.dispatch, new)
-    m[STORER.state] = SENDING
+    m[STORER.state] = MOVING.sending
     if last and not first:
-        m[STORER.state] = WAITING
+        m[STORER.state] = MOVING.waiting
         pop(m, Q.stores, t)
 
 
@@ -149,12 +119,10 @@ def configure_store(m: Array, rs1: int, rs2: int) -> None:
     m[STORER.stride], m[STORER.pool_size], m[STORER.pool_stride] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
     if m[STORER.pool_stride]:
         m[STORER.u_pad], m[STORER.l_pad], m[STORER.out_dim] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
-        m[STORER.p_rows], m[STORER.p_columns], m[STORER.o_rows], m[STORER.o_columns] = (
-            rs1 >> 32 & 0xFF,
-            rs1 >> 40 & 0xFF,
-            rs1 >> 48 & 0xFF,
-            rs1 >> 56 & 0xFF,
-        )
+        m[STORER.p_rows] = rs1 >> 32 & 0xFF
+        m[STORER.p_columns] = rs1 >> 40 & 0xFF
+        m[STORER.o_rows] = rs1 >> 48 & 0xFF
+        m[STORER.o_columns] = rs1 >> 56 & 0xFF
 
 
 @called
@@ -191,10 +159,8 @@ def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
     place(m, w, rs2, y * m[STORER.o_columns] + x, True)
     if y < 0 or x < 0 or y >= m[STORER.o_rows] or x >= m[STORER.o_columns]:
         m[w + STORED.kind] = ABSENT
-    m[w + STORED.block], m[w + STORED.ends] = (
-        0,
-        m[STORER.w_row] == m[STORER.pool_size] - 1 and m[STORER.w_column] == m[STORER.pool_size] - 1,
-    )
+    m[w + STORED.block] = 0
+    m[w + STORED.ends] = m[STORER.w_row] == m[STORER.pool_size] - 1 and m[STORER.w_column] == m[STORER.pool_size] - 1
     m[w + STORED.address] = rs1 + (m[STORER.p_row] * m[STORER.out_dim] + m[STORER.p_column]) * m[STORER.stride]
     m[STORER.w_column] += 1
     if m[STORER.w_column] == m[STORER.pool_size]:

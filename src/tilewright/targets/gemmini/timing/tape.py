@@ -9,11 +9,13 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.chip import CHIP, QUEUE, count, is_acc, is_garbage, item
-from tilewright.targets.gemmini.timing.state import columns
+from tilewright.targets.gemmini.timing.chip import CHIP
+from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.queues import QUEUE, count, item
+from tilewright.targets.gemmini.timing.records import columns
 
 
-class Registers:
+class TapeRegisters:
     """The numbers at the beginning of the tape."""
 
     cursor: int  # where the next word lies
@@ -29,7 +31,7 @@ class Registers:
     least: int  # the least command of an entry
 
 
-TAPE = columns(Registers)
+TAPE = columns(TapeRegisters)
 KIND_BITS = 2
 #: Where the entries of the station lie on the tape, by their numbers, their numbers, words, places; its length.
 BY_NUMBER, NUMBERS, WORDS, PLACES = 64, 256, 448, 1 << 22

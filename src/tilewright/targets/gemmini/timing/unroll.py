@@ -18,13 +18,13 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.registers import MATMUL, STARTS, UNROLLER
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, take
 from tilewright.targets.gemmini.timing.unroll_conv import offered_by_conv, step_conv
 from tilewright.targets.gemmini.timing.unroll_matmul import offered_by_matmul, step_matmul
-from tilewright.targets.gemmini.timing.unroll_state import HOST, SLOT, STREAM, Front, Plan, advance_slots, idle_streams
+from tilewright.targets.gemmini.timing.unroll_state import FRONT, SLOT, STREAM, FrontPlan, advance_slots, idle_streams
 
-#: The queues, in the order in which a command passes them: rows of `Front.queue`.
-RAW, CONV_QUEUE, MATMUL_QUEUE, OUT = 0, 1, 2, 3
-#: What a command does in the front end, the values of `Plan.action`.
+#: What a command does in the front end, the values of `FrontPlan.action`.
 PASS, CONFIGURE_MATMUL, RUN_MATMUL, CONFIGURE_CONV, RUN_CONV, WAIT = 0, 1, 2, 3, 4, 5
 #: Loops that an unroller holds, and entries of a queue.
 SLOTS, DEPTH = 2, 2
@@ -32,7 +32,7 @@ SLOTS, DEPTH = 2, 2
 NONE = -(1 << 62)
 
 
-def plan(expansion: Expansion, config: Config) -> Plan:
+def plan(expansion: Expansion, config: Config) -> FrontPlan:
     """Return what the front end needs to know of an expanded program on this machine."""
     functs = expansion.commands[:, 0].astype(np.int64)
     action = np.zeros(len(functs), np.int64)
@@ -41,7 +41,7 @@ def plan(expansion: Expansion, config: Config) -> Plan:
         action[functs == funct] = first + (funct in STARTS)
     action[functs == Funct.FENCE] = WAIT
     item = np.where(expansion.entry >= 0, expansion.entry, -1 - np.arange(len(functs)))
-    return Plan(
+    return FrontPlan(
         item=item,
         action=action,
         run=expansion.run,
@@ -54,174 +54,149 @@ def plan(expansion: Expansion, config: Config) -> Plan:
     )
 
 
-def front() -> Front:
-    """Return the front end after reset, before its first cycle (number 0)."""
-    streams = np.zeros((2, 5, 7), np.int64)
-    streams[:, :, 5:] = -1
-    return Front(
-        queue=np.zeros((4, 3), np.int64),
-        slot=np.zeros((2, 2, 4), np.int64),
-        stream=streams,
-        head=np.zeros(2, np.int64),
-        unfinished=np.zeros((2, 3), np.int64),
-        done=np.zeros((2, 3), np.int64),
-        settled=np.full(2, -1),
-        misc=np.zeros(4, np.int64),
-    )
-
-
 @part
-def offered(front: Front) -> int:
+def offered(m: Array) -> int:
     """Return the command that the reservation station may take in this cycle, or NONE.
 
     It is the number of a primitive command, or -1 - the number of a command that never enters the station.
     """
-    return front.queue[OUT, 1] if front.queue[OUT, 0] else NONE
+    return peek(m, Q.out, 0) if count(m, Q.out) else NONE
 
 
 @part
-def front_is_busy(front: Front) -> bool:
+def front_is_busy(m: Array) -> bool:
     """Return whether a command is in the front end, without those that the host still holds."""
-    queued = front.queue[0, 0] + front.queue[1, 0] + front.queue[2, 0] + front.queue[3, 0]
-    return bool(queued or _has_loop(front, 0) or _has_loop(front, 1))
+    queued = count(m, Q.raw) + count(m, Q.to_conv) + count(m, Q.to_matmul) + count(m, Q.out)
+    return bool(queued or _has_loop(m, 0) or _has_loop(m, 1))
 
 
 @part
-def _has_loop(front: Front, u: int) -> bool:
-    return bool(front.slot[u, 0, SLOT.configured] or front.slot[u, 1, SLOT.configured])
+def _has_loop(m: Array, u: int) -> bool:
+    return bool(m[at(SLOT.configured, 2 * u + 0)] or m[at(SLOT.configured, 2 * u + 1)])
 
 
 @part
-def finished(front: Front, unroller: int, queue: int) -> None:
+def finished(m: Array, unroller: int, queue: int) -> None:
     """Note that a command of an unroller (1, 2; 0: of the host) is done. Call it before the `step` of that cycle."""
     if unroller:
-        front.done[unroller - 1, queue] += 1
-        front.misc[HOST.done] = 1
+        m[FRONT.ended + 3 * (unroller - 1) + queue] += 1
+        m[FRONT.done] = 1
 
 
 @part
-def step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
+def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
     """Advance by a cycle, and return whether something has changed; else later cycles with the same inputs do nothing.
 
     `taken`: the command of `offered` leaves. `idle`: the rest of the machine is idle, so that a fence of the host ends
     if the front end is idle too. The number of the cycle in which the machine accepts a command is written to
     `accepted` [n].
     """
-    if front.misc[HOST.still] and not (taken or idle or front.misc[HOST.done]):
+    if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
-    moved = _step(front, plan, accepted, cycle, taken, idle)
-    front.misc[HOST.still] = 0 if moved else 1
+    moved = _step(m, plan, accepted, cycle, taken, idle)
+    m[FRONT.still] = 0 if moved else 1
     return moved
 
 
 @part
-def _step(front: Front, plan: Plan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
+def _step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
     """Do what `step` says."""
-    queue, moved = front.queue, taken
-    raw, conv, matmul, out = queue[0, 0], queue[1, 0], queue[2, 0], queue[3, 0]
-    quiet = idle and not front_is_busy(front)
+    moved = taken
+    raw, conv, matmul, out = count(m, Q.raw), count(m, Q.to_conv), count(m, Q.to_matmul), count(m, Q.out)
+    quiet = idle and not front_is_busy(m)
     if taken:
-        _pop(queue[OUT])
-    if _has_loop(front, 0) or matmul:
-        moved |= _step_matmul(front, plan, out < DEPTH)
-    if _has_loop(front, 1) or conv:
-        moved |= _step_conv(front, plan, matmul < DEPTH)
+        take(m, Q.out)
+    if _has_loop(m, 0) or matmul:
+        moved |= _step_matmul(m, plan, out < DEPTH)
+    if _has_loop(m, 1) or conv:
+        moved |= _step_conv(m, plan, matmul < DEPTH)
     if raw and conv < DEPTH:
-        _push(queue[CONV_QUEUE], queue[RAW, 1])
-        _pop(queue[RAW])
+        push(m, Q.to_conv, take(m, Q.raw))
         moved = True
-    command = front.misc[HOST.next]
+    command = m[FRONT.next_host]
     if command < len(plan.item) and (quiet if plan.action[command] == WAIT else raw < DEPTH):
         if plan.action[command] != WAIT:
-            _push(queue[RAW], plan.item[command])
+            push(m, Q.raw, plan.item[command])
         accepted[command] = cycle
-        front.misc[HOST.next] += 1
+        m[FRONT.next_host] += 1
         moved = True
-    if front.misc[HOST.done]:
-        front.misc[HOST.done] = 0
+    if m[FRONT.done]:
+        m[FRONT.done] = 0
         moved = True
         for u in range(2):
             for x in range(3):
-                front.unfinished[u, x] -= front.done[u, x]
-                front.done[u, x] = 0
+                m[FRONT.unfinished + 3 * u + x] -= m[FRONT.ended + 3 * u + x]
+                m[FRONT.ended + 3 * u + x] = 0
     return moved
 
 
 @part
-def _step_matmul(front: Front, plan: Plan, room: bool) -> bool:
+def _step_matmul(m: Array, plan: FrontPlan, room: bool) -> bool:
     """Advance the matrix unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    queue, out, moved = front.queue[MATMUL_QUEUE], front.queue[OUT], False
-    head = front.head[0]
-    configured = front.slot[0, 0, SLOT.configured] + front.slot[0, 1, SLOT.configured]
-    target = 1 - head if front.slot[0, head, SLOT.configured] else head
+    moved = False
+    head = m[FRONT.head + 0]
+    configured = m[at(SLOT.configured, 2 * 0 + 0)] + m[at(SLOT.configured, 2 * 0 + 1)]
+    target = 1 - head if m[at(SLOT.configured, 2 * 0 + head)] else head
     if configured:
-        residual = front.misc[HOST.residual] != 0
-        idle = idle_streams(front, 0)
-        sent = offered_by_matmul(front, plan, idle, residual) if room else NONE
+        residual = m[FRONT.residual] != 0
+        idle = idle_streams(m, 0)
+        sent = offered_by_matmul(m, plan, idle, residual) if room else NONE
         if sent >= 0:
-            _push(out, front.stream[0, sent, STREAM.next])
-        moved = step_matmul(front, sent)
-        moved |= advance_slots(front, plan, 0, idle, residual)
-    if queue[0] == 0:
+            push(m, Q.out, m[at(STREAM.next, 5 * 0 + sent)])
+        moved = step_matmul(m, sent)
+        moved |= advance_slots(m, plan, 0, idle, residual)
+    if count(m, Q.to_matmul) == 0:
         return moved
-    action = PASS if queue[1] >= 0 else plan.action[-1 - queue[1]]
+    offer = peek(m, Q.to_matmul, 0)
+    action = PASS if offer >= 0 else plan.action[-1 - offer]
     if action == PASS or action >= CONFIGURE_CONV:
         if configured or not room:
             return moved
-        _push(out, queue[1])
+        push(m, Q.out, offer)
     elif configured == SLOTS:
         return moved
     elif action == RUN_MATMUL:
-        loop = plan.run[-1 - queue[1]]
-        _start(front, 0, target, loop)
-        front.misc[HOST.residual] = plan.residual[loop]
-    _pop(queue)
+        loop = plan.run[-1 - offer]
+        _start(m, 0, target, loop)
+        m[FRONT.residual] = plan.residual[loop]
+    take(m, Q.to_matmul)
     return True
 
 
 @part
-def _step_conv(front: Front, plan: Plan, room: bool) -> bool:
+def _step_conv(m: Array, plan: FrontPlan, room: bool) -> bool:
     """Advance the convolution unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    queue, out, moved = front.queue[CONV_QUEUE], front.queue[MATMUL_QUEUE], False
-    head = front.head[1]
-    configured = front.slot[1, 0, SLOT.configured] + front.slot[1, 1, SLOT.configured]
-    target = 1 - head if front.slot[1, head, SLOT.configured] else head
+    moved = False
+    head = m[FRONT.head + 1]
+    configured = m[at(SLOT.configured, 2 * 1 + 0)] + m[at(SLOT.configured, 2 * 1 + 1)]
+    target = 1 - head if m[at(SLOT.configured, 2 * 1 + head)] else head
     if configured:
-        idle = idle_streams(front, 1)
-        sent = offered_by_conv(front, plan) if room else NONE
+        idle = idle_streams(m, 1)
+        sent = offered_by_conv(m, plan) if room else NONE
         if sent >= 0:
-            _push(out, front.stream[1, sent, STREAM.late])
-        moved = step_conv(front, plan, idle, sent)
-        moved |= advance_slots(front, plan, 1, idle, False)
-    if queue[0] == 0:
+            push(m, Q.to_matmul, m[at(STREAM.late, 5 * 1 + sent)])
+        moved = step_conv(m, plan, idle, sent)
+        moved |= advance_slots(m, plan, 1, idle, False)
+    if count(m, Q.to_conv) == 0:
         return moved
-    action = PASS if queue[1] >= 0 else plan.action[-1 - queue[1]]
+    offer = peek(m, Q.to_conv, 0)
+    action = PASS if offer >= 0 else plan.action[-1 - offer]
     if action < CONFIGURE_CONV:
         if configured or not room:
             return moved
-        _push(out, queue[1])
+        push(m, Q.to_matmul, offer)
     elif configured == SLOTS:
         return moved
     elif action == RUN_CONV:
-        _start(front, 1, target, plan.run[-1 - queue[1]])
-    _pop(queue)
+        _start(m, 1, target, plan.run[-1 - offer])
+    take(m, Q.to_conv)
     return True
 
 
 @part
-def _start(front: Front, u: int, slot_number: int, loop: int) -> None:
-    slot = front.slot[u, slot_number]
-    front.settled[u] = -1
-    slot[SLOT.configured], slot[SLOT.loop], slot[SLOT.started], slot[SLOT.finished] = 1, loop, 0, 0
-
-
-@part
-def _push(queue: Array, item: int) -> None:
-    queue[1 + queue[0]] = item
-    queue[0] += 1
-
-
-@part
-def _pop(queue: Array) -> None:
-    queue[1] = queue[2]
-    queue[0] -= 1
+def _start(m: Array, u: int, slot_number: int, loop: int) -> None:
+    slot = row_offset(2 * u + slot_number)
+    m[FRONT.settled + u] = -1
+    m[slot + SLOT.configured] = 1
+    m[slot + SLOT.loop] = loop
+    m[slot + SLOT.started] = m[slot + SLOT.finished] = 0

@@ -5,21 +5,10 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.timing.bus import LAST_PUT, PUT, WRITER, packet
-from tilewright.targets.gemmini.timing.chip import (
-    CHIP,
-    IN_ACC,
-    IN_SPAD,
-    LG_PAGE,
-    TO_WRITER,
-    Q,
-    count,
-    moved,
-    peek,
-    push,
-    ready,
-    take,
-)
-from tilewright.targets.gemmini.timing.state import row_offset
+from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, TO_WRITER, moved
+from tilewright.targets.gemmini.timing.layout import row_offset
+from tilewright.targets.gemmini.timing.operands import IN_ACC, IN_SPAD
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, ready, take
 from tilewright.targets.gemmini.timing.store import STORED
 
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
@@ -58,11 +47,9 @@ def step_writer(m: Array, t: int) -> None:
         if go:
             take(m, Q.issue)
             m[WRITER.state] = NEW_REQUEST if m[w + STORED.ends] else IDLE
-            m[WRITER.address], m[WRITER.bytes], m[WRITER.sent] = (
-                m[w + STORED.address],
-                m[w + STORED.block] * m[CHIP.dim] + m[w + STORED.bytes],
-                0,
-            )
+            m[WRITER.address] = m[w + STORED.address]
+            m[WRITER.bytes] = m[w + STORED.block] * m[CHIP.dim] + m[w + STORED.bytes]
+            m[WRITER.sent] = 0
             m[WRITER.command] = m[w + STORED.command]
     if m[CHIP.pipe]:
         after = moved(m[CHIP.pipe], LAST_SCALE)
@@ -97,12 +84,10 @@ def step_translation(m: Array, t: int) -> bool:
     if retry:
         m[WRITER.t_valid], m[WRITER.t_item], m[WRITER.t_page] = 1, item, page
     elif displaced and room:
-        m[WRITER.t_valid], m[WRITER.t_item], m[WRITER.t_page], m[WRITER.s_valid] = (
-            1,
-            m[WRITER.s_item],
-            m[WRITER.s_page],
-            0,
-        )
+        m[WRITER.t_valid] = 1
+        m[WRITER.t_item] = m[WRITER.s_item]
+        m[WRITER.t_page] = m[WRITER.s_page]
+        m[WRITER.s_valid] = 0
     return room and not retry and not displaced
 
 

@@ -8,59 +8,15 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram
-from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import MVOUT, Computes, Local, Moves, Work
+from tilewright.targets.gemmini.traffic import transfers
 from tilewright.targets.gemmini.values import loop
 from tilewright.targets.gemmini.values.norm import Normaliser, rounded
 
 RELU = 1  # an activation; the other values do nothing without the normaliser
 #: Microseconds that the uncompiled loop takes for one element or one multiply-accumulate.
 ELEMENT_US = 0.3
-#: DRAM addresses from which on a move is outside of every segment; sums of addresses below fit int64.
-FARTHEST = 1 << 62
-
-
-def transfers(moves: Moves, config: Config, out: bool) -> tuple[Array, Array]:
-    """Return the first DRAM byte of each mvin (with `out`: mvout) and the byte after its last, int64 [k] each.
-
-    A command without DRAM access (zeros, no rows) has an empty range.
-    """
-    place, own = moves.local, moves.own
-    wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
-    size = place.cols * np.where(wide, ACC_BYTES, 1)
-    steps, rows = place.rows - 1, place.rows
-    if out:
-        pooled = own["pool_stride"] > 0
-        steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
-        rows = np.where(pooled, own["porows"] * own["pocols"], rows)
-    used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
-    # Strides have 64 bits: an end that wraps around would pass for one inside a segment.
-    far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * own["stride"].astype(np.float64)) >= FARTHEST
-    last = np.where(far, 0, steps * own["stride"])
-    first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
-    return first, np.where(used, first + np.abs(last) + size, first)
-
-
-def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
-    """Return the rows in DRAM of each mvin (with `out`: mvout), int64 [k]: groups of rows, and the rows of a group.
-
-    A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
-    """
-    own, rows = moves.own, moves.local.rows
-    one = np.ones_like(rows)
-    if not out:
-        return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
-    pooled = own["pool_stride"] > 0
-    return np.where(pooled, own["porows"], one), np.where(pooled, own["pocols"], rows)
-
-
-def moved_bytes(moves: Moves, config: Config, out: bool) -> Array:
-    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
-    place, own = moves.local, moves.own
-    wide = place.full & place.acc if out else place.acc & (1 - own["shrunk"])
-    outer, rows = moved_rows(moves, out)
-    moved: Array = outer * rows * place.cols * np.where(wide, ACC_BYTES, 1) * (moves.dram != 0)
-    return moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +49,7 @@ def plan(work: Work, config: Config) -> Plan:
     moved = [(moves.local.rows * moves.local.cols).sum() for moves in (work.loads, work.stores)]
     products = work.computes.a.rows * work.computes.a.cols * config.dim
     elements = int(sum(moved) + products.sum())
-    ranges = transfers(work.loads, config, False), transfers(work.stores, config, True)
+    ranges = transfers(work.loads, False), transfers(work.stores, True)
     return Plan(work, tables, *ranges, elements, _norms(work, config))
 
 

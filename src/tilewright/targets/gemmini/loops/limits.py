@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilewright.errors import ProgramError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS
-from tilewright.targets.gemmini.loops.conv import Shape
+from tilewright.targets.gemmini.loops.conv import TileShape
 from tilewright.targets.gemmini.loops.registers import COMMANDS, MATMUL
 
 Registers = Mapping[str, int]
@@ -73,7 +73,7 @@ def _matmul(r: Registers, config: Config) -> Iterator[Fault]:
 def _conv(r: Registers, config: Config) -> Iterator[Fault]:
     names = ("batches", "orows", "ocols", "pochs", "krows", "kcols", "kchs", "conv_stride", "kernel_dilation")
     yield from _zeros(r, names)
-    shape = Shape(r, config)
+    shape = TileShape(r, config)
     if min(shape.unpadded) < 0:
         yield Fault("the borders (upad, dpad, lpad, rpad) are larger than the input", "make them smaller")
     spad, acc = config.all_spad_rows // 2, config.acc_rows // 2

@@ -6,8 +6,9 @@ from tilewright.array import Array
 from tilewright.sim.jit import called, compiled, part
 from tilewright.targets.gemmini.timing.array import RESULTS, array_works, has_result, step_array, step_results
 from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, bus_works, step_bus, translate, translates
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program, Q, count, peek
-from tilewright.targets.gemmini.timing.execute import controller_works, step_banks, step_execute, step_transposes
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program
+from tilewright.targets.gemmini.timing.controller import controller_works, step_banks, step_execute, step_transposes
+from tilewright.targets.gemmini.timing.layout import at
 from tilewright.targets.gemmini.timing.load import LOADS, reader_works, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.moves import (
@@ -19,12 +20,12 @@ from tilewright.targets.gemmini.timing.moves import (
     step_scaling,
     step_writes,
 )
+from tilewright.targets.gemmini.timing.queues import Q, count, peek
 from tilewright.targets.gemmini.timing.repeat import check
-from tilewright.targets.gemmini.timing.state import at
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import STORES, dispatches, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
-from tilewright.targets.gemmini.timing.unroll_state import HOST, Front, Plan
+from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer, writer_works
 
 #: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
@@ -80,15 +81,15 @@ def next_event(m: Array, t: int) -> int:
 
 
 @compiled
-def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, memo: Memo, limit: int) -> int:
+def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
     t, last_busy, seen, waited = 0, 0, 0, 0
     while t < limit:
-        while front.misc[HOST.next] == memo.registers[MEMO.next_check]:
-            check(m, p, front, plan, accept, memo, front.misc[HOST.next], t, last_busy)
+        while m[FRONT.next_host] == memo.registers[MEMO.next_check]:
+            check(m, p, plan, accept, memo, m[FRONT.next_host], t, last_busy)
             t, last_busy, waited = memo.registers[MEMO.goes_on], memo.registers[MEMO.last_busy], 0
         idle = not is_busy(m)
-        busy = not idle or front_is_busy(front)
+        busy = not idle or front_is_busy(m)
         begin_cycle(m)
         if has_result(m, t):
             step_results(m, t)
@@ -129,8 +130,8 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
                 step_stores(m, p, t)
             elif m[CHIP.stores_used] + m[WRITER.requests] == 0:
                 m[CHIP.storing] = writer_works(m) or dispatches(m)
-        taken = step_station(m, p, front, plan, t)
-        moved = step(front, plan, accept, t, taken, idle)
+        taken = step_station(m, p, plan, t)
+        moved = step(m, plan, accept, t, taken, idle)
         after = t + 1
         waited = waited + 1 if m[CHIP.progress] == seen else 0
         seen = m[CHIP.progress]
@@ -139,7 +140,7 @@ def run_machine(m: Array, p: Program, front: Front, plan: Plan, accept: Array, m
         if not moved and m[CHIP.active] == 0:
             after = next_event(m, t)
             if after == NEVER:
-                return -1 if busy or front.misc[HOST.next] < accept.shape[0] else last_busy + 1
+                return -1 if busy or m[FRONT.next_host] < accept.shape[0] else last_busy + 1
         if busy:
             last_busy = after - 1
         t = after

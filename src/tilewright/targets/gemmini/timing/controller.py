@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from tilewright.array import Array
 from tilewright.sim.jit import called, part
-from tilewright.targets.gemmini.loops import EX
-from tilewright.targets.gemmini.timing.array import (
-    ALL,
-    COMPUTES,
-    FLUSHES,
-    FLUSHING,
-    IDLE,
-    OPERATIONS,
-    STALLED,
-    being_written,
-    in_progress,
-)
-from tilewright.targets.gemmini.timing.chip import (
-    ABSENT,
-    CHIP,
-    COMPUTE_FLIP,
-    COMPUTE_STAY,
-    CONFIG,
-    IN_ACC,
-    PRELOAD,
-    TO_ARRAY,
-    TO_WRITER,
-    Pipe,
-    Q,
-    count,
-    is_garbage,
-    local,
-    peek,
-    pop,
-    push,
-    ready,
-)
-from tilewright.targets.gemmini.timing.state import (
-    ENTRY,
-    LOCAL_COMMAND,
-    RING,
-    SPAD_ROW,
-    Plain,
-    Plain3,
-    Pointer,
-    Saved,
-    at,
-    columns,
-    registers,
-    row_offset,
-    table,
-)
+from tilewright.targets.gemmini.isa.work import EX
+from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Pipe
+from tilewright.targets.gemmini.timing.functs import COMPUTE_FLIP, COMPUTE_STAY, CONFIG, PRELOAD
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.records import PLAIN, PLAIN3, POINTER, RULE, columns, registers, saved, table
 
 ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
@@ -60,29 +19,29 @@ ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 class Execution:
     """What the controller does. Three numbers are for A, B and D."""
 
-    mode: Plain
-    total: Plain  # rows that go through the array
-    a_turned: Plain  # this and the next two: set by configurations
-    b_turned: Plain
-    a_stride: Plain
-    base: Annotated[int, Saved(SPAD_ROW, size=3)]  # the first row (-1: none)
-    rows: Plain3
-    filled: Plain3  # whether they have columns
-    at: Plain3  # the row to read
-    begun: Plain  # the operands of which any row was read, as bits
-    offset: Plain  # of A's row
-    un_state: Plain  # of the unroller of transposed preloads
-    un_turned: Plain
-    op: Pointer  # in the table of operations
+    mode = PLAIN
+    total = PLAIN  # rows that go through the array
+    a_turned = PLAIN  # this and the next two: set by configurations
+    b_turned = PLAIN
+    a_stride = PLAIN
+    base = saved(RULE.spad_row, size=3)  # the first row (-1: none)
+    rows = PLAIN3
+    filled = PLAIN3  # whether they have columns
+    at = PLAIN3  # the row to read
+    begun = PLAIN  # the operands of which any row was read, as bits
+    offset = PLAIN  # of A's row
+    un_state = PLAIN  # of the unroller of transposed preloads
+    un_turned = PLAIN
+    op = POINTER  # in the table of operations
 
 
 class IssuedCommand:
     """A command for the controller."""
 
-    funct: Plain
-    rs1: Annotated[int, Saved(LOCAL_COMMAND, of="funct")]
-    rs2: Annotated[int, Saved(LOCAL_COMMAND, of="funct")]
-    entry: Annotated[int, Saved(ENTRY, among=EX)]
+    funct = PLAIN
+    rs1 = saved(RULE.local_command, of="funct")
+    rs2 = saved(RULE.local_command, of="funct")
+    entry = saved(RULE.entry, among=EX)
 
 
 PIPE = columns(Pipe)
@@ -142,18 +101,18 @@ def step_execute(m: Array, t: int) -> None:
     if pending and m[CHIP.ex_done] < 0:
         which = CHIP.pending if m[CHIP.pending] >= 0 else CHIP.pending + 1
         m[CHIP.ex_done], m[which] = m[which], -1
-    if m[CHIP.ex_state] == IDLE:
+    if m[CHIP.ex_state] == DOES.idle:
         if count(m, Q.executes):
             begin(m, t, pending)
         elif m[CHIP.os] and in_progress(m, t):
-            m[CHIP.ex_state], m[CHIP.active] = FLUSHES, 1
-    elif m[CHIP.ex_state] == FLUSHES:
+            m[CHIP.ex_state], m[CHIP.active] = DOES.flushes, 1
+    elif m[CHIP.ex_state] == DOES.flushes:
         if m[CHIP.asked]:
-            m[CHIP.ex_state], m[CHIP.active] = FLUSHING, 1
-    elif m[CHIP.ex_state] == FLUSHING and m[CHIP.may_ask]:
-        m[CHIP.ex_state], m[CHIP.active] = IDLE, 1
+            m[CHIP.ex_state], m[CHIP.active] = DOES.flushing, 1
+    elif m[CHIP.ex_state] == DOES.flushing and m[CHIP.may_ask]:
+        m[CHIP.ex_state], m[CHIP.active] = DOES.idle, 1
         return
-    if m[CHIP.ex_state] == COMPUTES and ready(m, Q.control, t):
+    if m[CHIP.ex_state] == DOES.computes and ready(m, Q.control, t):
         read(m, t)
 
 
@@ -179,7 +138,7 @@ def begin(m: Array, t: int, pending: bool) -> None:
         configure_array(m, m[first + COMMANDS.rs1], m[first + COMMANDS.rs2])
         pop(m, Q.executes, t)
     elif busy and (m[CHIP.os] or config):
-        m[CHIP.ex_state], m[CHIP.active] = FLUSHES, 1
+        m[CHIP.ex_state], m[CHIP.active] = DOES.flushes, 1
 
 
 @called
@@ -204,7 +163,7 @@ def start(m: Array, mode: int) -> None:
 
     What goes through the transposer enters together with the preload, one operation earlier than the rest.
     """
-    m[CHIP.ex_state], m[EXECUTION.mode], m[CHIP.active] = COMPUTES, mode, 1
+    m[CHIP.ex_state], m[EXECUTION.mode], m[CHIP.active] = DOES.computes, mode, 1
     a_turns, b_turns = m[EXECUTION.a_turned] != m[CHIP.os], m[CHIP.os] != 0 and m[EXECUTION.b_turned] != 0
     d_turns = m[CHIP.os] == 0 and m[EXECUTION.b_turned] != 0
     later = 1 if mode == ONLY_PRELOAD else 2
@@ -239,7 +198,7 @@ def operand(m: Array, k: int, word: int, turned: bool, takes: bool) -> None:
     m[EXECUTION.rows + k] = columns if turned else rows
     m[EXECUTION.filled + k] = rows > 0 if turned else columns > 0
     if takes and kind == IN_ACC:
-        m[CHIP.ex_state] = STALLED
+        m[CHIP.ex_state] = DOES.stalled
 
 
 @part
@@ -321,7 +280,7 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 def finish(m: Array, t: int) -> None:
     """End an operation: its commands leave, and those without a result are complete."""
     m[CHIP.progress] += 1
-    m[CHIP.ex_state] = IDLE
+    m[CHIP.ex_state] = DOES.idle
     first = row_offset(pop(m, Q.executes, t))
     if m[EXECUTION.mode] == ONLY_PRELOAD:
         m[CHIP.pending] = m[first + COMMANDS.entry] if is_garbage(m, m[first + COMMANDS.rs2]) else -1

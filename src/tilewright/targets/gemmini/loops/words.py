@@ -9,17 +9,18 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa import work
 
 #: The streams of one loop, in the order of their priority: stores, execute commands, loads of D (or the bias), of B (or
 #: the weights) and of A (or the input).
 STREAMS = STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = range(5)
-#: Bits of a local address.
-ACC, ACCUMULATE, FULL = 1 << 31, 1 << 30, 1 << 29
+#: Flags of a local address.
+ACC, ACCUMULATE, FULL = 1 << work.ACC, 1 << work.ACCUMULATE, 1 << work.FULL
 #: DRAM offsets of a loop wrap at 32 bits (castDramOffset in LoopMatmul.scala and LoopConv.scala).
 OFFSET_MASK = 0xFFFF_FFFF
 
 
-class Stream(NamedTuple):
+class CommandStream(NamedTuple):
     """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
 
     `at` int64 [n, 3] is what the unroller compares between streams, in LOOP_WS the block (k, j, i) of a command (see
@@ -33,7 +34,7 @@ class Stream(NamedTuple):
     tail: int = 0
 
 
-class Place(NamedTuple):
+class OnChip(NamedTuple):
     """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
 
     `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
@@ -49,7 +50,7 @@ class Place(NamedTuple):
 WORD = (1 << 64) - 1
 
 
-def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> Stream:
+def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> CommandStream:
     """Return a stream with one command for each element of `rs2`; other arguments may be single numbers of 64 bits."""
     n = len(rs2)
 
@@ -57,23 +58,23 @@ def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array 
         words = (np.uint64(value & WORD) if isinstance(value, int) else np.asarray(value) for value in values)
         return np.stack([np.broadcast_to(word.astype(np.int64, copy=False), n) for word in words], axis=1)
 
-    return Stream(columns((funct, rs1, rs2)).view(np.uint64), columns(at), np.zeros(n, np.int64))
+    return CommandStream(columns((funct, rs1, rs2)).view(np.uint64), columns(at), np.zeros(n, np.int64))
 
 
 NOTHING = stream(0, 0, np.zeros(0, np.int64))
 
 
-def joined(*parts: Stream) -> Stream:
+def joined(*parts: CommandStream) -> CommandStream:
     """Return the commands of several streams, one stream after the other."""
     words, at, idle = (np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
-    return Stream(words, at, idle, parts[-1].tail)
+    return CommandStream(words, at, idle, parts[-1].tail)
 
 
-def interleaved(first: Stream, second: Stream) -> Stream:
+def interleaved(first: CommandStream, second: CommandStream) -> CommandStream:
     """Return the commands of two streams of the same length in turn."""
     pairs = (np.stack(pair, axis=1) for pair in zip(first[:3], second[:3], strict=True))
     words, at, idle = (pair.reshape(-1, *pair.shape[2:]) for pair in pairs)
-    return Stream(words, at, idle)
+    return CommandStream(words, at, idle)
 
 
 def operand(address: Array | int, columns: Array | int, rows: Array | int) -> Array:

@@ -1,0 +1,32 @@
+"""The words of operands: a local address (LocalAddr.scala), columns and rows."""
+
+from __future__ import annotations
+
+from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.timing.chip import CHIP
+
+#: What a word of an operand names.
+ABSENT, IN_SPAD, IN_ACC = range(3)
+
+
+@part
+def is_acc(word: int) -> int:
+    """Return 1 if a word has an address of the accumulator, else 0."""
+    return word >> 31 & 1
+
+
+@part
+def is_garbage(m: Array, word: int) -> bool:
+    """Return whether an operand's word has the address that stands for none (LocalAddr.scala)."""
+    return (word & m[CHIP.garbage]) == m[CHIP.garbage]
+
+
+@part
+def local(m: Array, word: int) -> tuple[int, int]:
+    """Return the kind and the row of an operand's word: ABSENT, IN_SPAD or IN_ACC."""
+    if is_garbage(m, word):
+        return ABSENT, 0
+    if is_acc(word):
+        return IN_ACC, word & m[CHIP.acc]
+    return IN_SPAD, word & m[CHIP.spad]

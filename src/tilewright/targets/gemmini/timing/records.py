@@ -1,0 +1,191 @@
+"""Declared state: the machine is one array of numbers, in which records of named numbers have their places.
+
+A record is a class whose attributes are fields, each with what a snapshot does with it. `registers` and `table` give a
+record its place; they return the places of its fields, as attributes of the same names. (They return a module, because
+Numba takes the attributes of modules as constants.) So nothing else lists the state.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TABLES, UNIT, WIDTH
+
+R = TypeVar("R")
+
+#: All phases in which a row of a table may be: see `Saved.phases`.
+ALWAYS = 7
+#: No place.
+NOWHERE = -1
+
+
+class Saved(NamedTuple):
+    """A field, which a snapshot saves by `rule` if one of the fields `when` of its record is not 0 (none: always)."""
+
+    rule: int
+    when: tuple[str, ...]
+    of: str  # the field that the rule refers to
+    among: int  # the queue of an entry, or the kind of a page
+    size: int  # the numbers in the field
+    phases: int  # bits, for rows of which a snapshot saves other fields on their way through the machine
+    reset: int  # the value after reset
+
+
+#: The fields of each record that has a place, by this place, the rows of those that are tables, lengths of the queues.
+DECLARED: dict[int, dict[str, tuple[int, Saved]]] = {}
+TABLE_ROWS: dict[int, int] = {}
+LENGTHS: list[int] = []
+
+
+def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]:
+    """Return the places of the fields of a record that begins at `place`, and its fields."""
+    places, fields = ModuleType(record.__name__, record.__doc__), dict[str, tuple[int, Saved]]()
+    named = [name for name, value in vars(record).items() if isinstance(value, Saved)]
+    assert not (named and record.__annotations__), f"{record.__name__} has fields of two forms"
+    for name in named or record.__annotations__:
+        saved = vars(record)[name] if named else Saved(0, (), "", 0, 1, ALWAYS, 0)
+        setattr(places, name, place)
+        fields[name] = place, saved
+        place += saved.size
+    return cast(R, places), fields
+
+
+def _declared(record: type[R], place: int, limit: int) -> R:
+    """Return the places of the fields of a part of the machine."""
+    places, fields = _laid(record, place)
+    assert sum(saved.size for _, saved in fields.values()) <= limit, f"{record.__name__} has too many numbers"
+    assert DECLARED.setdefault(place, fields) == fields, f"{record.__name__} has the place of another record"
+    return places
+
+
+def registers(record: type[R], unit: int) -> R:
+    """Return the places of the registers of a unit. Each unit has its number, so places depend on no order."""
+    return _declared(record, UNIT * unit, UNIT)
+
+
+def table(record: type[R], name: str) -> R:
+    """Return the places of the columns in the first row of a table."""
+    place = TABLES + WIDTH * sum(list(ROWS.values())[: list(ROWS).index(name)])
+    TABLE_ROWS[place] = ROWS[name]
+    return _declared(record, place, WIDTH)
+
+
+def columns(record: type[R]) -> R:
+    """Return the numbers of the fields of a record, from 0 on. Its fields may be mere annotations."""
+    return _laid(record, 0)[0]
+
+
+def queues(record: type[R]) -> R:
+    """Return the places of queues, whose lengths are the attributes of a class."""
+    places = ModuleType(record.__name__, record.__doc__)
+    lengths = {name: length for name, length in vars(record).items() if isinstance(length, int)}
+    for number, name in enumerate(lengths):
+        setattr(places, name, QUEUES + PER_QUEUE * number)
+    LENGTHS[:] = lengths.values()
+    return cast(R, places)
+
+
+class SnapshotRules:
+    """What a snapshot does with a field; snapshot.visit_field says what each rule means."""
+
+    fixed: int  # nothing: it is a parameter
+    wire: int  # nothing: it is set before it is read
+    pointer: int  # the place of the first element in a ring, from which others count, becomes 0
+    plain: int
+    scaled: int
+    command: int
+    taken: int
+    entry: int
+    transaction: int
+    moved_row: int
+    product: int
+    page: int
+    local: int
+    local_command: int
+    local_result: int
+    row_of_load: int
+    stored_row: int
+    spad_row: int
+    of_load: int
+    of_store: int
+    due: int
+    since: int
+    host: int
+    loop: int
+    staged: int
+
+
+class Columns:
+    """The columns of the arrays that `rules` returns."""
+
+    place: int
+    rule: int
+    when: int  # two fields, of which one must not be 0
+    other: int
+    of: int
+    among: int
+    phases: int
+
+
+RULE, COLUMN = columns(SnapshotRules), columns(Columns)
+
+
+def saved(
+    rule: int = RULE.plain,
+    when: str | tuple[str, ...] = (),
+    of: str = "",
+    among: int = 0,
+    size: int = 1,
+    phases: int = ALWAYS,
+    reset: int = 0,
+) -> int:
+    """Declare a field: see `Saved`. Its place is an integer."""
+    return cast(int, Saved(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
+
+
+FIXED, WIRE, POINTER = saved(RULE.fixed), saved(RULE.wire), saved(RULE.pointer)
+PLAIN, PLAIN3, COMMAND = saved(), saved(size=3), saved(RULE.command)
+
+
+def rules(places: object) -> Array:
+    """Return the rules of the saved fields of a record, int64 [k, 7]."""
+    return _rules(DECLARED[min(value for value in vars(places).values() if isinstance(value, int))])
+
+
+def _rules(fields: dict[str, tuple[int, Saved]]) -> Array:
+    rows = []
+    for place, saved in fields.values():
+        when = [fields[name][0] for name in saved.when] or [NOWHERE]
+        of = fields[saved.of][0] if saved.of else NOWHERE
+        if saved.rule > RULE.pointer:
+            row = saved.rule, when[0], when[-1], of, saved.among, saved.phases
+            rows += [(place + x, *row) for x in range(saved.size)]
+    return np.array(rows, np.int64).reshape(-1, len(Columns.__annotations__))
+
+
+def _registers() -> list[dict[str, tuple[int, Saved]]]:
+    return [fields for place, fields in sorted(DECLARED.items()) if place < QUEUES]
+
+
+def register_rules() -> Array:
+    """Return the rules of all registers that are saved."""
+    return np.concatenate([_rules(fields) for fields in _registers()])
+
+
+def pointers() -> Array:
+    """Return the places of all registers that are 0 in a snapshot."""
+    fields = [field for each in _registers() for field in each.values() if field[1].rule == RULE.pointer]
+    return np.array([place + x for place, saved in fields for x in range(saved.size)], np.int64)
+
+
+def reset(m: Array) -> None:
+    """Set all numbers of a machine of zeros to their values after reset."""
+    for record, fields in DECLARED.items():
+        reach = WIDTH * (TABLE_ROWS.get(record, 1) - 1) + 1
+        for place, saved in fields.values():
+            for first in range(place, place + saved.size if saved.reset else place):
+                m[first : first + reach : WIDTH] = saved.reset
