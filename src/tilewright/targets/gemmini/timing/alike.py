@@ -7,10 +7,15 @@ from tilewright.sim.jit import called, part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, Program
-from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, ONE, PRELOAD
+from tilewright.targets.gemmini.timing.controller import EXECUTION, configure_array
+from tilewright.targets.gemmini.timing.functs import CONFIG, PRELOAD
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.load import STATES, configure_load, load_state
 from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
 from tilewright.targets.gemmini.timing.records import columns
+from tilewright.targets.gemmini.timing.station import LOAD_STATES
+from tilewright.targets.gemmini.timing.store import CONFIG_ST, STORER, configure_store
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
@@ -36,51 +41,64 @@ SHAPE = columns(MoveShape)
 
 @called
 def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
-    """Set the shapes of all commands, as controllers and reservation station will see them."""
-    scales = False
-    s0 = s1 = s2 = wide0 = wide1 = wide2 = block0 = block1 = block2 = pixels0 = pixels1 = pixels2 = 0
-    stride, pooled, pool_apart, pool_rows, pool_columns, a_stride, c_stride = 0, 0, 0, 0, 0, 0, 0
+    """Set the shapes of all commands, as controllers and reservation station will see them.
+
+    Configurations are tried on the machine, which is in the state after reset, and stays so.
+    """
+    os = m[CHIP.os]
     for x in range(memo.shapes.shape[0]):
-        funct, rs1, rs2, own = p.prims[x, 0] & 127, p.prims[x, 1], p.prims[x, 2], memo.shapes[x]
-        rows, columns = rs2 >> 48 & 0xFFFF, rs2 >> 32 & 0xFFFF
-        blocks = (columns + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
-        if p.queue[x] == EX:
-            if funct == CONFIG:
-                a_stride, c_stride = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
-            own[SHAPE.stride] = c_stride if funct == PRELOAD else a_stride
-        elif p.queue[x] == LD and funct == CONFIG:
-            scales = scales or rs1 >> 32 & 0xFFFFFFFF != ONE
-            state, wide, block, pixels = rs1 >> 3 & 3, 1 if rs1 >> 2 & 1 else 4, rs1 >> 16 & 0xFFFF, rs1 >> 8 & 0xFF
-            if state == 0:
-                s0, wide0, block0, pixels0 = rs2, wide, block, pixels
-            elif state == 1:
-                s1, wide1, block1, pixels1 = rs2, wide, block, pixels
-            elif state == 2:
-                s2, wide2, block2, pixels2 = rs2, wide, block, pixels
+        funct, rs1, rs2 = p.prims[x, 0] & 127, p.prims[x, 1], p.prims[x, 2]
+        if funct == CONFIG:
+            try_configuration(m, p.queue[x], rs1, rs2)
+        elif p.queue[x] == EX:
+            memo.shapes[x, SHAPE.stride] = m[CHIP.c_stride] if funct == PRELOAD else m[EXECUTION.a_stride]
         elif p.queue[x] == LD:
-            apart, wide, block, pixels = s0, wide0, block0, pixels0
-            if funct == MVIN2:
-                apart, wide, block, pixels = s1, wide1, block1, pixels1
-            elif funct == MVIN3:
-                apart, wide, block, pixels = s2, wide2, block2, pixels2
-            own[SHAPE.lines], own[SHAPE.apart] = 0 if rs1 == 0 else rows if apart else min(rows, 1), apart
-            own[SHAPE.bytes] = columns * (wide if is_acc(rs2) else 1)
-            own[SHAPE.span] = (blocks - 1) * block + rows
-            own[SHAPE.absolute] = pixels > 1 or blocks == 0
-        elif funct == CONFIG:
-            if rs1 & 3 == 2:
-                stride, pooled = rs2 & 0xFFFFFFFF, rs1 >> 4 & 3
-                if pooled:
-                    pool_apart, pool_rows, pool_columns = rs1 >> 24 & 0xFF, rs1 >> 32 & 0xFF, rs1 >> 40 & 0xFF
+            lay_load(m, memo.shapes[x], row_offset(load_state(funct)), rs1, rs2)
         else:
-            own[SHAPE.lines], own[SHAPE.apart] = rows, stride
-            own[SHAPE.bytes] = (columns + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
-            own[SHAPE.span] = (blocks - 1) * m[CHIP.dim] + rows
-            own[SHAPE.absolute] = pooled > 0 or blocks == 0
-            if pooled:  # all its bytes as one row
-                last = max((pool_rows - 1) * pool_apart + pool_columns - 1, 0)
-                own[SHAPE.lines], own[SHAPE.bytes] = 1, last * stride + own[SHAPE.bytes]
-    m[CHIP.scales] = scales
+            lay_store(m, memo.shapes[x], rs2)
+    for place in range(STATES.stride, at(STATES.pixels, LOAD_STATES) + 1):
+        m[place] = 0
+    for place in range(STORER.state, STORER.l_pad + 1):
+        m[place] = 0
+    m[EXECUTION.a_turned] = m[EXECUTION.b_turned] = m[EXECUTION.a_stride] = m[CHIP.c_stride] = 0
+    m[CHIP.os] = os
+
+
+@called
+def try_configuration(m: Array, q: int, rs1: int, rs2: int) -> None:
+    """Let a controller take a configuration."""
+    if q == EX:
+        configure_array(m, rs1, rs2)
+    elif q == LD:
+        configure_load(m, rs1, rs2)
+        m[CHIP.scales] = m[CHIP.scales] or m[at(STATES.scaled, rs1 >> 3 & 3)]
+    elif rs1 & 3 == CONFIG_ST:
+        configure_store(m, rs1, rs2)
+
+
+@called
+def lay_load(m: Array, shape: Array, state: int, rs1: int, rs2: int) -> None:
+    """Set the shape of a load, which uses the load state at `state`."""
+    apart, rows, blocks = m[state + STATES.stride], rows_of(rs2), blocks_of(m, rs2)
+    shape[SHAPE.lines] = 0 if rs1 == 0 else rows if apart else min(rows, 1)
+    shape[SHAPE.apart] = apart
+    shape[SHAPE.bytes] = columns_of(rs2) << (2 if is_acc(rs2) and not m[state + STATES.shrunk] else 0)
+    shape[SHAPE.span] = (blocks - 1) * m[state + STATES.block] + rows
+    shape[SHAPE.absolute] = m[state + STATES.pixels] > 1 or blocks == 0
+
+
+@called
+def lay_store(m: Array, shape: Array, rs2: int) -> None:
+    """Set the shape of a store; all bytes of a pooled one count as one row."""
+    rows, blocks, pooled = rows_of(rs2), blocks_of(m, rs2), m[STORER.pool_stride] > 0
+    shape[SHAPE.lines], shape[SHAPE.apart] = rows, m[STORER.stride]
+    shape[SHAPE.bytes] = (columns_of(rs2) + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
+    shape[SHAPE.span] = (blocks - 1) * m[CHIP.dim] + rows
+    shape[SHAPE.absolute] = pooled or blocks == 0
+    if pooled:
+        last = max((m[STORER.p_rows] - 1) * m[STORER.out_dim] + m[STORER.p_columns] - 1, 0)
+        shape[SHAPE.lines] = 1
+        shape[SHAPE.bytes] += last * m[STORER.stride]
 
 
 @part

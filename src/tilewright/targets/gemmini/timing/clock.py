@@ -80,6 +80,56 @@ def next_event(m: Array, t: int) -> int:
     return event
 
 
+@part
+def step_memory_side(m: Array, t: int) -> None:
+    """Step the units between the memories and the bus, from the last consumer to the first producer."""
+    if has_result(m, t):
+        step_results(m, t)
+    if translates(m):
+        translate(m)
+    loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
+    if loading and has_rows(m):
+        step_writes(m, t)
+    if loading and scales(m):
+        step_scaling(m, t)
+    if loading and merges(m):
+        step_merger(m, t)
+    if (loading or storing) and bus_works(m, t):
+        step_bus(m, t)
+    if storing and writer_works(m):
+        step_writer(m, t)
+    if loading and reader_works(m):
+        step_reader(m, t)
+
+
+@part
+def step_controllers(m: Array, p: Program, t: int) -> None:
+    """Step the array and the controllers. Without commands, loads and stores end with the last of their rows."""
+    loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
+    if array_works(m):
+        step_array(m, t)
+    if m[TO_ARRAY.under_way]:
+        step_banks(m, TO_ARRAY.fetched)
+    if m[TO_WRITER.under_way]:
+        step_banks(m, TO_WRITER.fetched)
+    if controller_works(m):
+        step_execute(m, t)
+    if storing and dispatches(m):
+        step_dispatch(m, t)
+    if count(m, Q.transposes):
+        step_transposes(m, t)
+    if loading:
+        if count(m, Q.loads):
+            step_loads(m, p, t)
+        elif m[CHIP.loads_used] + m[READER.requests] == 0:
+            m[CHIP.loading] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
+    if storing:
+        if count(m, Q.stores):
+            step_stores(m, p, t)
+        elif m[CHIP.stores_used] + m[WRITER.requests] == 0:
+            m[CHIP.storing] = writer_works(m) or dispatches(m)
+
+
 @compiled
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
@@ -91,45 +141,8 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         idle = not is_busy(m)
         busy = not idle or front_is_busy(m)
         begin_cycle(m)
-        if has_result(m, t):
-            step_results(m, t)
-        if translates(m):
-            translate(m)
-        loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
-        if loading and has_rows(m):
-            step_writes(m, t)
-        if loading and scales(m):
-            step_scaling(m, t)
-        if loading and merges(m):
-            step_merger(m, t)
-        if (loading or storing) and bus_works(m, t):
-            step_bus(m, t)
-        if storing and writer_works(m):
-            step_writer(m, t)
-        if loading and reader_works(m):
-            step_reader(m, t)
-        if array_works(m):
-            step_array(m, t)
-        if m[TO_ARRAY.under_way]:
-            step_banks(m, TO_ARRAY.fetched)
-        if m[TO_WRITER.under_way]:
-            step_banks(m, TO_WRITER.fetched)
-        if controller_works(m):
-            step_execute(m, t)
-        if storing and dispatches(m):
-            step_dispatch(m, t)
-        if count(m, Q.transposes):
-            step_transposes(m, t)
-        if loading:
-            if count(m, Q.loads):
-                step_loads(m, p, t)
-            elif m[CHIP.loads_used] + m[READER.requests] == 0:
-                m[CHIP.loading] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
-        if storing:
-            if count(m, Q.stores):
-                step_stores(m, p, t)
-            elif m[CHIP.stores_used] + m[WRITER.requests] == 0:
-                m[CHIP.storing] = writer_works(m) or dispatches(m)
+        step_memory_side(m, t)
+        step_controllers(m, p, t)
         taken = step_station(m, p, plan, t)
         moved = step(m, plan, accept, t, taken, idle)
         after = t + 1

@@ -9,7 +9,7 @@ from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, MOVING, Program
 from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, ONE
 from tilewright.targets.gemmini.timing.layout import at, row_offset
-from tilewright.targets.gemmini.timing.operands import is_acc
+from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
 
@@ -61,11 +61,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
     item = peek(m, Q.loads, 0)
     funct, rs1, rs2 = p.prims[item >> 6, 0] & 127, p.prims[item >> 6, 1], p.prims[item >> 6, 2]
     if funct == CONFIG:
-        state = row_offset(rs1 >> 3 & 3)
-        m[state + STATES.stride] = rs2
-        m[state + STATES.shrunk] = rs1 >> 2 & 1
-        m[state + STATES.block] = rs1 >> 16 & 0xFFFF
-        m[state + STATES.scaled], m[state + STATES.pixels] = (rs1 >> 32 & 0xFFFFFFFF) != ONE, max(rs1 >> 8 & 0xFF, 1)
+        configure_load(m, rs1, rs2)
         pop(m, Q.loads, t)
         return
     row = m[LOADER.row]
@@ -80,7 +76,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         while m[at(LOADS.valid, m[LOADER.slot])]:
             m[LOADER.slot] += 1
         m[CHIP.loads_used] += 1
-        track(m, m[LOADER.slot], item & 63, 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0, rs1, rs2)
+        track(m, m[LOADER.slot], item & 63, load_state(funct), rs1, rs2)
         m[CHIP.active] = 1
         if m[at(LOADS.left, m[LOADER.slot])] == 0:  # nothing to load, which trips an assertion in the RTL
             pop(m, Q.loads, t)
@@ -108,10 +104,26 @@ def step_loads(m: Array, p: Program, t: int) -> None:
 
 
 @called
+def configure_load(m: Array, rs1: int, rs2: int) -> None:
+    """Take the fields of config_ld."""
+    state = row_offset(rs1 >> 3 & 3)
+    m[state + STATES.stride] = rs2
+    m[state + STATES.shrunk] = rs1 >> 2 & 1
+    m[state + STATES.block] = rs1 >> 16 & 0xFFFF
+    m[state + STATES.scaled], m[state + STATES.pixels] = (rs1 >> 32 & 0xFFFFFFFF) != ONE, max(rs1 >> 8 & 0xFF, 1)
+
+
+@part
+def load_state(funct: int) -> int:
+    """Return the load state that a load uses."""
+    return 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0
+
+
+@called
 def track(m: Array, slot: int, entry: int, state: int, rs1: int, rs2: int) -> None:
     """Begin a load: keep what its rows have in common, and the bytes that must arrive."""
     st, load = row_offset(state), row_offset(slot)
-    columns, rows = rs2 >> 32 & 0xFFFF, rs2 >> 48 & 0xFFFF
+    columns, rows = columns_of(rs2), rows_of(rs2)
     once = m[st + STATES.stride] == 0 and rs1 != 0 and rows > 0
     m[load + LOADS.valid] = 1
     m[load + LOADS.entry] = entry

@@ -30,3 +30,21 @@ def local(m: Array, word: int) -> tuple[int, int]:
     if is_acc(word):
         return IN_ACC, word & m[CHIP.acc]
     return IN_SPAD, word & m[CHIP.spad]
+
+
+@part
+def rows_of(word: int) -> int:
+    """Return the rows in an operand's word."""
+    return word >> 48 & 0xFFFF
+
+
+@part
+def columns_of(word: int) -> int:
+    """Return the columns in an operand's word."""
+    return word >> 32 & 0xFFFF
+
+
+@part
+def blocks_of(m: Array, word: int) -> int:
+    """Return the blocks of columns, each as wide as the array, of an operand's word."""
+    return (columns_of(word) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]

@@ -8,10 +8,10 @@ from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
 from tilewright.targets.gemmini.timing.chip import CHIP, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS
-from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, PRELOAD
+from tilewright.targets.gemmini.timing.functs import CONFIG, PRELOAD
 from tilewright.targets.gemmini.timing.layout import RING, WIDTH, at, row_offset
-from tilewright.targets.gemmini.timing.load import LOADS
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_acc, local
+from tilewright.targets.gemmini.timing.load import LOADS, load_state
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of, is_acc, local, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
 from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, PLAIN3, RULE, columns, registers, saved, table
 from tilewright.targets.gemmini.timing.store import STORES
@@ -193,7 +193,7 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     if funct == CONFIG:
         configure(m, q, rs1, rs2)
     elif q == LD:
-        load_range(m, e, rs2, 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0)
+        load_range(m, e, rs2, load_state(funct))
     elif q == ST:
         store_range(m, e, rs2)
     elif funct == PRELOAD:
@@ -243,19 +243,19 @@ def span(m: Array, place: int, kind: int, start: int, rows: int) -> None:
 @called
 def load_range(m: Array, e: int, rs2: int, state: int) -> None:
     """Set the rows that a load writes. Repeated pixels begin earlier, but within the same half of the scratchpad."""
-    blocks = ((rs2 >> 32 & 0xFFFF) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
+    blocks = blocks_of(m, rs2)
     kind, start = local(m, rs2)
     if not is_acc(rs2):
         half = (m[CHIP.spad] + 1) >> 1
         start = max(start - m[STATION.pixels + state], half if start > half else 0)
-    span(m, e + ENTRIES.a, kind, start, (blocks - 1) * m[STATION.block + state] + (rs2 >> 48 & 0xFFFF))
+    span(m, e + ENTRIES.a, kind, start, (blocks - 1) * m[STATION.block + state] + rows_of(rs2))
 
 
 @called
 def store_range(m: Array, e: int, rs2: int) -> None:
     """Set the rows that a store reads; with pooling, all up to the end of the accumulator's bank."""
-    blocks = ((rs2 >> 32 & 0xFFFF) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
-    operand(m, e + ENTRIES.a, rs2, (blocks - 1) * m[CHIP.dim] + (rs2 >> 48 & 0xFFFF))
+    blocks = blocks_of(m, rs2)
+    operand(m, e + ENTRIES.a, rs2, (blocks - 1) * m[CHIP.dim] + rows_of(rs2))
     if m[STATION.pooling]:
         end = (((rs2 & m[CHIP.acc]) >> m[CHIP.lg_acc_bank]) + 1) << m[CHIP.lg_acc_bank]
         m[e + ENTRIES.a + SPAN.wraps] = end > m[CHIP.acc]

@@ -9,7 +9,16 @@ from tilewright.targets.gemmini.timing.chip import CHIP, MOVING, TO_ARRAY, TO_WR
 from tilewright.targets.gemmini.timing.functs import CONFIG
 from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import in_flight
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, IN_SPAD, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.operands import (
+    ABSENT,
+    IN_ACC,
+    IN_SPAD,
+    blocks_of,
+    columns_of,
+    is_acc,
+    is_garbage,
+    rows_of,
+)
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
 
@@ -81,8 +90,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         m[STORER.state] = MOVING.waiting
         pop(m, Q.stores, t)
         return
-    pooling, rows = m[STORER.pool_stride] != 0, rs2 >> 48 & 0xFFFF
-    blocks = ((rs2 >> 32 & 0xFFFF) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
+    pooling, rows = m[STORER.pool_stride] != 0, rows_of(rs2)
+    blocks = blocks_of(m, rs2)
     if m[STORER.state] == MOVING.waiting:
         if m[CHIP.stores_used] == m[CHIP.slots]:
             return
@@ -131,7 +140,7 @@ def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
     acc = is_acc(rs2)
     m[w + STORED.kind] = IN_ACC if acc else IN_SPAD
     m[w + STORED.row] = rs2 + row & (m[CHIP.acc] if acc else m[CHIP.spad])
-    m[w + STORED.bytes] = ((rs2 >> 32 & 0xFFFF) - 1 & m[CHIP.dim] - 1) + 1 if last_block else m[CHIP.dim]
+    m[w + STORED.bytes] = (columns_of(rs2) - 1 & m[CHIP.dim] - 1) + 1 if last_block else m[CHIP.dim]
     if acc and rs2 >> 29 & 1:
         m[w + STORED.bytes] *= 4
 

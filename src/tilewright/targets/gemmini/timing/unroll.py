@@ -22,10 +22,19 @@ from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, take
 from tilewright.targets.gemmini.timing.unroll_conv import offered_by_conv, step_conv
 from tilewright.targets.gemmini.timing.unroll_matmul import offered_by_matmul, step_matmul
-from tilewright.targets.gemmini.timing.unroll_state import FRONT, SLOT, STREAM, FrontPlan, advance_slots, idle_streams
+from tilewright.targets.gemmini.timing.unroll_state import (
+    FRONT,
+    OF_CONV,
+    OF_MATMUL,
+    SLOT,
+    STREAM,
+    FrontPlan,
+    advance_slots,
+    idle_streams,
+)
 
-#: What a command does in the front end, the values of `FrontPlan.action`.
-PASS, CONFIGURE_MATMUL, RUN_MATMUL, CONFIGURE_CONV, RUN_CONV, WAIT = 0, 1, 2, 3, 4, 5
+#: What a command does in the front end, the values of `FrontPlan.action`. That after a configuration: to run a loop.
+PASS, CONFIGURE_MATMUL, CONFIGURE_CONV, WAIT = 0, 1, 3, 5
 #: Loops that an unroller holds, and entries of a queue.
 SLOTS, DEPTH = 2, 2
 #: The result of `offered` if there is no command.
@@ -67,12 +76,7 @@ def offered(m: Array) -> int:
 def front_is_busy(m: Array) -> bool:
     """Return whether a command is in the front end, without those that the host still holds."""
     queued = count(m, Q.raw) + count(m, Q.to_conv) + count(m, Q.to_matmul) + count(m, Q.out)
-    return bool(queued or _has_loop(m, 0) or _has_loop(m, 1))
-
-
-@part
-def _has_loop(m: Array, u: int) -> bool:
-    return bool(m[at(SLOT.configured, 2 * u + 0)] or m[at(SLOT.configured, 2 * u + 1)])
+    return bool(queued or _loops(m, OF_MATMUL) or _loops(m, OF_CONV))
 
 
 @part
@@ -106,9 +110,9 @@ def _step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, i
     quiet = idle and not front_is_busy(m)
     if taken:
         take(m, Q.out)
-    if _has_loop(m, 0) or matmul:
+    if _loops(m, OF_MATMUL) or matmul:
         moved |= _step_matmul(m, plan, out < DEPTH)
-    if _has_loop(m, 1) or conv:
+    if _loops(m, OF_CONV) or conv:
         moved |= _step_conv(m, plan, matmul < DEPTH)
     if raw and conv < DEPTH:
         push(m, Q.to_conv, take(m, Q.raw))
@@ -133,63 +137,68 @@ def _step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, i
 @part
 def _step_matmul(m: Array, plan: FrontPlan, room: bool) -> bool:
     """Advance the matrix unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    moved = False
-    head = m[FRONT.head + 0]
-    configured = m[at(SLOT.configured, 2 * 0 + 0)] + m[at(SLOT.configured, 2 * 0 + 1)]
-    target = 1 - head if m[at(SLOT.configured, 2 * 0 + head)] else head
+    configured, target, moved = _loops(m, OF_MATMUL), _free_slot(m, OF_MATMUL), False
     if configured:
         residual = m[FRONT.residual] != 0
-        idle = idle_streams(m, 0)
+        idle = idle_streams(m, OF_MATMUL)
         sent = offered_by_matmul(m, plan, idle, residual) if room else NONE
         if sent >= 0:
-            push(m, Q.out, m[at(STREAM.next, 5 * 0 + sent)])
+            push(m, Q.out, m[at(STREAM.next, sent)])
         moved = step_matmul(m, sent)
-        moved |= advance_slots(m, plan, 0, idle, residual)
-    if count(m, Q.to_matmul) == 0:
-        return moved
-    offer = peek(m, Q.to_matmul, 0)
-    action = PASS if offer >= 0 else plan.action[-1 - offer]
-    if action == PASS or action >= CONFIGURE_CONV:
-        if configured or not room:
-            return moved
-        push(m, Q.out, offer)
-    elif configured == SLOTS:
-        return moved
-    elif action == RUN_MATMUL:
-        loop = plan.run[-1 - offer]
-        _start(m, 0, target, loop)
-        m[FRONT.residual] = plan.residual[loop]
-    take(m, Q.to_matmul)
-    return True
+        moved |= advance_slots(m, plan, OF_MATMUL, idle, residual)
+    return _take_command(m, plan, OF_MATMUL, room, configured, target) or moved
 
 
 @part
 def _step_conv(m: Array, plan: FrontPlan, room: bool) -> bool:
     """Advance the convolution unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    moved = False
-    head = m[FRONT.head + 1]
-    configured = m[at(SLOT.configured, 2 * 1 + 0)] + m[at(SLOT.configured, 2 * 1 + 1)]
-    target = 1 - head if m[at(SLOT.configured, 2 * 1 + head)] else head
+    configured, target, moved = _loops(m, OF_CONV), _free_slot(m, OF_CONV), False
     if configured:
-        idle = idle_streams(m, 1)
+        idle = idle_streams(m, OF_CONV)
         sent = offered_by_conv(m, plan) if room else NONE
         if sent >= 0:
-            push(m, Q.to_matmul, m[at(STREAM.late, 5 * 1 + sent)])
+            push(m, Q.to_matmul, m[at(STREAM.late, 5 * OF_CONV + sent)])
         moved = step_conv(m, plan, idle, sent)
-        moved |= advance_slots(m, plan, 1, idle, False)
-    if count(m, Q.to_conv) == 0:
-        return moved
-    offer = peek(m, Q.to_conv, 0)
+        moved |= advance_slots(m, plan, OF_CONV, idle, False)
+    return _take_command(m, plan, OF_CONV, room, configured, target) or moved
+
+
+@part
+def _loops(m: Array, u: int) -> int:
+    """Return the loops that an unroller has."""
+    return m[at(SLOT.configured, 2 * u)] + m[at(SLOT.configured, 2 * u + 1)]
+
+
+@part
+def _free_slot(m: Array, u: int) -> int:
+    """Return the slot that the next loop of an unroller takes."""
+    head = m[FRONT.head + u]
+    return 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
+
+
+@part
+def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int, target: int) -> bool:
+    """Take a command from an unroller's queue, if there is one that need not wait, and return whether there was.
+
+    It is for this unroller, or passes on if there is `room`. `configured`: the loops of the unroller, which may have
+    changed in this cycle; `target`: the slot for a new one.
+    """
+    queue, first = (Q.to_conv, CONFIGURE_CONV) if u == OF_CONV else (Q.to_matmul, CONFIGURE_MATMUL)
+    if count(m, queue) == 0:
+        return False
+    offer = peek(m, queue, 0)
     action = PASS if offer >= 0 else plan.action[-1 - offer]
-    if action < CONFIGURE_CONV:
+    if action < first or action > first + 1:
         if configured or not room:
-            return moved
-        push(m, Q.to_matmul, offer)
+            return False
+        push(m, Q.to_matmul if u == OF_CONV else Q.out, offer)
     elif configured == SLOTS:
-        return moved
-    elif action == RUN_CONV:
-        _start(m, 1, target, plan.run[-1 - offer])
-    take(m, Q.to_conv)
+        return False
+    elif action == first + 1:
+        _start(m, u, target, plan.run[-1 - offer])
+        if u == OF_MATMUL:
+            m[FRONT.residual] = plan.residual[plan.run[-1 - offer]]
+    take(m, queue)
     return True
 
 
