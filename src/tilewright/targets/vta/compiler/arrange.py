@@ -14,7 +14,7 @@ from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.recall import recalled
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, walked
 from tilewright.targets.vta.compiler.tune import Timed, tuned
-from tilewright.targets.vta.compiler.work import Item, LoadWeights
+from tilewright.targets.vta.compiler.work import Item, LoadTiles
 from tilewright.targets.vta.config import Config
 
 
@@ -55,13 +55,13 @@ def _noted(best: Timed) -> dict[str, Any]:
     whole = {
         (layer, item.slot, item.chunk): number
         for number, (layer, item) in enumerate(items)
-        if isinstance(item, LoadWeights) and not item.piece
+        if isinstance(item, LoadTiles) and item.chunk >= 0 and not item.piece
     }
     order: list[int | tuple[int, int, int]] = []
     for layer, item in best.draft.listing.items:
         number = numbers.get((layer, id(item)))
         if number is None:
-            assert isinstance(item, LoadWeights)
+            assert isinstance(item, LoadTiles)
             order.append((whole[layer, item.slot, item.chunk], *item.tiles))
         else:
             order.append(number)
@@ -76,8 +76,8 @@ def _listing(walk: Walk, order: list[Any]) -> Listing:
         number, *tiles = entry if isinstance(entry, list) else (entry,)
         layer, item = walk.items[number]
         if tiles:
-            assert isinstance(item, LoadWeights)
-            item = item._replace(tiles=Range(*tiles))
+            assert isinstance(item, LoadTiles)
+            item = item.some(Range(*tiles))
         found.append((layer, item))
         work.append(number if number < len(walk.work) else -1)
     return Listing(found, work, walk.regions)

@@ -14,20 +14,11 @@ from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
-from tilewright.targets.vta.compiler.layer import TileTransfer, covered
-from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, memory_of
 from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.work import (
-    Costs,
-    Item,
-    LoadInputs,
-    LoadParameters,
-    LoadResidual,
-    LoadWeights,
-    RunSteps,
-    StoreResults,
-)
+from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, Item, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -72,6 +63,12 @@ class Names(NamedTuple):
     parameters: str
     inputs: tuple[Place, ...]
     result: Place
+
+    def of(self, tensor: int) -> Place:
+        """Return the place of a tensor that is loaded; `tensor`: see LoadTiles."""
+        if tensor == WEIGHTS:
+            return Place(self.weights)
+        return Place(self.parameters) if tensor == PARAMETERS else self.inputs[tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +160,9 @@ def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
 def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     """Return the sizes of a layer's DRAM segments by name, in bytes."""
     layer = plan.layer
-    sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
+    sizes = {names.weights: plan.weight_starts[-1] * config.wgt.tile_bytes}
     if layer.parameters:
-        tile = config.sram(parameter_memory(config)[0]).tile_bytes
+        tile = config.sram(memory_of("par", config)).tile_bytes
         sizes[names.parameters] = layer.parameter_tiles(layer.out_tiles) * tile
     ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs[: layer.operands]]
     ends += [(place, layer.out_tiles * layer.out_pixels) for place in names.inputs[layer.operands :]]
@@ -173,16 +170,6 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     for place, tiles in ends:
         sizes[place.segment] = (place.first + tiles) * config.inp.tile_bytes
     return sizes
-
-
-def _weight_tiles(plan: Plan) -> list[int]:
-    """Return the first tile of each weight chunk in the DRAM segment of weights, then the total number of tiles.
-
-    The tile of weights for residuals is a further chunk.
-    """
-    counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
-    counts += [1] * (plan.layer.residual is not None)
-    return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
 class _Mover:
@@ -200,53 +187,31 @@ class _Mover:
         self.plan, self.where, self.names, self.segments = plan, where, names, segments
         self.stored = stored  # by segment with results: the step that stores each tile
         self.builder, self.config = builder, builder.config
-        self.weights = _weight_tiles(plan)
 
     def move(self, item: Item) -> None:
-        layer, config, where = self.plan.layer, self.config, self.where
-        if isinstance(item, LoadInputs):
-            inputs = item.chunk.inputs
-            slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
-            for place in self.names.inputs[: layer.operands]:
-                self._load_codes(place, item.group.loads(layer, inputs), at, slot)
-                at += inputs.size * item.group.rows.size * item.group.columns.size
-        elif isinstance(item, LoadResidual):
-            slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
-            self._load_codes(self.names.inputs[layer.operands], item.group.stores(layer), at, slot)
-        elif isinstance(item, LoadWeights):
-            start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
-            start, at, count = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first, item.tiles.size
-            if item.piece:
-                piece = self.builder.parts.of(Memory.WGT, at, at + count)
-                self.builder.load(Memory.WGT, at, start, (1, count), count, piece, NOBODY)
-            else:
-                self._load(Memory.WGT, where.wgt, item.slot, at, start, count)
-        elif isinstance(item, LoadParameters):
-            memory = parameter_memory(config)[0]
-            start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
-            start += 0 if layer.kind == "add" else layer.parameters * item.outs.first
-            count = layer.parameter_tiles(item.outs.size)
-            if item.acc < 0:
-                self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
-            else:
-                self._load(memory, where.acc, item.acc, where.acc.at(item.acc) + where.par.at(item.slot), start, count)
+        if isinstance(item, LoadTiles):
+            self._load(item)
         else:
             assert isinstance(item, StoreResults)
             self._store(item)
 
-    def _load_codes(self, place: Place, parts: Sequence[TileTransfer], at: int, slot: int) -> None:
-        """Add the loads `parts` of a tensor at `place` to inp from tile `at` on, in slot `slot`, after their stores."""
-        name, begin = place
-        first = self.segments.tile(name, self.config.inp.tile_bytes) + begin
-        for part in parts:
-            after = int(self.stored[name][begin + covered(part)].max()) if name in self.stored else NOBODY
-            shape = (part.rows, part.length)
-            self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
-
-    def _load(self, memory: Memory, region: SlotRegion, slot: int, base: int, address: int, count: int) -> None:
-        """Add a load of `count` consecutive tiles: DRAM tile `address` to `memory` tile `base`, in slot `slot`."""
-        part = _part(self.builder, memory, region, slot)
-        self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
+    def _load(self, item: LoadTiles) -> None:
+        memory, slot = memory_of(item.memory, self.config), item.slot
+        region: SlotRegion = getattr(self.where, item.memory)
+        base = region.at(slot)
+        if item.acc >= 0:  # the slot lies in one of accumulators
+            region, slot = self.where.acc, item.acc
+            base += region.at(slot)
+        if item.piece:
+            first = base + item.tiles.first
+            part = self.builder.parts.of(memory, first, first + item.tiles.size)
+        else:
+            part = _part(self.builder, memory, region, slot)
+        for tensor, rows in item.parts:
+            segment, begin = self.names.of(tensor)
+            address = self.segments.tile(segment, self.config.sram(memory).tile_bytes) + begin + rows.offset
+            after = int(self.stored[segment][begin + covered(rows)].max()) if segment in self.stored else NOBODY
+            self.builder.load(memory, base + rows.at, address, (rows.rows, rows.length), rows.stride, part, after)
 
     def _store(self, item: StoreResults) -> None:
         layer = self.plan.layer
@@ -289,7 +254,7 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters, self._inside = parameter_memory(builder.config)[0], in_slots(builder.config)
+        self._parameters, self._inside = memory_of("par", builder.config), in_slots(builder.config)
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}

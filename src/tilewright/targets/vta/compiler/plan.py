@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -138,6 +139,12 @@ class Plan:
         """Return the number of weight tiles in a chunk."""
         outs, sums = self.weight_chunks[chunk]
         return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
+
+    @cached_property
+    def weight_starts(self) -> list[int]:
+        """The first tile of each weight chunk in DRAM, then the number of tiles. The last is for residuals, if any."""
+        counts = [self.weight_tiles(chunk) for chunk in range(len(self.weight_chunks))]
+        return [*accumulate((*counts, *[1] * (self.layer.residual is not None)), initial=0)]
 
     def _depth(self, outs: Range) -> int:
         if self.layer.link == "banded":
@@ -320,6 +327,11 @@ def parameter_memory(config: Config) -> tuple[Memory, int, int]:
         return Memory.ACC, 0, config.acc.depth
     size = config.acc.depth // 4
     return Memory.ACC, config.acc.depth - size, size
+
+
+def memory_of(name: str, config: Config) -> Memory:
+    """Return the memory id of the slots `name` (inp, wgt or par)."""
+    return parameter_memory(config)[0] if name == "par" else Memory[name.upper()]
 
 
 class Places:

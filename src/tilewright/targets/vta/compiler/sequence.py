@@ -17,25 +17,25 @@ from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, in_slots, memory_of
 from tilewright.targets.vta.compiler.planes import Pending, Planes
 from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
+    PARAMETERS,
     SUMS,
+    WEIGHTS,
     Costs,
     Item,
-    LoadInputs,
-    LoadParameters,
-    LoadResidual,
-    LoadWeights,
+    LoadTiles,
     RunSteps,
     clear,
     closing,
     copy,
     costs_of,
     opening,
+    row_of,
     sums,
 )
 from tilewright.targets.vta.config import Config
@@ -68,7 +68,7 @@ class PlacedLoad(NamedTuple):
     at: int
     need: int
     layer: int
-    item: Item
+    item: LoadTiles
     free: int
     stored: int = -1
 
@@ -151,7 +151,7 @@ class Walk:
         self._plans: list[Plan] = []
         self._groups = 0
         self._pending = Pending(costs)
-        self._loaded: list[tuple[str, int, PlacedLoad]] = []  # new loads: memory, slot
+        self._loaded: list[PlacedLoad] = []  # new ones
         self._last: tuple[int, int, _LayerWalk, _Task] | None = None  # what is not appended yet; its first and end tile
         self._state: _LayerWalk
 
@@ -319,7 +319,7 @@ class Walk:
             for k in range(taps.size)
         }
         for y in sorted(range(height), key=lambda y: (y not in used, y)):
-            self._load("wgt", slot, LoadWeights(slot, chunk.weights, pieces[y], True))
+            self._load(self._weight_load(slot, chunk.weights, pieces[y], piece=True))
             self._note_loads()
             if y in used:
                 row = group._replace(rows=group.rows._replace(taps=(used[y],)))
@@ -329,8 +329,8 @@ class Walk:
 
     def _note_loads(self) -> None:
         """Tell the order of byte planes which loads were added."""
-        for name, slot, load in self._loaded:
-            self._state.planes.loads(name, slot, self.load_cycles(load))
+        for load in self._loaded:
+            self._state.planes.loads(load.item.memory, load.item.slot, self.load_cycles(load.item))
         self._loaded.clear()
 
     def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
@@ -346,8 +346,10 @@ class Walk:
         if state.residual:
             source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
         if not state.joined:
-            self._load("wgt", wgt, LoadWeights(wgt, len(state.plan.weight_chunks), Range(0, 1)))
-        self._load("inp", inp, LoadResidual(inp, group), source)
+            self._load(self._weight_load(wgt, len(state.plan.weight_chunks), Range(0, 1)))
+        layer = state.plan.layer
+        parts = tuple((layer.operands, part) for part in group.stores(layer))
+        self._load(LoadTiles("inp", inp, parts), source)
         first, *rest = runs(residual_steps(residual, group.tiles))
         self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
         self._use("inp", inp)
@@ -363,7 +365,13 @@ class Walk:
         slot = self._state.held["inp"].find(key)
         if slot is None:
             slot = self._state.held["inp"].take(key)
-            self._load("inp", slot, LoadInputs(slot, group, chunk), self._source(group, chunk))
+            layer, box = self._state.plan.layer, chunk.inputs.size * group.rows.size * group.columns.size
+            parts = tuple(
+                (operand, part._replace(at=part.at + operand * box))
+                for operand in range(layer.operands)
+                for part in group.loads(layer, chunk.inputs)
+            )
+            self._load(LoadTiles("inp", slot, parts), self._source(group, chunk))
         return slot
 
     def _weights(self, chunk: int) -> int:
@@ -371,8 +379,18 @@ class Walk:
         if slot is None:
             slot = self._state.held["wgt"].take(chunk)
             self._state.pieces.pop(slot, None)
-            self._load("wgt", slot, LoadWeights(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
+            self._load(self._weight_load(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
         return slot
+
+    def _weight_load(self, slot: int, chunk: int, tiles: Range, piece: bool = False) -> LoadTiles:
+        part = row_of(self._state.plan.weight_starts[chunk], tiles)
+        return LoadTiles("wgt", slot, ((WEIGHTS, part),), chunk, piece)
+
+    def _parameter_load(self, slot: int, outs: Range, acc: int = -1) -> LoadTiles:
+        layer = self._state.plan.layer
+        first = 0 if layer.kind == "add" else layer.parameters * outs.first
+        part = row_of(first, Range(0, layer.parameter_tiles(outs.size)))
+        return LoadTiles("par", slot, ((PARAMETERS, part),), acc=acc)
 
     def _parameters(self, group: Group, acc: int) -> int:
         """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed.
@@ -388,9 +406,9 @@ class Walk:
         slot = self._state.held["par"].find(key)
         if slot is None:
             slot = self._state.held["par"].take(key)
-            item = LoadParameters(slot, group.outs)
-            if self.line.takes[Opcode.LOAD, parameter_memory(self._config)[0]] == self.line.load:
-                self._load("par", slot, item)
+            item = self._parameter_load(slot, group.outs)
+            if self.line.unit_of(Opcode.LOAD, memory_of("par", self._config)) == self.line.load:
+                self._load(item)
             else:
                 self._put([item])
         return slot
@@ -403,16 +421,16 @@ class Walk:
             slot = held.take(key)
             base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
             self._found[base : base + self._state.where.par.stride] = ANYTHING
-            self._put([LoadParameters(slot, outs, acc)])
+            self._put([self._parameter_load(slot, outs, acc)])
         return slot
 
-    def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
-        """Append a load of `item` to slot `slot` of memory `name`; `group`: see _source.
+    def _load(self, item: LoadTiles, group: int = -1) -> None:
+        """Append a load; `group`: see _source.
 
         A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
         work has waited for the group's store.
         """
-        free = int(self._used[name][self._state.slots[name][slot]].max())
+        free = int(self._used[item.memory][self._state.slots[item.memory][item.slot]].max())
         need = at = len(self.work)
         if group < 0:  # after the first clearing, so that its micro-ops are loaded first
             self.loads.append(PlacedLoad(max(free, self._cleared[0]), need, self._state.index, item, free))
@@ -420,7 +438,7 @@ class Walk:
             again, stored = group + self._state.plan.acc, self.stores[group]
             at = self._cleared[again] if again < len(self._cleared) else need
             self.loads.append(PlacedLoad(max(free, at, stored + 1), need, self._state.index, item, free, stored))
-        self._loaded.append((name, slot, self.loads[-1]))
+        self._loaded.append(self.loads[-1])
 
     def _use(self, name: str, slot: int) -> None:
         self._used[name][self._state.slots[name][slot]] = len(self.work)
@@ -443,18 +461,10 @@ class Walk:
         """The number of GEMM and ALU steps in all runs of the work."""
         return sum(len(item.run.steps) for _, item in self.work if isinstance(item, RunSteps))
 
-    def load_cycles(self, load: PlacedLoad) -> int:
+    def load_cycles(self, item: LoadTiles) -> int:
         """Return the number of cycles for which a load occupies the DRAM port."""
-        layer, config, item = self._plans[load.layer].layer, self._config, load.item
-        if isinstance(item, LoadInputs):
-            return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
-        if isinstance(item, LoadWeights):
-            return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
-        if isinstance(item, LoadResidual):
-            return self.costs.box(item.group.stores(layer), config.inp)
-        assert isinstance(item, LoadParameters)
-        chip = config.sram(parameter_memory(config)[0])
-        return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)
+        chip = self._config.sram(memory_of(item.memory, self._config))
+        return self.costs.box((part for _, part in item.parts), chip)
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:

@@ -25,7 +25,7 @@ from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.scores import trace_of
 from tilewright.targets.vta.compiler.search import ranked
 from tilewright.targets.vta.compiler.sequence import PlacedLoad, Stage, Walk, early, listing, walked
-from tilewright.targets.vta.compiler.work import LoadInputs, LoadParameters, LoadResidual, LoadWeights, RunSteps
+from tilewright.targets.vta.compiler.work import LoadTiles, RunSteps
 from tilewright.targets.vta.config import Config
 
 #: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
@@ -245,7 +245,11 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     starts = np.zeros(len(work), np.int64)
     own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
     starts[draft.item[own]] = trace.start[own]
-    given = [index for index, (_, item) in enumerate(draft.listing.items) if isinstance(item, LoadParameters)]
+    given = [
+        index
+        for index, (_, item) in enumerate(draft.listing.items)
+        if isinstance(item, LoadTiles) and item.memory == "par"
+    ]
     last = np.searchsorted(draft.item, given, side="right") - 1
     starts[given] = trace.start[last]
     mine = np.flatnonzero(work >= 0)
@@ -273,14 +277,11 @@ def _user(walk: Walk, load: PlacedLoad) -> int:
 
     If none does, as for a row of the kernel that only meets padding, return that of the item which the load precedes.
     """
-    item = load.item
-    assert isinstance(item, LoadInputs | LoadResidual | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
         layer, work = walk.work[index]
-        if layer == load.layer and isinstance(work, RunSteps):
-            held = {LoadInputs: work.inp, LoadResidual: work.inp, LoadWeights: work.wgt, LoadParameters: work.par}
-            if held[type(item)] == item.slot:
-                return index
+        uses = isinstance(work, RunSteps) and getattr(work, load.item.memory) == load.item.slot
+        if layer == load.layer and uses:
+            return index
     return min(load.need, len(walk.work) - 1)
 
 
@@ -293,10 +294,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
     if not reads:
         times.reads.clear()
     left = dict(enumerate(walk.loads))
-    queues = [
-        deque(number for number, load in left.items() if isinstance(load.item, kind))
-        for kind in (LoadParameters, LoadWeights)
-    ]
+    queues = [deque(number for number, load in left.items() if load.item.memory == memory) for memory in ("par", "wgt")]
     made: list[PlacedLoad] = []
     now = at = 0
     for number, load in enumerate(walk.loads):
@@ -317,7 +315,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
             if some:
                 at = min(times.place(some, at, begin), load.need)
                 made.append(some._replace(at=at))
-                now = begin + walk.load_cycles(some)
+                now = begin + walk.load_cycles(some.item)
                 left[queue[0]] = rest or moved
                 if not rest:
                     del left[queue.popleft()]
@@ -327,7 +325,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
         now = max(now, ready)
         at = times.place(mine, at, now)
         made.append(mine._replace(at=at))
-        now += walk.load_cycles(mine)
+        now += walk.load_cycles(mine.item)
     assert all(load.first <= load.at <= load.need for load in made), "a load is placed too early or too late"
     return made
 
@@ -354,14 +352,14 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
 
 def _within(walk: Walk, load: PlacedLoad, cycles: int) -> tuple[PlacedLoad | None, PlacedLoad | None]:
     """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
-    if walk.load_cycles(load) <= cycles:
+    if walk.load_cycles(load.item) <= cycles:
         return load, None
-    if not isinstance(load.item, LoadWeights) or load.item.piece:
+    if load.item.memory != "wgt" or load.item.piece:
         return None, load
     tiles = load.item.tiles
-    count = min(int(cycles * tiles.size / walk.load_cycles(load)), tiles.size - 1)
+    count = min(int(cycles * tiles.size / walk.load_cycles(load.item)), tiles.size - 1)
     if count < PIECE:
         return None, load
-    first = load.item._replace(tiles=Range(tiles.first, count))
-    rest = load.item._replace(tiles=Range(tiles.first + count, tiles.size - count))
+    first = load.item.some(Range(tiles.first, count))
+    rest = load.item.some(Range(tiles.first + count, tiles.size - count))
     return load._replace(item=first), load._replace(item=rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,47 +32,44 @@ from tilewright.targets.vta.timing import MODELS, Handover, Intervals, Timing
 
 #: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
+#: The tensors of a layer besides its operands, in LoadTiles.parts.
+WEIGHTS, PARAMETERS = -1, -2
 #: The smallest code, with which a maximum starts.
 LEAST = -128
 
 
-class LoadInputs(NamedTuple):
-    """A load of the input tiles of a chunk into an input slot (see plan.py)."""
+class LoadTiles(NamedTuple):
+    """A load of tiles into slot `slot` (see plan.py) of the memory `memory`.
 
-    slot: int
-    group: Group
-    chunk: Chunk
-
-
-class LoadResidual(NamedTuple):
-    """A load of the codes that are added to a group's sums, into the extra slot of inp (see plan.SlotRegion)."""
-
-    slot: int
-    group: Group
-
-
-class LoadParameters(NamedTuple):
-    """A load of the parameters of output channel tiles `outs` into a parameter slot (see plan.py).
-
-    `acc`: the accumulator slot that contains the parameter slot (-1: none).
+    `parts`: the rows of tiles that are moved, each with its tensor: an operand (see Names.inputs), WEIGHTS or
+    PARAMETERS. They lie in the slot from tile `at` on. `chunk`: the number of a weight chunk (see Plan.weight_chunks;
+    the tile for residuals follows the last one, as a chunk of its own). `piece`: the runs that use the chunk name its
+    pieces (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator slot that contains the
+    parameter slot (-1: none).
     """
 
+    memory: Literal["inp", "wgt", "par"]
     slot: int
-    outs: Range
+    parts: tuple[tuple[int, TileTransfer], ...]
+    chunk: int = -1
+    piece: bool = False
     acc: int = -1
 
+    @property
+    def tiles(self) -> Range:
+        """The tiles of a chunk that are loaded, for a load of one part."""
+        ((_, part),) = self.parts
+        return Range(part.at, part.length)
 
-class LoadWeights(NamedTuple):
-    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot.
+    def some(self, tiles: Range) -> LoadTiles:
+        """Return the load of some tiles of a chunk."""
+        ((tensor, part),) = self.parts
+        return self._replace(parts=((tensor, row_of(part.offset - part.at, tiles)),))
 
-    `piece`: the runs that use the chunk name its pieces (RunSteps.pieces), and need not wait for other pieces. The tile
-    for residuals follows the last chunk, as a chunk of its own.
-    """
 
-    slot: int
-    chunk: int
-    tiles: Range
-    piece: bool = False
+def row_of(start: int, tiles: Range) -> TileTransfer:
+    """Return the transfer of consecutive tiles of a tensor that begins with tile `start` of its DRAM segment."""
+    return TileTransfer(tiles.first, start + tiles.first, 1, tiles.size, tiles.size)
 
 
 class RunSteps(NamedTuple):
@@ -99,7 +96,7 @@ class StoreResults(NamedTuple):
     plane: int
 
 
-Item = LoadInputs | LoadResidual | LoadWeights | LoadParameters | RunSteps | StoreResults
+Item = LoadTiles | RunSteps | StoreResults
 
 
 @lru_cache(maxsize=1024)
