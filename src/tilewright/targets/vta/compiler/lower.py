@@ -6,8 +6,10 @@ copy codes (for averages: codes times a factor) into accumulators. elementwise.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,6 @@ from tilewright.graph.ops import (
     Mean,
     Mul,
     OnnxOp,
-    Op,
     Quantize,
     RealAveragePool2D,
     Upsample,
@@ -73,14 +74,13 @@ REASONS = {
     }.items()
     for kind in kinds.split()
 }
-#: The operators that VTA can run, depending on the config and the rounding mode.
-TAKEN = (Linear, MatMul, AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Add, Mul, Quantize)
 
 
 def lower(site: Site, context: Context) -> Lowered | str:
     """Return the layer that a node becomes, or the reason why the host runs the node."""
     op, config = site.node.op, context.config
-    if not isinstance(op, TAKEN):
+    lowering = next((lowering for kind, lowering in LOWERINGS.items() if isinstance(op, kind)), None)
+    if lowering is None:
         kind = op.op_type if isinstance(op, OnnxOp) else op.kind
         if kind in REASONS:
             return f"{op.label} {REASONS[kind]}"
@@ -101,7 +101,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
         if len(x.shape) == 4 and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
             return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
     try:
-        return _lowered(site, op, context)
+        return lowering(site, op, context)
     except TilewrightError as error:
         return error.reason
 
@@ -109,25 +109,6 @@ def lower(site: Site, context: Context) -> Lowered | str:
 def _shifts(context: Context) -> bool:
     """Return whether right shifts alone requantise: under rounding `pow2`, on an ALU without the operation REQ."""
     return context.rounding.elementwise == "pow2" and not context.config.has_parameters
-
-
-def _lowered(site: Site, op: Op, context: Context) -> Lowered | str:
-    if isinstance(op, Linear):
-        return _linear(site, op, context)
-    if isinstance(op, MaxPool2D):
-        return _maximum(site, op, context)
-    if isinstance(op, AveragePool2D):
-        return _sums(site, op, context)
-    if isinstance(op, Mean | RealAveragePool2D):
-        return _average(site, op, context)
-    if isinstance(op, MatMul):
-        return _product(site, op, context)
-    if isinstance(op, Upsample):
-        return _upsample(site, op, context)
-    if isinstance(op, Add):
-        return add(site, op, context)
-    assert isinstance(op, Mul | Quantize)
-    return rescale(site, op, context)
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
@@ -365,3 +346,18 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
     none = np.zeros((len(rows), len(columns), 1), np.int32)
     return Lowered(layer, tiles, none, row_class, column_class)
+
+
+#: The operators that VTA can run, depending on the config and the rounding mode, and what lowers each.
+LOWERINGS: dict[type, Callable[[Site, Any, Context], Lowered | str]] = {
+    Linear: _linear,
+    MatMul: _product,
+    MaxPool2D: _maximum,
+    AveragePool2D: _sums,
+    Mean: _average,
+    RealAveragePool2D: _average,
+    Upsample: _upsample,
+    Add: add,
+    Mul: rescale,
+    Quantize: rescale,
+}

@@ -115,20 +115,21 @@ def of_product_shift(
     channels = correction.shape[2]
     bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
     spread = (0,) * layer.out[0], (0,) * layer.out[1]
-    if config.has_parameters:
-        scaling = _shifting(int(shift[0]), requant.low, requant.high)
-        words = np.broadcast_to(factors(scaling, config), (FACTOR_TILES, layer.fold * channels))
-        lanes = np.concatenate([np.tile(bias.astype(np.int64), layer.fold)[None], words])
-        return Parameters(_tiles(lanes, config), Codes(*spread, None))
-    half = np.tile(bias.astype(np.int64) + ((1 << int(shift[0])) >> 1), layer.fold)[None]
-    immediates = Immediates(0, requant.low, requant.high, False, int(shift[0]))
-    return Parameters(_tiles(half, config), Codes(*spread, immediates, 0))
+    wide = np.tile(bias.astype(np.int64), layer.fold)
+    words, immediates = _shifted(wide, int(shift[0]), (requant.low, requant.high), config)
+    return Parameters(_tiles(words, config), Codes(*spread, immediates, len(words) - 1))
 
 
-def _shifting(shift: int, low: int, high: int) -> Scaling:
-    """Return the scaling with which REQ shifts sums of at most 31 bits right by 0..30 bits, with ties rounded up."""
+def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -> tuple[Array, Immediates | None]:
+    """Return the words [word, channel] and immediates that shift sums right by 0..30 bits, with ties rounded up.
+
+    REQ, if the ALU has it, multiplies sums of at most 31 bits.
+    """
+    if not config.has_parameters:
+        return bias[None] + ((1 << shift) >> 1), Immediates(0, *bounds, False, shift)
     left = int(shift == 0)  # the multiplier of 2**31 would not fit
-    return Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, (low, high))
+    scaling = Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, bounds)
+    return np.concatenate([bias[None], np.broadcast_to(factors(scaling, config), (FACTOR_TILES, len(bias)))]), None
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
@@ -140,17 +141,13 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
     if out.dtype not in CODE_DTYPES:
         raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
     low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
-    immediates = None
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
         if config.alu == "float" or any(zeros) or not 0 <= shift < 31:
             reason = "a mean under pow2 needs zero points of 0, a shift of 0..30 and an alu of integers"
             raise UnsupportedError("VTA", reason)
-        if config.has_parameters:
-            words = np.concatenate([np.zeros((1, 1), np.int64), factors(_shifting(shift, low, high), config)])
-        else:
-            words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
+        words, immediates = _shifted(np.zeros(1, np.int64), shift, (low, high), config)
     else:
         scaling = _mean(site, count, config, rounding)
         if scaling is None:

@@ -163,9 +163,7 @@ class Walk:
         layer, config, line = stage.plan.layer, self._config, self.line
         regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
         held = {name: Held(region.slots) for name, region in regions.items()}
-        slots = {
-            name: [slice(*region.ends(slot)) for slot in range(region.slots + 1)] for name, region in regions.items()
-        }
+        slots = {name: region.tiles for name, region in regions.items()}
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         limit = max(1, config.uop.depth // 4)
         listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
