@@ -36,6 +36,19 @@ class Patch(NamedTuple):
     bias: int
 
 
+class Box(NamedTuple):
+    """The tiles of a group in a slot, from tile `first` on: `outs` channel tiles of `pixels` in rows of `width`."""
+
+    outs: int
+    pixels: int
+    width: int
+    first: int = 0
+
+    @classmethod
+    def of(cls, group: Group) -> Box:
+        return cls(group.outs.size, group.pixels, group.columns.extent)
+
+
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps that turn the sums of a group into codes; each step lists at most `limit` micro-ops."""
     codes = layer.codes
@@ -44,8 +57,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
         return _shifted(codes.words, group.tiles, rounds=True)
     if layer.kind == "add":
         return _add(codes.words, group.tiles)
-    width = group.columns.extent
-    return _requantise(codes.words, _patches(codes, group, limit), width, group.pixels, group.outs.size, 0, 0)
+    return _requantise(codes.words, _patches(codes, group, limit), Box.of(group), 0)
 
 
 def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
@@ -58,7 +70,7 @@ def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     if group.rows.pooled and group.columns.pooled:
         blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
         return _biased_blocks(codes.words, blocks)
-    return _biased(codes.words, _patches(codes, group, limit), group.columns.extent, group.pixels, group.outs.size)
+    return _biased(codes.words, _patches(codes, group, limit), Box.of(group))
 
 
 def _patches(codes: Codes, group: Group, limit: int) -> tuple[Patch, ...]:
@@ -101,27 +113,20 @@ def _add(words: Words, tiles: int) -> tuple[Step, ...]:
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
     total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
-    operands = [_requantise(words, whole, tiles, tiles, 1, k * tiles, k * words.tiles, False) for k in (0, 1)]
-    result = _requantise(words, whole, tiles, tiles, 1, 0, 2 * words.tiles)
+    operands = [_requantise(words, whole, Box(1, tiles, tiles, k * tiles), k * words.tiles, False) for k in (0, 1)]
+    result = _requantise(words, whole, Box(1, tiles, tiles), 2 * words.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
 
 
 @lru_cache(maxsize=4096)
 def _requantise(
-    words: Words,
-    patches: tuple[Patch, ...],
-    width: int,
-    pixels: int,
-    outs: int,
-    first: int,
-    parameters: int,
-    to_codes: bool = True,
+    words: Words, patches: tuple[Patch, ...], box: Box, parameters: int, to_codes: bool = True
 ) -> tuple[Step, ...]:
-    """Return the ALU steps that requantise `outs` channel tiles of `pixels` tiles each, from tile `first` of a slot."""
+    """Return the ALU steps that requantise the tiles of a box, with parameters from tile `parameters` on."""
     factors = parameters + words.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
-        return _tensor(op, patch, source, words, width, pixels, outs, first, factors)
+        return _tensor(op, patch, source, words, box, factors)
 
     if words.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
@@ -129,37 +134,34 @@ def _requantise(
     if shift is not None:  # the rounding half is part of the bias
         added = patches if words.start != "bias" else ()
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
-        return (*biases, *_shifted(words, outs * pixels, rounds=False))
-    whole = Patch(0, pixels // width, 0, width, 0)
+        return (*biases, *_shifted(words, box.outs * box.pixels, rounds=False))
+    whole = Patch(0, box.pixels // box.width, 0, box.width, 0)
     return (
         *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
         *([tensor(AluOp.RSHR, whole, factors + 1)] if left else []),
         tensor(AluOp.MULH, whole, factors),
         tensor(AluOp.RSHR, whole, factors + 2),
         *(
-            Step(over(outs * pixels, first), op, imm)
+            Step(over(box.outs * box.pixels, box.first), op, imm)
             for op, imm in ((AluOp.ADD, zero_point), (AluOp.MAX, low), (AluOp.MIN, high))
             if to_codes
         ),
     )
 
 
-def _tensor(
-    op: AluOp, patch: Patch, source: int, words: Words, width: int, pixels: int, outs: int, first: int, factors: int
-) -> Step:
+def _tensor(op: AluOp, patch: Patch, source: int, words: Words, box: Box, factors: int) -> Step:
     """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
-    dst, inner = _tiles(patch, width)
+    dst, inner = _tiles(patch, box.width)
     one = np.ones_like(dst)
-    channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
-    return Step(Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, words.tiles)
+    channels = Dim(box.outs, box.pixels, words.tiles, 0, False) if box.outs > 1 else ONE
+    kernel = Kernel(dst + box.first, one * source, one * factors, channels, inner)
+    return Step(kernel, op, None, False, True, words.tiles)
 
 
 @lru_cache(maxsize=1024)
-def _biased(words: Words, patches: tuple[Patch, ...], width: int, pixels: int, outs: int) -> tuple[Step, ...]:
+def _biased(words: Words, patches: tuple[Patch, ...], box: Box) -> tuple[Step, ...]:
     """Return the ALU steps that set a group's tiles to its biases, which are below all that the tiles can hold."""
-    return tuple(
-        _tensor(AluOp.MIN, patch, patch.bias, words, width, pixels, outs, 0, words.biases) for patch in patches
-    )
+    return tuple(_tensor(AluOp.MIN, patch, patch.bias, words, box, words.biases) for patch in patches)
 
 
 @lru_cache(maxsize=1024)
@@ -168,8 +170,8 @@ def _biased_blocks(words: Words, blocks: Blocks) -> tuple[Step, ...]:
     steps = []
     for y, x in np.ndindex(len(blocks.rows), len(blocks.columns)):
         tiles = blocks.rows[y].span.extent * blocks.columns[x].span.extent
-        whole = Patch(0, 1, 0, tiles, 0)
-        steps.append(_tensor(AluOp.MIN, whole, 0, words, tiles, tiles, blocks.outs, blocks.at(y, x), words.biases))
+        box = Box(blocks.outs, tiles, tiles, blocks.at(y, x))
+        steps.append(_tensor(AluOp.MIN, Patch(0, 1, 0, tiles, 0), 0, words, box, words.biases))
     return tuple(steps)
 
 

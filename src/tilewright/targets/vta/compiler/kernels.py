@@ -88,18 +88,19 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 def part_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[Kernel, ...]:
     """Return the GEMM instructions that add a chunk's products to a part of the sums. See sum_kernels."""
-    stride = layer.window.stride[0] * part.step[0], layer.window.stride[1] * part.step[1]
-    return _sum_kernels(
-        layer.window.kernel[1],
-        stride,
-        layer.window.dilation,
-        layer.taps,
-        layer.link == "diagonal",
-        layer.shared,
-        part,
-        block,
-        limit,
-    )
+    window = layer.window
+    stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
+    taps = TapSteps(window.kernel[1], stride, window.dilation, layer.taps)
+    return _sum_kernels(taps, layer.link == "diagonal", layer.shared, part, block, limit)
+
+
+class TapSteps(NamedTuple):
+    """The window of a layer: taps in a row of its kernel and in all; (vertical, horizontal) stride and dilation."""
+
+    width: int
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    taps: int
 
 
 def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
@@ -111,16 +112,9 @@ def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, 
 
 @lru_cache(maxsize=4096)
 def _sum_kernels(
-    kernel_width: int,
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-    taps: int,
-    diagonal: bool,
-    shared: bool,
-    part: SumPart,
-    block: Block,
-    limit: int,
+    taps: TapSteps, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
 ) -> tuple[Kernel, ...]:
+    stride, dilation = taps.stride, taps.dilation
     _, in_height, row_offset, vertical = part.rows
     _, in_width, column_offset, horizontal = part.columns
     width = part.width
@@ -132,15 +126,15 @@ def _sum_kernels(
             src = (top * stride[0] + y * dilation[0] + row_offset) * in_width
             src += left * stride[1] + x * dilation[1] + column_offset
             dims = (
-                Dim(block.sums, 0, plane, w * taps, True),
-                Dim(ys, 0, dilation[0] * in_width, w * kernel_width, True),
+                Dim(block.sums, 0, plane, w * taps.taps, True),
+                Dim(ys, 0, dilation[0] * in_width, w * taps.width, True),
                 Dim(xs, 0, dilation[1], w, True),
-                Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps, False),
+                Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps.taps, False),
                 Dim(bottom - top, width, stride[0] * in_width, 0, False),
                 Dim(right - left, 1, stride[1], 0, False),
                 *part.copies,
             )
-            base = part.first + top * width + left, src, w * (y * kernel_width + x)
+            base = part.first + top * width + left, src, w * (y * taps.width + x)
             kernels += nest(merged(dims), base, limit)
     return tuple(kernels)
 

@@ -216,13 +216,10 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     """Return a lowered layer with requantisation on chip added, or unchanged if the host requantises the sums."""
     op, layer = site.node.op, lowered.layer
     assert isinstance(op, Linear)
-    columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
     if context.rounding.elementwise == "pow2":
         made = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
     else:
-        made = parameters.of_linear(
-            site, op, lowered.correction, lowered.row_class, columns, layer.fold, context.config, context.rounding
-        )
+        made = parameters.of_linear(site, op, lowered, context.config, context.rounding)
     if made is None or not context.codes:
         return lowered
     residual = residual_of(site, op, made.codes, context.config) if op.residual(site) else None

@@ -23,6 +23,7 @@ from tilewright.graph.rounding import (
 )
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
+from tilewright.targets.vta.compiler.lowered import Lowered
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.codes import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
@@ -60,24 +61,16 @@ class Parameters(NamedTuple):
     codes: Codes
 
 
-def of_linear(
-    site: Site,
-    op: Linear,
-    correction: Array,
-    row_class: Array,
-    column_class: Array,
-    fold: int,
-    config: Config,
-    rounding: Rounding,
-) -> Parameters | None:
-    """Return the parameters that turn a linear layer's sums into codes; None if the ALU does not round by `rounding`.
-
-    `correction` int32 [row class, column class, channel] is subtracted from the sums. `fold` pixels share a tile.
-    """
+def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding: Rounding) -> Parameters | None:
+    """Return the parameters that turn a layer's sums into codes; None if the ALU does not round by `rounding`."""
     if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in CODE_DTYPES:
         return None
     requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
-    channels = correction.shape[2]
+    layer, correction = lowered.layer, lowered.correction
+    row_class, column_class = lowered.row_class, lowered.column_class
+    channels, fold = correction.shape[2], layer.fold
+    if layer.matrix:
+        column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
     factor = (requant.real32.view(np.int32).astype(np.int64), 0 * requant.real32.astype(np.int64))
     factor = factor if config.alu == "float" else quantize_multiplier(requant.real)

@@ -236,10 +236,10 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
                 to, by = dst + first * kernels.dst_inner[kernel], src + first * kernels.src_inner[kernel]
                 if shape.in_lanes:
                     add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * wgt_step, count)
-                else:
-                    for i in range(count):
-                        at, x = to + i * kernels.dst_inner[kernel], by + i * kernels.src_inner[kernel]
-                        add(chips, shape, at, x, wgt + first * wgt_step)
+                    continue
+                for i in range(count):
+                    at, x = to + i * kernels.dst_inner[kernel], by + i * kernels.src_inner[kernel]
+                    add(chips, shape, at, x, wgt + first * wgt_step)
             if kernels.dst_inner[kernel] == 1:
                 chips.mirrors[dst : dst + inner] = True
             else:
