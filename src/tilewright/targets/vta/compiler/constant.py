@@ -114,7 +114,7 @@ def starts(site: Site, op: Linear) -> Array:
     return np.arange(outputs) // (outputs // groups) * depth
 
 
-def _weights(site: Site, op: Linear) -> tuple[Array, Array]:
+def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
     """Return the centred weights of an operator, int32 (O, T, K), and each output's first input channel, int64 (O)."""
     w = centre(site.constant(1), site.input(1)).astype(np.int32)
     if isinstance(op, DepthwiseConv2D):
@@ -135,7 +135,7 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, B
         return None
     if bias is not None and bias.data is None:
         return None
-    w, start = _weights(site, op)
+    w, start = centred_weights(site, op)
     if isinstance(op, FullyConnected) and x.shape[-1] != w.shape[2]:
         return None
     low, high = centred_sums(site, w, start, known)

@@ -32,10 +32,10 @@ from tilewright.graph.ops import (
     Upsample,
     Window,
 )
-from tilewright.graph.ops.linear import centre, matrices
+from tilewright.graph.ops.linear import matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
 from tilewright.targets.vta.compiler import parameters, strips
-from tilewright.targets.vta.compiler.constant import Kept, kept
+from tilewright.targets.vta.compiler.constant import Kept, centred_weights, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer
 from tilewright.targets.vta.compiler.lowered import (
@@ -119,24 +119,16 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         return f"the bias '{bias.name}' is computed; it must be constant"
     if site.input(1).dtype != "int8":
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
-    centred = centre(site.constant(1), site.input(1)).astype(np.int32)
-    if centred.min() < CODE_MIN or centred.max() > CODE_MAX:
+    w, start = centred_weights(site, op)
+    if w.min() < CODE_MIN or w.max() > CODE_MAX:
         return "its weights minus their zero point do not fit int8"
     shape = site.input(0).shape
     if isinstance(op, FullyConnected):
-        rows = site.input(0).size // centred.shape[1]
-        start = np.zeros(len(centred), np.int64)
-        return _matrix(site, kept(site, centred[:, None, :], start, context.known), rows, context, "rows of the input")
+        rows = site.input(0).size // w.shape[2]
+        return _matrix(site, kept(site, w, start, context.known), rows, context, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     channels, window = shape[3], op.window
-    if isinstance(op, DepthwiseConv2D):
-        outputs, depth = centred.shape[3], 1
-        w = centred.reshape(-1, outputs).T[:, :, None]  # (O, T, 1)
-        start = np.arange(outputs) // (outputs // channels)
-    else:
-        outputs, depth = centred.shape[0], centred.shape[3]
-        w = centred.reshape(outputs, -1, depth)
-        start = np.arange(outputs) // (outputs // (channels // depth)) * depth
+    depth = w.shape[2]
     pixels = prod(site.output.shape[1:3])
     part = kept(site, w, start, context.known)
     if depth == channels:
