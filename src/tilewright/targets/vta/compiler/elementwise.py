@@ -105,12 +105,10 @@ def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context
         link="diagonal",
         shared=True,
         planes=1,
-        packing=packing("pixels", 1, f"{config.batch} tile rows used" if config.batch > 1 else ""),
+        packing=packing("pixels", config, True),
         codes=made.codes,
     )
-    one = np.zeros(1, np.int64)
-    none = np.zeros((1, 1, 1), np.int32)
-    return Lowered(layer, np.eye(config.block, dtype=np.int8)[None, None, None], none, one, one, made.tiles)
+    return Lowered(layer, np.eye(config.block, dtype=np.int8)[None, None, None], parameters=made.tiles)
 
 
 def proven_sum(site: Site, op: Add, rounding: Rounding) -> tuple[Requantised, ...] | None:

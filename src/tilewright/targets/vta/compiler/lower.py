@@ -179,13 +179,12 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
         planes=wide.planes,
         carries=wide.carries,
         fold=fold.pixels,
-        packing=packing(what, fold.pixels, f"{config.batch} tile rows used" if config.batch > 1 else ""),
+        packing=packing(what, config, True, fold.pixels),
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
-    one = np.zeros(1, np.int64)
     correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
     tiles = tiles_of(fold.weights, start, layer, block)
-    lowered = Lowered(layer, tiles, correction, one, one, None, part.inputs, part.outputs)
+    lowered = Lowered(layer, tiles, correction, inputs=part.inputs, outputs=part.outputs)
     return _finished(site, lowered, context)
 
 
@@ -247,11 +246,10 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
         bands=bands if count > 1 else (),
         planes=sums.planes,
         carries=sums.carries,
-        packing=packing(f"{count} matrices", 1, f"{config.batch} tile rows used" if config.batch > 1 else ""),
+        packing=packing(f"{count} matrices", config, True),
     )
-    one = np.zeros(1, np.int64)
     none = np.zeros((1, 1, count * wide * block), np.int32)
-    lowered = Lowered(layer, None, none, one, one)
+    lowered = Lowered(layer, None, none)
     centred = any(held_zero_point(site.input(index)) for index in (0, 1))
     if context.rounding.elementwise != "pow2" or centred or not context.codes:
         return lowered

@@ -7,7 +7,7 @@ window taps, and the input channels of each output channel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,17 +35,17 @@ class Lowered:
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
     `correction` int32 [row class, column class, channel], to be subtracted from the sums: the input's zero point times
     the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
-    each output row and column (see classes_of). `parameters`: tiles of parameters.py; None if the machine reads none.
-    `inputs`, `outputs` int64: the channels that the machine reads and computes, if not all (see constant.py).
-    `strip`: the layout of strips, if tiles hold strips (see strips.py). `turned`: the input lies as [row][channel
-    tile][column]. `others`: other forms of the same node.
+    each output row and column (see classes_of). By default, nothing is subtracted. `parameters`: tiles of
+    parameters.py; None if the machine reads none. `inputs`, `outputs` int64: the channels that the machine reads and
+    computes, if not all (see constant.py). `strip`: the layout of strips, if tiles hold strips (see strips.py).
+    `turned`: the input lies as [row][channel tile][column]. `others`: other forms of the same node.
     """
 
     layer: Layer
     tiles: Array | None
-    correction: Array
-    row_class: Array
-    column_class: Array
+    correction: Array = field(default_factory=lambda: np.zeros((1, 1, 1), np.int32))
+    row_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    column_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))
     parameters: Array | None = None
     inputs: Array | None = None
     outputs: Array | None = None
@@ -131,12 +131,14 @@ def windowed(
         planes=width.planes,
         carries=width.carries,
         fold=pixels,
-        packing=packing("the image", pixels, f"1 of {config.batch} tile rows used" if config.batch > 1 else ""),
+        packing=packing("the image", config, False, pixels),
     )
 
 
-def packing(what: str, pixels: int, rows: str) -> str:
-    """Return a text for the report that describes the layout of a layer's input."""
+def packing(what: str, config: Config, matrix: bool, pixels: int = 1) -> str:
+    """Return a text for the report that describes the layout of a layer's input, with `pixels` pixels in a tile."""
+    used = f"{config.batch}" if matrix else f"1 of {config.batch}"
+    rows = f"{used} tile rows used" if config.batch > 1 else ""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
 
 

@@ -105,11 +105,7 @@ def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width
         link="diagonal" if tiles > 1 else "dense",
         planes=width.planes,
         carries=width.carries,
-        packing=packing(
-            f"strips of {strip.reads} pixels x {strip.channels} channels",
-            1,
-            f"1 of {config.batch} tile rows used" if config.batch > 1 else "",
-        ),
+        packing=packing(f"strips of {strip.reads} pixels x {strip.channels} channels", config, False),
     )
     starts = np.repeat(np.arange(tiles) * block, block)
     return Made(layer, tiles_of(lanes.reshape(tiles * block, height, block), starts, layer, block), strip)
