@@ -23,9 +23,7 @@ from tilewright.targets.vta.compiler.residual import parted, residual_steps
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
-    PARAMETERS,
     SUMS,
-    WEIGHTS,
     Costs,
     Item,
     LoadTiles,
@@ -34,9 +32,12 @@ from tilewright.targets.vta.compiler.work import (
     closing,
     copy,
     costs_of,
+    input_load,
     opening,
-    row_of,
+    parameter_load,
+    residual_load,
     sums,
+    weight_load,
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
@@ -317,7 +318,7 @@ class Walk:
             for k in range(taps.size)
         }
         for y in sorted(range(height), key=lambda y: (y not in used, y)):
-            self._load(self._weight_load(slot, chunk.weights, pieces[y], piece=True))
+            self._load(weight_load(state.plan, slot, chunk.weights, pieces[y], piece=True))
             self._note_loads()
             if y in used:
                 row = group._replace(rows=group.rows._replace(taps=(used[y],)))
@@ -344,10 +345,8 @@ class Walk:
         if state.residual:
             source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
         if not state.joined:
-            self._load(self._weight_load(wgt, len(state.plan.weight_chunks), Range(0, 1)))
-        layer = state.plan.layer
-        parts = tuple((layer.operands, part) for part in group.stores(layer))
-        self._load(LoadTiles("inp", inp, parts), source)
+            self._load(weight_load(state.plan, wgt, len(state.plan.weight_chunks), Range(0, 1)))
+        self._load(residual_load(state.plan.layer, inp, group), source)
         first, *rest = runs(residual_steps(residual, group.tiles))
         self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
         self._use("inp", inp)
@@ -363,13 +362,7 @@ class Walk:
         slot = self._state.held["inp"].find(key)
         if slot is None:
             slot = self._state.held["inp"].take(key)
-            layer, box = self._state.plan.layer, chunk.inputs.size * group.rows.size * group.columns.size
-            parts = tuple(
-                (operand, part._replace(at=part.at + operand * box))
-                for operand in range(layer.operands)
-                for part in group.loads(layer, chunk.inputs)
-            )
-            self._load(LoadTiles("inp", slot, parts), self._source(group, chunk))
+            self._load(input_load(self._state.plan.layer, slot, group, chunk), self._source(group, chunk))
         return slot
 
     def _weights(self, chunk: int) -> int:
@@ -377,18 +370,9 @@ class Walk:
         if slot is None:
             slot = self._state.held["wgt"].take(chunk)
             self._state.pieces.pop(slot, None)
-            self._load(self._weight_load(slot, chunk, Range(0, self._state.plan.weight_tiles(chunk))))
+            plan = self._state.plan
+            self._load(weight_load(plan, slot, chunk, Range(0, plan.weight_tiles(chunk))))
         return slot
-
-    def _weight_load(self, slot: int, chunk: int, tiles: Range, piece: bool = False) -> LoadTiles:
-        part = row_of(self._state.plan.weight_starts[chunk], tiles)
-        return LoadTiles("wgt", slot, ((WEIGHTS, part),), chunk, piece)
-
-    def _parameter_load(self, slot: int, outs: Range, acc: int = -1) -> LoadTiles:
-        layer = self._state.plan.layer
-        first = 0 if layer.kind == "add" else layer.parameters * outs.first
-        part = row_of(first, Range(0, layer.parameter_tiles(outs.size)))
-        return LoadTiles("par", slot, ((PARAMETERS, part),), acc=acc)
 
     def _parameters(self, group: Group, acc: int) -> int:
         """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed.
@@ -404,7 +388,7 @@ class Walk:
         slot = self._state.held["par"].find(key)
         if slot is None:
             slot = self._state.held["par"].take(key)
-            item = self._parameter_load(slot, group.outs)
+            item = parameter_load(layer, slot, group.outs)
             if self.line.unit_of(Opcode.LOAD, memory_of("par", self._config)) == self.line.load:
                 self._load(item)
             else:
@@ -419,7 +403,7 @@ class Walk:
             slot = held.take(key)
             base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
             self._found[base : base + self._state.where.par.stride] = ANYTHING
-            self._put([self._parameter_load(slot, outs, acc)])
+            self._put([parameter_load(self._state.plan.layer, slot, outs, acc)])
         return slot
 
     def _load(self, item: LoadTiles, group: int = -1) -> None:

@@ -72,6 +72,33 @@ def row_of(start: int, tiles: Range) -> TileTransfer:
     return TileTransfer(tiles.first, start + tiles.first, 1, tiles.size, tiles.size)
 
 
+def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles:
+    """Return the load of a chunk's input tiles; those of the second operand follow those of the first."""
+    box = chunk.inputs.size * group.rows.size * group.columns.size
+    parts = tuple(
+        (operand, part._replace(at=part.at + operand * box))
+        for operand in range(layer.operands)
+        for part in group.loads(layer, chunk.inputs)
+    )
+    return LoadTiles("inp", slot, parts)
+
+
+def residual_load(layer: Layer, slot: int, group: Group) -> LoadTiles:
+    """Return the load of the codes that are added to a group's sums; their layout is that of the result."""
+    return LoadTiles("inp", slot, tuple((layer.operands, part) for part in group.stores(layer)))
+
+
+def weight_load(plan: Plan, slot: int, chunk: int, tiles: Range, piece: bool = False) -> LoadTiles:
+    """Return the load of some tiles of a weight chunk."""
+    return LoadTiles("wgt", slot, ((WEIGHTS, row_of(plan.weight_starts[chunk], tiles)),), chunk, piece)
+
+
+def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadTiles:
+    """Return the load of the parameters of some output channel tiles; an `add` has one set for all of them."""
+    first = 0 if layer.kind == "add" else layer.parameters * outs.first
+    return LoadTiles("par", slot, ((PARAMETERS, row_of(first, Range(0, layer.parameter_tiles(outs.size)))),), acc=acc)
+
+
 class RunSteps(NamedTuple):
     """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
 
