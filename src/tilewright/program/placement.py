@@ -166,8 +166,8 @@ class Placement:
     def collect(self, arranged: Array) -> Array:
         """Return the tensor (S, *shape) whose values lie in slots, (S, *slots): 0 for elements that are in none."""
         if self._repeats:  # of several slots, a later step may have kept any
-            found = arranged.reshape(len(arranged), -1)[:, self.slot]
-            return np.where(self.slot == NOWHERE, 0, found)
+            values = arranged.reshape(len(arranged), -1)[:, self.slot]
+            return np.where(self.slot == NOWHERE, 0, values)
         for step, shape in zip(reversed(self.steps), reversed(self._shapes), strict=True):
             arranged = step.collect(arranged, shape)
         return arranged
@@ -219,10 +219,10 @@ class Placement:
     @cached_property
     def slot(self) -> Array:
         """The slot of each element, int64 [*shape]: the first of several, NOWHERE for none."""
-        found = np.full(prod(self.shape), NOWHERE)
-        held = np.flatnonzero(self.element != NOWHERE)[::-1]
-        found[self.element[held]] = held
-        return found.reshape(self.shape)
+        first = np.full(prod(self.shape), NOWHERE)
+        filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # the first slot is written last
+        first[self.element[filled]] = filled
+        return first.reshape(self.shape)
 
     @property
     def where(self) -> Array:

@@ -1,6 +1,6 @@
 """Compile a graph to a program: launches for the nodes that VTA runs, host steps with a reason for the other nodes.
 
-A launch keeps its tensors in DRAM segments. The launch's `meta` tells the host how they are laid out (see launch/layouts.py).
+A launch keeps its tensors in DRAM segments. Its `meta` tells the host how they are laid out (see launch/layouts.py).
 """
 
 from __future__ import annotations
