@@ -12,7 +12,7 @@ import pytest
 from tests.targets.bm1684x.vendor.cases import FLOATS, INTEGERS, TYPES
 from tests.targets.bm1684x.vendor.compare import Case, difference, running, vendor
 from tests.targets.bm1684x.vendor.library import prototypes
-from tilewright.targets.bm1684x.capi.vectors import VECTORS
+from tilewright.targets.bm1684x.capi.elementwise import VECTORS
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, DType
 

@@ -32,9 +32,10 @@ class Call:
     """How golden vectors call one function of the device API, and the operation that the function issues.
 
     `types` maps an operand to its type, or to the name of the vector's parameter that gives the type; "" is the entry
-    for all other operands. `constants` maps operands that are numbers to their bits, or to the vector's parameter that
-    gives the number. `renamed` maps an operand of the operation to the vector's name for it. `attributes` are fixed.
-    `arranged` maps an operand or result whose shape is another one in the command than in the vector to its function.
+    for all other operands whose type the operation leaves open. `constants` maps operands that are numbers to their
+    bits, or to the vector's parameter that gives the number. `renamed` maps an operand of the operation to the vector's
+    name for it. `attributes` are fixed. `arranged` maps an operand or result whose shape is another one in the command
+    than in the vector to its function.
     """
 
     operation: str
@@ -58,6 +59,8 @@ class Call:
         return {name: self._type(name, parameters) for name in (*given, *operation.outputs)}
 
     def _type(self, name: str, parameters: Mapping[str, Any]) -> DType:
+        if name not in self.types and (number := self.described.numbers.get(name)):
+            return number
         key = self.types.get(name, self.types.get("", "dtype"))
         if key in DTYPES:
             return DTYPES[key]
@@ -103,13 +106,11 @@ def _in_each_lane(values: Array, shape: tuple[int, ...]) -> Array:
 
 ONE_F32 = 0x3F80_0000
 from_to = {"": "src", "y": "dst"}
-integer = {"a": "a_dtype", "b": "b_dtype", "shift": "i8", "y": "dst"}
-eight = {"x": "xdt", "w": "wdt", "y": "odt", "zero": "i16", "acc": "odt"}
+integer = {"a": "a_dtype", "b": "b_dtype", "y": "dst"}
+eight = {"x": "xdt", "w": "wdt", "y": "odt", "acc": "odt"}
 product = {"": "dtype", "y": "odt", "bias": "f32", "acc": "f32"}
-wide_product = {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"}
+wide_product = {"L": "ldt", "R": "rdt", "y": "i32"}
 chosen = {"": "src", "c": "dst", "d": "dst", "y": "dst"}
-scaled = {"x": "src", "y": "dst", "multiplier": "i32", "shift": "i8", "offset": "i32", "scale": "f32"}
-shifted = {"a": "src", "y": "dst", "shift": "i8"}
 b_C, pad, sorted_names = {"b": "C_bits"}, {"pad": "pad_bits"}, {"y": "value", "numbers": "index"}
 indexed, by_rows, looked_up = {"index": "idt"}, {"index": "u32"}, {"x": "dst", "index": "src", "y": "dst"}
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
@@ -146,22 +147,22 @@ CALLS: dict[str, Call] = {
     "cast": Call("cast", from_to),
     **{f"int_{name}": Call(f"int_{name}", integer, {"shift": "shift"}) for name in ("add", "sub", "mul")},
     "int8_mac": Call("int8_mac", {"a": "a_dtype", "b": "b_dtype", "acc": "i16", "y": "i16"}),
-    **{f"{name}_shift_C": Call(f"{name}_shift", shifted, {"shift": "shift"}) for name in ("arithmetic", "logical")},
+    **{f"{name}_shift_C": Call(f"{name}_shift", from_to, {"shift": "shift"}) for name in ("arithmetic", "logical")},
     **{name: Call(name, chosen, {"c": "true_bits"}) for name in RELATIONS},
     **{f"{name}_select": Call(f"{name}_select", chosen) for name in ("greater", "less", "equal")},
     **{
         name: Call(name, {**chosen, "y0": "src"}, renamed={"y": "y1"})
         for name in ("maximum_greater_select", "minimum_less_select")
     },
-    **{f"int_{name}quant": Call(f"int_{name}quant", scaled, multiplied) for name in ("re", "de")},
-    "fp32_requant": Call("fp32_requant", {**scaled, "offset": "f32"}, {"scale": "scale", "offset": "offset"}),
-    "fp32_dequant": Call("fp32_dequant", {**scaled, "y": "f32"}, {"scale": "scale", "offset": "offset"}),
+    **{f"int_{name}quant": Call(f"int_{name}quant", from_to, multiplied) for name in ("re", "de")},
+    "fp32_requant": Call("fp32_requant", from_to, {"scale": "scale", "offset": "offset"}),
+    "fp32_dequant": Call("fp32_dequant", {**from_to, "y": "f32"}, {"scale": "scale", "offset": "offset"}),
     "fp_conv2d": Call("fp_conv2d", product),
     "int8_sym_quant_conv2d": Call("int8_sym_quant_conv2d", {**eight, "bias": "bias_dtype"}),
     "int8_asym_quant_conv2d": Call("int8_asym_quant_conv2d", eight, {"zero": "kzp"}),
     "int8_depthwise2d": Call("int8_depthwise2d", {**eight, "bias": "i32"}),
     "fp_avg_pool2d": Call("fp_avg_pool2d", constants={"scale": "scale_bits"}),
-    "int8_avg_pool2d": Call("int8_avg_pool2d", {"scale": "u8", "y": "odt"}, {"scale": "scale"}),
+    "int8_avg_pool2d": Call("int8_avg_pool2d", {"y": "odt"}, {"scale": "scale"}),
     **{f"{name}_max_pool2d": Call("max_pool2d", constants=pad) for name in ("fp", "int8")},
     **{f"fp_mm{which}": Call("fp_mm", product, attributes=turned) for which, turned in TURNS.items()},
     "fp32_mm": Call("fp_mm", {"": "f32"}),

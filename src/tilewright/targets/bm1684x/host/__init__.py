@@ -3,7 +3,7 @@
 from tilewright.targets.bm1684x.host.firmware import Firmware, function
 from tilewright.targets.bm1684x.host.handle import Handle
 from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
-from tilewright.targets.bm1684x.runtime.function import Function
+from tilewright.targets.bm1684x.runtime.kernel import Function
 
 __all__ = [
     "PCIE",

@@ -31,8 +31,7 @@ from tilewright.errors import InputError, ProgramError
 from tilewright.fields import FieldError, naming, parsed, record
 from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.native.firmware import Library, is_library
-from tilewright.targets.bm1684x.runtime.function import Function
-from tilewright.targets.bm1684x.runtime.kernel import kernel
+from tilewright.targets.bm1684x.runtime.kernel import Function, kernel
 
 #: Largest argument in bytes. The limit catches mistakes; it is not the vendor's.
 MAX_ARGUMENT = 1 << 20

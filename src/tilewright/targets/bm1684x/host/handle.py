@@ -26,8 +26,7 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
 from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
 from tilewright.targets.bm1684x.native.sharing import share
-from tilewright.targets.bm1684x.runtime.function import Function
-from tilewright.targets.bm1684x.runtime.kernel import Launched
+from tilewright.targets.bm1684x.runtime.kernel import Function, Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from tilewright.errors import MachineError, ProgramError
 from tilewright.files import regular
 from tilewright.targets.bm1684x.native.process import RECORDS, Limits, Process
 from tilewright.targets.bm1684x.native.replay import Replay
-from tilewright.targets.bm1684x.runtime.function import Function
-from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu
+from tilewright.targets.bm1684x.runtime.kernel import Function, Kernel, Tpu
 
 #: The first bytes of shared libraries: ELF; Mach-O of 64 bits.
 MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")

@@ -48,7 +48,7 @@ ALIGNMENT = 64
 
 Body = Callable[..., None]
 
-__all__ = ["Kernel", "Launched", "Tpu", "kernel"]
+__all__ = ["Function", "Kernel", "Launched", "Tpu", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,19 @@ class Kernel:
         program = Elaborated.of(steps, regions, memories.knobs)
         program.wrote()
         return finished(program, memories, tpu.findings)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel that a host launches by name. `unpacked` decodes its argument from `size` bytes (None: any number)."""
+
+    kernel: Kernel
+    size: int | None
+    unpacked: Callable[[bytes], Any]
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
 
 
 def _line() -> str:

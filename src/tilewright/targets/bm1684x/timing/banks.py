@@ -101,17 +101,25 @@ def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterat
 
 def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
     """Yield a box for each bank that a transfer and a compute command use at the same time."""
-    steps = [np.flatnonzero(trace.table.unit == trace.table.units.index(unit)) for unit in (TIU, DMA)]
-    compute, transfers = steps
-    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
-    for step in transfers.tolist():
-        start, end = int(trace.start[step]), int(trace.end[step])
-        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
-        for other in compute[near].tolist():
+    for step, others in meetings(trace):
+        for other in others.tolist():
             number = (uses[step].any(0) & uses[other].any(0)).sum(0)
-            low, high = max(start, int(trace.start[other])), min(end, int(trace.end[other]))
+            low = max(int(trace.start[step]), int(trace.start[other]))
+            high = min(int(trace.end[step]), int(trace.end[other]))
             for bank in np.flatnonzero(number).tolist() if low < high else ():
                 yield bank + 1, BOTH, int(number[bank]), low, high, step
+
+
+def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
+    """Yield each transfer with the compute commands that may run at the same time, as steps."""
+    compute, transfers = (np.flatnonzero(trace.table.unit == trace.table.units.index(unit)) for unit in (TIU, DMA))
+    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
+    for step in transfers.tolist():
+        first, last = (
+            np.searchsorted(ends, trace.start[step], "right"),
+            np.searchsorted(begins, trace.end[step], "left"),
+        )
+        yield step, compute[int(first) : int(last)]
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:

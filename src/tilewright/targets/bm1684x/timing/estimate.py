@@ -29,7 +29,7 @@ from tilewright.targets.bm1684x.isa.operation import Flow, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.layouts.layout import aligned
 from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
-from tilewright.targets.bm1684x.timing.banks import bank_uses, chart
+from tilewright.targets.bm1684x.timing.banks import bank_uses, chart, meetings
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 from tilewright.targets.bm1684x.timing.transfers import transfer
 
@@ -72,7 +72,7 @@ def trace(
         busy *= np.where(compute, uses.max(1).clip(1), 1)
     found = _timed(program, busy, serial)
     if conflicts:
-        found = _timed(program, busy + waits(program.commands, uses > 0, found), serial)
+        found = _timed(program, busy + waits(uses > 0, found), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
     found = replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
     return replace(found, draw=partial(chart, program.commands, found, config))
@@ -201,25 +201,16 @@ def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
+def waits(used: Array, trace: Trace) -> Array:
     """Return int64 [commands]: the cycles that each transfer waits while compute commands use its banks.
 
     `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait, and have 0.
     """
-    engines = [command.operation.engine for command in commands]
-    compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
-    found = np.zeros(len(commands), np.int64)
-    if not len(compute):
-        return found
-    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
-    for row, engine in enumerate(engines):
-        if engine != DMA or not used[row].any():
-            continue
-        start, end = int(trace.start[row]), int(trace.end[row])
-        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
-        both = np.minimum(ends[near], end) - np.maximum(begins[near], start)
-        shares = (used[compute[near]] & used[row]).any(1)
-        found[row] = int(both[shares].clip(0).sum())
+    found = np.zeros(len(used), np.int64)
+    for step, others in meetings(trace):
+        both = np.minimum(trace.end[others], trace.end[step]) - np.maximum(trace.start[others], trace.start[step])
+        shares = (used[others] & used[step]).any(1)
+        found[step] = int(both[shares].clip(0).sum())
     return found
 
 
