@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,29 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operation import TIU, Signature, Values, attribute, define
 from tilewright.targets.bm1684x.isa.operations.elementwise import (
     CONVERTED,
+    EITHER,
     MODE,
     PRODUCT,
+    REAL,
+    REAL_RESULT,
     SHIFT,
+    STEPS,
+    STRIDES,
     SUM,
+    A,
+    B,
+    X,
     _type,
     elementwise,
 )
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
+    FLOAT,
     Computed,
     Fields,
     Instruction,
     Local,
     Part,
-    Type,
     local_tensor,
     located,
     refused,
@@ -242,16 +250,16 @@ QUANTISATION = (
     ),
 )
 
-
-EXPONENT = Instruction(
-    *("SFU", "fp_exponent"),
-    (
-        Local("x", "opd0", Type("opd0_prec", 1)),
-        Local("y", "res0", Type("res0_prec", 1)),
+INSTRUCTIONS = (
+    # casts within a type are roundings
+    *(
+        Instruction("AR", name, (MODE, X, CONVERTED), {"tsk_eu_typ": 14}, of, same, written={"tsk_opd_num": 1})
+        for name, of, same in (("fp_round", FLOAT, True), ("cast", "", False))
     ),
-    {"tsk_eu_typ": 15},
-    written={"opd2_n_str": 3},
+    Instruction("AR", "fp_div", (STEPS, A, B, STRIDES, EITHER), {"tsk_eu_typ": 12}, FLOAT, written={"tsk_opd_num": 2}),
+    *QUANTISATION,
+    Instruction("SFU", "fp_rsqrt", (STEPS, REAL, REAL_RESULT), {"tsk_eu_typ": 17}),
+    Instruction(
+        "SFU", "fp_exponent", (replace(REAL, own="x"), REAL_RESULT), {"tsk_eu_typ": 15}, written={"opd2_n_str": 3}
+    ),
 )
-
-
-INSTRUCTIONS = (*QUANTISATION, EXPONENT)

@@ -158,50 +158,6 @@ def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Arr
     return lambda v: function(v["a"], v["b"])
 
 
-alike, integers = rules.alike, rules.integers
-elementwise = partial(define, TIU, flow=Flow.ELEMENTWISE)
-SUM, PRODUCT, COMPARISON, SHIFT = ("add",), ("multiply",), ("compare",), ("shift",)
-SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
-for name, work in (("add", SUM), ("sub", SUM), ("mul", PRODUCT), ("diff_abs", SUM)):
-    elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
-as_sources = rules.signed_as_its_sources("a", "b")
-for name, signs, work in (("add", as_sources, SUM), ("sub", rules.signed_result, SUM), ("mul", as_sources, PRODUCT)):
-    checks = (integers("a", "b", "y"), signs)
-    elementwise(f"int_{name}", "a b shift", partial(integer_binary, name), *checks, arithmetic=work, **SHIFTED)
-for name in ("max", "min"):
-    elementwise(name, "a b", partial(extreme, name), alike("a", "b", "y"), arithmetic=COMPARISON)
-for name, two in e.BITWISE.items():
-    elementwise(name, "a b", bitwise(two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
-for name in ("arithmetic", "logical"):
-    checks = (integers("a", "y"), rules.shifted_alike if name == "arithmetic" else rules.unsigned("a", "y"))
-    shifts = partial(shifted, name == "arithmetic")
-    elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
-selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
-compared = (alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
-for name in RELATIONS:
-    counted = COMPARISON if name in MACHINE_RELATIONS else None
-    elementwise(name, "a b c", partial(compare, name), *compared, arithmetic=counted, **selected)
-choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
-for name in MACHINE_RELATIONS:  # the device API makes the others of these
-    elementwise(f"{name}_select", "a b c d", partial(select, name), *choices, arithmetic=COMPARISON, **selected)
-for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
-    both = partial(extreme_select, key, relation)
-    more: Mapping[str, Any] = {"outputs": "y0 y", "arithmetic": COMPARISON * 2, **selected}
-    elementwise(f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, **more)
-elementwise("copy", "a", lambda v: v["a"], alike("a", "y"), arithmetic=())
-elementwise("abs", "a", absolute, alike("a", "y"), arithmetic=SUM)
-elementwise("neg", "a", negative, alike("a", "y"), arithmetic=SUM)
-elementwise("sign", "a", sign, alike("a", "y"), arithmetic=COMPARISON)
-macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
-for name in ("add", "sub"):
-    elementwise(f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
-elementwise("prelu", "a slope", prelu, rules.floats("a", "slope", "y"), arithmetic=COMPARISON + PRODUCT)
-elementwise("fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"), arithmetic=PRODUCT + SUM)
-elementwise("int8_mac", "a b acc", integer_mac, *macs, arithmetic=PRODUCT + SUM)
-series = (*rules.COMPUTE, rules.first_lane, rules.several_terms)
-elementwise("fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"), places=series)
-
-
 class BitsType(Type):
     """The encoding of a second operand's type. If the result is a float of the same width, integers are read as floats.
 
@@ -248,21 +204,6 @@ TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHA
 TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
-def _ar(function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> Instruction:
-    written = {"tsk_opd_num": operands} if operands else {}
-    return Instruction("AR", operation, parts, {"tsk_eu_typ": function}, written=written, **more)
-
-
-def _binary(function: int, operation: str, of: str = "") -> Instruction:
-    return _ar(function, operation, MODE, A, B, STRIDES, EITHER, operands=2, of=of)
-
-
-def _integer(function: int, operation: str, clamps: bool) -> Instruction:
-    """Return the instruction of an integer operation with an optional shift. A difference is always signed."""
-    result = SIGNED if operation == "int_sub" else EITHER
-    return _ar(function, operation, MODE, A, B, STRIDES, SHIFTING, result, of=INTEGER, fixed={"saturate": clamps})
-
-
 def _in_place(command: Command) -> bool:
     """Return whether a command adds to its own result."""
     return command.operands.get("acc") == command.results["y"]
@@ -281,51 +222,6 @@ SHIFTS = Computed(
     },
 )
 
-AR = (
-    _binary(0, "fp_mul", FLOAT),
-    _binary(2, "fp_add", FLOAT),
-    _binary(3, "fp_sub", FLOAT),
-    _binary(27, "fp_diff_abs", FLOAT),
-    _binary(4, "max"),
-    _binary(5, "min"),
-    _binary(7, "and", INTEGER),
-    _binary(8, "or", INTEGER),
-    _binary(9, "xor", INTEGER),
-    _integer(0, "int_mul", clamps=False),
-    _integer(2, "int_add", clamps=False),
-    _integer(3, "int_sub", clamps=False),
-    _integer(20, "int_mul", clamps=True),
-    _integer(15, "int_add", clamps=True),
-    _integer(16, "int_sub", clamps=True),
-    _ar(1, "xor", A, Computed(_ones), EITHER, operands=1),  # bitwise not
-    _ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place),
-    _ar(
-        18,
-        "int8_mac",
-        A,
-        B,
-        SHIFTS,
-        MODE,
-        Again("acc", SIGNED),
-        STRIDES,
-        SIGNED,
-        operands=3,
-        of=INTEGER,
-        takes=_in_place,
-    ),
-    _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
-    _ar(6, "logical_shift", MODE, A, COUNTS, FIRST, operands=2),
-    _ar(21, "arithmetic_shift", MODE, A, COUNTS, FIRST, operands=2),
-    _ar(10, "greater", A, COMPARED, TRUE, TRUE_RESULT),
-    _ar(11, "equal", A, COMPARED, TRUE, TRUE_RESULT),
-    _ar(13, "less", A, COMPARED, TRUE, TRUE_RESULT),
-    _ar(14, "fp_round", MODE, X, CONVERTED, operands=1, of=FLOAT, same_type=True),
-    _ar(14, "cast", MODE, X, CONVERTED, operands=1),
-    _ar(19, "copy", A, FIRST, operands=1),
-    _ar(26, "abs", A, FIRST, operands=1),
-    _ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1),  # repeats the first of n
-)
-
 
 #: The coefficients of a series; every lane holds all of them.
 TABLE = Local(
@@ -333,10 +229,6 @@ TABLE = Local(
     lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
 )
 REAL, REAL_RESULT = Local("a", "opd0", Type("opd0_prec", 1)), Local("y", "res0", Type("res0_prec", 1))
-SPECIAL = tuple(
-    Instruction("SFU", operation, (part, REAL, REAL_RESULT), {"tsk_eu_typ": function})
-    for function, operation, part in ((13, "fp_taylor", TABLE), (12, "fp_taylor", TABLE), (17, "fp_rsqrt", STEPS))
-)
 #: The type of the compared operands, and that of the selected ones, of which only the width matters.
 COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
 OPERANDS = tuple(
@@ -345,28 +237,86 @@ OPERANDS = tuple(
 )
 ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
 TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
-COMPARED_SELECTIONS = tuple(
-    Instruction("CMP", operation, (*OPERANDS, *results), {"tsk_eu_typ": function})
-    for function, operation, results in (
-        (22, "maximum_greater_select", TWO_RESULTS),
-        (23, "greater_select", ONE_RESULT),
-        (24, "equal_select", ONE_RESULT),
-        (25, "minimum_less_select", TWO_RESULTS),
-        (26, "less_select", ONE_RESULT),
-    )
-)
-
-#: x * scale + offset, with a scale and an offset per channel.
+#: A scale and an offset per channel.
 SCALE, OFFSET = (
     Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
 )
-LINEAR_BY_CHANNEL = Instruction(
-    "LIN", "fp_mac", (Local("a", "opd0", REAL_RESULT.type), SCALE, OFFSET, REAL_RESULT), {"tsk_eu_typ": 1}
-)
+#: The parts of an operation on two tensors.
+TWO = (MODE, A, B, STRIDES, EITHER)
+INSTRUCTIONS: list[Instruction] = []
 
-SQUARES = tuple(
-    Instruction("LIN", operation, (Local("a", "opd0", REAL_RESULT.type), SCALE, REAL_RESULT), {"tsk_eu_typ": function})
-    for function, operation in ((20, "fp_add_square"), (21, "fp_sub_square"))
-)
 
-INSTRUCTIONS = (*AR, *SPECIAL, *COMPARED_SELECTIONS, LINEAR_BY_CHANNEL, *SQUARES)
+def encodes(form: str, function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> None:
+    """Add an instruction that encodes an operation."""
+    written = {"tsk_opd_num": operands} if operands else {}
+    INSTRUCTIONS.append(Instruction(form, operation, parts, {"tsk_eu_typ": function}, written=written, **more))
+
+
+alike, integers = rules.alike, rules.integers
+elementwise = partial(define, TIU, flow=Flow.ELEMENTWISE)
+ar, linear = partial(encodes, "AR"), partial(encodes, "LIN")
+SUM, PRODUCT, COMPARISON, SHIFT = ("add",), ("multiply",), ("compare",), ("shift",)
+SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
+for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SUM), ("diff_abs", 27, SUM)):
+    elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
+    ar(function, f"fp_{name}", *TWO, operands=2, of=FLOAT)
+as_sources = rules.signed_as_its_sources("a", "b")
+for name, wraps, clamps, signs, result, work in (
+    ("mul", 0, 20, as_sources, EITHER, PRODUCT),
+    ("add", 2, 15, as_sources, EITHER, SUM),
+    ("sub", 3, 16, rules.signed_result, SIGNED, SUM),
+):
+    checks = (integers("a", "b", "y"), signs)
+    elementwise(f"int_{name}", "a b shift", partial(integer_binary, name), *checks, arithmetic=work, **SHIFTED)
+    for function in (wraps, clamps):
+        saturates = {"saturate": function == clamps}
+        ar(function, f"int_{name}", MODE, A, B, STRIDES, SHIFTING, result, of=INTEGER, fixed=saturates)
+for name, function in (("max", 4), ("min", 5)):
+    elementwise(name, "a b", partial(extreme, name), alike("a", "b", "y"), arithmetic=COMPARISON)
+    ar(function, name, *TWO, operands=2)
+for function, (name, two) in enumerate(e.BITWISE.items(), 7):
+    elementwise(name, "a b", bitwise(two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
+    ar(function, name, *TWO, operands=2, of=INTEGER)
+ar(1, "xor", A, Computed(_ones), EITHER, operands=1)  # bitwise not
+for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithmetic", 21, rules.shifted_alike)):
+    checks = (integers("a", "y"), signs)
+    shifts = partial(shifted, name == "arithmetic")
+    elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
+    ar(function, f"{name}_shift", MODE, A, COUNTS, FIRST, operands=2)
+selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
+compared = (alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
+choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
+for name, compares, selects in (("greater", 10, 23), ("equal", 11, 24), ("less", 13, 26)):
+    elementwise(name, "a b c", partial(compare, name), *compared, arithmetic=COMPARISON, **selected)
+    ar(compares, name, A, COMPARED, TRUE, TRUE_RESULT)
+    elementwise(f"{name}_select", "a b c d", partial(select, name), *choices, arithmetic=COMPARISON, **selected)
+    encodes("CMP", selects, f"{name}_select", *OPERANDS, *ONE_RESULT)
+for name in sorted({*RELATIONS} - {*MACHINE_RELATIONS}):  # the device API makes these of the others
+    elementwise(name, "a b c", partial(compare, name), *compared, **selected)
+for name, key, relation, function in (("maximum", "max", "greater", 22), ("minimum", "min", "less", 25)):
+    both = partial(extreme_select, key, relation)
+    more: Mapping[str, Any] = {"outputs": "y0 y", "arithmetic": COMPARISON * 2, **selected}
+    elementwise(f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, **more)
+    encodes("CMP", function, f"{name}_{relation}_select", *OPERANDS, *TWO_RESULTS)
+elementwise("copy", "a", lambda v: v["a"], alike("a", "y"), arithmetic=())
+ar(19, "copy", A, FIRST, operands=1)
+ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1)  # repeats the first of n
+elementwise("abs", "a", absolute, alike("a", "y"), arithmetic=SUM)
+ar(26, "abs", A, FIRST, operands=1)
+elementwise("neg", "a", negative, alike("a", "y"), arithmetic=SUM)
+elementwise("sign", "a", sign, alike("a", "y"), arithmetic=COMPARISON)
+for name, function in (("add", 20), ("sub", 21)):
+    elementwise(f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
+    linear(function, f"fp_{name}_square", REAL, SCALE, REAL_RESULT)
+elementwise("prelu", "a slope", prelu, rules.floats("a", "slope", "y"), arithmetic=COMPARISON + PRODUCT)
+elementwise("fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"), arithmetic=PRODUCT + SUM)
+ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place)
+linear(1, "fp_mac", REAL, SCALE, OFFSET, REAL_RESULT)
+macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
+elementwise("int8_mac", "a b acc", integer_mac, *macs, arithmetic=PRODUCT + SUM)
+mac = (A, B, SHIFTS, MODE, Again("acc", SIGNED), STRIDES, SIGNED)
+ar(18, "int8_mac", *mac, operands=3, of=INTEGER, takes=_in_place)
+series = (*rules.COMPUTE, rules.first_lane, rules.several_terms)
+elementwise("fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"), places=series)
+for function in (13, 12):
+    encodes("SFU", function, "fp_taylor", TABLE, REAL, REAL_RESULT)
