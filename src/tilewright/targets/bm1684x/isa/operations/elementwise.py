@@ -277,7 +277,8 @@ for name, function in (("max", 4), ("min", 5)):
 for function, (name, two) in enumerate(e.BITWISE.items(), 7):
     elementwise(name, "a b", bitwise(two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
     ar(function, name, *TWO, operands=2, of=INTEGER)
-ar(1, "xor", A, Computed(_ones), EITHER, operands=1)  # bitwise not
+NOT = {"tsk_eu_typ": 1}
+ar(NOT["tsk_eu_typ"], "xor", A, Computed(_ones), EITHER, operands=1)
 for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithmetic", 21, rules.shifted_alike)):
     checks = (integers("a", "y"), signs)
     shifts = partial(shifted, name == "arithmetic")
