@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Place, Run, either, issue, row_of
+from tilewright.targets.bm1684x.capi.elementwise import is_signed, on
+from tilewright.targets.bm1684x.capi.forms import (
+    Functions,
+    Given,
+    Issue,
+    Issuer,
+    Place,
+    Run,
+    Source,
+    either,
+    in_turn,
+    issue,
+    row_of,
+)
 from tilewright.targets.bm1684x.capi.names import dim4
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.isa.operation import attribute
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -129,27 +141,30 @@ def _everywhere(api: Issuer, given: Given) -> None:
     api.issue("int_add", {"a": repeated, "b": y, "shift": Constant(0, I8)}, {"y": y}, {"saturate": True})
 
 
+def _alone(operation: str, y: str, **operands: Source) -> Issue:
+    """Return a command that has no attributes of the call."""
+    return Issue(operation, {**operands, "y": y}, inherits=False)
+
+
+#: A Newton step of a reciprocal: work0 is the better value if that makes its error work2 smaller than work1.
+NEWTON = in_turn(
+    _alone("copy", "work0", a="dst"),
+    _alone("fp_mul", "work1", a="work0", b="src"),
+    _alone("fp_sub", "work1", a=1.0, b="work1"),
+    _alone("fp_mac", "work0", a="work0", b="work1", acc="work0"),
+    _alone("fp_mul", "work2", a="work0", b="src"),
+    _alone("fp_sub", "work2", a=1.0, b="work2"),
+    _alone("abs", "work1", a="work1"),
+    _alone("abs", "work2", a="work2"),
+    _alone("less_select", "dst", a="work1", b="work2", c="dst", d="work0"),
+)
+
+
 def _compensated(api: Issuer, given: Given) -> None:
-    """Issue the commands of a reciprocal, then of Newton steps: each is kept where it makes the error smaller."""
-    shape, steps = given["shape"].shape, given.get("num_iter", attribute({}, "steps"))
-    x = api.local(given["src"], shape, given["src_stride"], F32)
-    y, better, error, new = (api.local(given[name], shape, None, F32) for name in ("dst", "work0", "work1", "work2"))
-    one = Constant.of(1.0, F32)
-
-    def distance(to: Tensor) -> None:
-        """Write 1 - better * x to a tensor."""
-        api.issue("fp_mul", {"a": better, "b": x}, {"y": to})
-        api.issue("fp_sub", {"a": one, "b": to}, {"y": to})
-
-    api.issue("fp_div", {"a": one, "b": x}, {"y": y}, {"steps": steps})
+    """Issue the commands of a reciprocal, then of Newton steps."""
+    on("fp_div", a=1.0, b="src")(api, given)
     for _ in range(given["num_comp"]):
-        api.issue("copy", {"a": y}, {"y": better})
-        distance(error)
-        api.issue("fp_mac", {"a": better, "b": error, "acc": better}, {"y": better})
-        distance(new)
-        for each in (error, new):
-            api.issue("abs", {"a": each}, {"y": each})
-        api.issue("less_select", {"a": error, "b": new, "c": y, "d": better}, {"y": y})
+        NEWTON(api, given)
 
 
 def _mean(api: Issuer, given: Given) -> None:
@@ -168,17 +183,6 @@ def _mean(api: Issuer, given: Given) -> None:
     for result, source, size, scale in ((sums, x, (rows, 1), 1.0), (y, sums, (1, width), 1 / (h * w))):
         factor = Constant.of(scale, dtype)
         api.issue("fp_avg_pool2d", {"x": source, "scale": factor}, {"y": result}, {"window": Window(size)})
-
-
-def _sign(api: Issuer, given: Given) -> None:
-    """Issue the commands of a sign: 1 or -1, then 0 where the source is 0. For unsigned integers, one is enough."""
-    shape, dtype = given["shape"].shape, given["dtype"]
-    y, x = (api.local(given[name], shape, None, dtype) for name in ("dst", "src"))
-    zero, one = Constant.of(0, dtype), Constant.of(1, dtype)
-    minus = Constant.of(-1, dtype) if dtype.is_float or dtype.signed else zero
-    api.issue("greater_select", {"a": x, "b": zero, "c": one, "d": minus}, {"y": y})
-    if minus is not zero:
-        api.issue("equal_select", {"a": x, "b": zero, "c": zero, "d": y}, {"y": y})
 
 
 def _in_f32(name: str) -> Run:
@@ -223,7 +227,12 @@ COMPUTED: Functions = {
     "fp32_compensate_reciprocal": _compensated,
     "fp32_tunable_compensate_reciprocal": _compensated,
     "fp_hw_reduce_mean": _mean,
-    "sign": _sign,
+    # 1 or -1, then 0 where the source is 0; for unsigned integers, one command is enough
+    "sign": either(
+        is_signed,
+        in_turn(on("greater_select", a="src", b=0, c=1.0, d=-1.0), on("equal_select", a="src", b=0, c=0, d="dst")),
+        on("greater_select", a="src", b=0, c=1.0, d=0),
+    ),
     **{f"fp_{name}": _in_f32(f"fp32_{name}") for name in ("gelu_fast", "gelu_fast2")},
     "fp32_tan_cot": either(lambda given: given["is_tan"], SEQUENCED["fp32_tan"], SEQUENCED["fp32_cot"]),
 }

@@ -62,7 +62,7 @@ def _exchanges(given: Given) -> bool:
     return given["src0_stride"] is None and given["src1_stride"] is not None
 
 
-def _signed(given: Given) -> bool:
+def is_signed(given: Given) -> bool:
     return given["dtype"].is_float or given["dtype"].signed
 
 
@@ -124,7 +124,7 @@ ELEMENTWISE: Functions = {
     **{name: either(_exchanges, on(name, a="src1", b="src0"), on(name, **PAIR)) for name in ("max", "min")},
     **{f"int_{name}_C": on(name, **WITH_NUMBER) for name in ("max", "min")},  # the machine ignores the shift
     "fp_C_sub": on("fp_sub", **FROM_NUMBER),
-    "abs": either(_signed, on("abs", a="src"), on("copy", a="src")),
+    "abs": either(is_signed, on("abs", a="src"), on("copy", a="src")),
     "neg": _negative,
     "set_C": on("copy", a="C"),
     "cpy": on("copy", a="src"),

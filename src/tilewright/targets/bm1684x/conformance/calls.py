@@ -16,6 +16,7 @@ from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.capi.forms import ATTRIBUTES
 from tilewright.targets.bm1684x.capi.moves import FROM, WAYS
+from tilewright.targets.bm1684x.capi.products import TURNS
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
@@ -114,11 +115,6 @@ chosen = {"": "src", "c": "dst", "d": "dst", "y": "dst"}
 b_C, pad, sorted_names = {"b": "C_bits"}, {"pad": "pad_bits"}, {"y": "value", "numbers": "index"}
 indexed, by_rows, looked_up = {"index": "idt"}, {"index": "u32"}, {"x": "dst", "index": "src", "y": "dst"}
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
-TURNS: Mapping[str, Mapping[str, bool]] = {
-    "": {},
-    "_R_trans": {"right_transposed": True},
-    "_all_trans": {"both_transposed": True},
-}
 
 #: Gathers and scatters by kind: the function's name, the types, and how gathers and scatters arrange their operands.
 INDEXED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Arrange], Mapping[str, Arrange]]] = {
