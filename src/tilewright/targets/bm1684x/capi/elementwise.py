@@ -22,8 +22,9 @@ from tilewright.targets.bm1684x.capi.forms import (
     per_channel,
     turned_cw,
 )
+from tilewright.targets.bm1684x.isa.operations.conversions import WORDS
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 
 SIGNED_OF = {dtype.bytes: dtype for dtype in (I8, I16, I32)}
 #: The operands of a command on two tensors, on a tensor and a number, and on a number and a tensor.
@@ -93,14 +94,14 @@ def _integer(name: str) -> Functions:
     return found
 
 
-def _quantisation(operation: str, y: Source = "dst", **numbers: DType) -> Functions:
+def _quantisation(operation: str, y: Source = "dst") -> Functions:
     """Return the two functions, by C name, of a requantisation or dequantisation.
 
     Its parameters are numbers, or a table with an entry per channel. An entry has one word for each parameter.
     """
     named: dict[str, Source] = {}
     words: dict[str, Source] = {}
-    for at, (own, dtype) in enumerate(numbers.items()):
+    for at, (own, dtype) in enumerate(WORDS[operation].items()):
         named[own] = Place(own, dtype)
         words[own] = Place("quant_addr", I32 if dtype is I8 else dtype, channel, beside=4 * at)
     return {
@@ -179,10 +180,10 @@ ELEMENTWISE: Functions = {
     "fp_scale_bias_C": on("fp_mac", a="src", b="scale", acc="bias"),
     **{f"fp_{name}_C_sqr": on(f"fp_{name}_square", **WITH_NUMBER) for name in ("add", "sub")},
     **{f"fp_{name}_bias_sqr": on(f"fp_{name}_square", a="src", b=BIAS) for name in ("add", "sub")},
-    **_quantisation("int_requant", multiplier=I32, shift=I8, offset=I32),
-    **_quantisation("fp32_requant", scale=F32, offset=F32),
-    **_quantisation("int_dequant", offset=I32, multiplier=I32, shift=I8),
-    **_quantisation("fp32_dequant", Place("dst", F32), offset=I32, scale=F32),
+    **_quantisation("int_requant"),
+    **_quantisation("fp32_requant"),
+    **_quantisation("int_dequant"),
+    **_quantisation("fp32_dequant", Place("dst", F32)),
 }
 
 

@@ -1,7 +1,7 @@
 """Rules that refuse a command, because of its types and attributes or of the places of its operands in memory.
 
-A rule is a function of a command's signature or places. It returns the reason for refusing the command, or "" to accept
-it.
+A rule is a function of a command's signature or places. It returns the reason for refusing the command, which says what
+the rule demands, or "" to accept the command.
 
 The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
 come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
@@ -59,7 +59,6 @@ def of(name: str, *allowed: DType) -> Rule:
 
 
 def iterates_in_f32(found: Signature) -> str:
-    """Return the reason to refuse a division or root that is not computed in f32, or ""."""
     bad = {dtype for dtype in found.types.values() if dtype is not F32}
     return f"divisions and roots are computed in f32 only, not in {_listed(bad)}; cast before and after" if bad else ""
 
@@ -81,12 +80,10 @@ def signed_as_its_sources(*sources: str) -> Rule:
 
 
 def signed_result(found: Signature) -> str:
-    """Return the reason to refuse a difference whose result is not signed, or ""."""
     return "" if found.types["y"].signed else f"the result of a difference is signed, not {found.types['y']}"
 
 
 def rounds_to_neighbours(found: Signature) -> str:
-    """Return the reason to refuse a command whose rounding mode is HALF_UP or HALF_DOWN, or ""."""
     mode = found.attributes.get("mode", Rounding.HALF_TO_EVEN)
     if mode in (Rounding.HALF_UP, Rounding.HALF_DOWN):
         return f"rounding {mode.name.lower()} exists for integer shifts only; give one of the first five modes"
@@ -100,7 +97,6 @@ def not_between_short_floats(found: Signature) -> str:
 
 
 def shifted_alike(found: Signature) -> str:
-    """Return the reason to refuse a shift whose result is not signed as its source is, or ""."""
     a, y = found.types["a"], found.types["y"]
     return "" if a.signed == y.signed else f"{a} is shifted to {y}; both must be signed, or both unsigned"
 
@@ -121,7 +117,6 @@ narrow_source = of("x", I8, U8, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    """Return the reason to refuse a selection whose choices c and d are narrower than the compared a and b, or ""."""
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
@@ -131,13 +126,11 @@ def wide_enough_choices(found: Signature) -> str:
 
 
 def equally_wide_choices(found: Signature) -> str:
-    """Return the reason to refuse a selection with an extreme whose two results differ in width, or ""."""
     both = [found.types[name] for name in ("y0", "y")]
     return f"its results are {both[0]} and {both[1]}; they must be equally wide" if both[0].bits != both[1].bits else ""
 
 
 def narrow_enough_result(found: Signature) -> str:
-    """Return the reason to refuse a comparison whose result is wider than the compared a and b, or ""."""
     compared, result = found.types["a"].bits, found.types["y"].bits
     if result > compared:
         return f"it compares {compared}-bit operands, but its result has {result} bits; give {compared} bits or fewer"
@@ -156,7 +149,6 @@ def accumulates_wide(found: Signature) -> str:
 
 
 def float_result(found: Signature) -> str:
-    """Return the reason to refuse a command whose result is neither f32 nor of the type of the factors, or ""."""
     source = found.types.get("x", found.types.get("L", F32))
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
@@ -179,7 +171,6 @@ def _local(place: Any) -> Tensor | None:
 
 
 def one_start_lane(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a compute command whose operands begin in different lanes, or ""."""
     lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
     if len(set(lanes.values())) > 1:
         shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
@@ -188,19 +179,16 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
 
 
 def first_lane(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a compute command that works in lane 0 only and begins in another, or ""."""
     lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
     bad = next((name for name, lane in lanes.items() if lane), None)
     return f"{bad} begins in lane {lanes[bad]}; this command needs lane 0" if bad else ""
 
 
 def several_terms(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a polynomial of one term, or ""."""
     return "" if places["coefficients"].shape[-1] > 1 else "a polynomial has two coefficients or more, not 1"
 
 
 def short_factors(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a product of an f32 matrix stored by rows and a number, or ""."""
     factors = [places[name] for name in ("L", "R")]
     if isinstance(places["y"], Rows) and factors[0].dtype is F32 and not all(isinstance(one, Rows) for one in factors):
         return "a matrix of f32 that is stored by rows is not multiplied by a number; use fp_mul"
@@ -208,13 +196,11 @@ def short_factors(places: Mapping[str, Any]) -> str:
 
 
 def in_lanes(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a compute command with an operand outside of local memory, or ""."""
     outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
     return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
 
 
 def shared_index(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse an index for all channels that does not begin in lane 0, or ""."""
     index = _local(places.get("index"))
     if index is not None and index.start_lane:
         return f"its index begins in lane {index.start_lane}; indices that all channels share begin in lane 0"
@@ -222,7 +208,6 @@ def shared_index(places: Mapping[str, Any]) -> str:
 
 
 def matrices(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a matrix product of which a factor or the result is a tensor, not a matrix, or ""."""
     for name in ("y", "L", "R"):
         if isinstance(places.get(name), Tensor):
             return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
@@ -230,7 +215,6 @@ def matrices(places: Mapping[str, Any]) -> str:
 
 
 def within_lanes(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a broadcast to channels that wraps around past the last lane, or ""."""
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
@@ -240,7 +224,6 @@ def within_lanes(places: Mapping[str, Any]) -> str:
 
 
 def packed_rows(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a broadcast of a tensor whose rows have gaps, or whose result has, or ""."""
     x, y = places["x"], places["y"]
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         for name, place in (("x", x), ("y", y)):
@@ -250,7 +233,6 @@ def packed_rows(places: Mapping[str, Any]) -> str:
 
 
 def short_steps(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a row whose elements are more than WIDEST_STEP bytes apart, or ""."""
     for name, place in places.items():
         if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
             step = place.stride.w * place.dtype.bytes
@@ -271,7 +253,6 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
 
 
 def first_of_lanes(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a command whose result does not begin in lane 0, or ""."""
     return first_lane({"y": places["y"]})
 
 

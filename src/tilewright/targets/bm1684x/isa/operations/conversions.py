@@ -129,7 +129,6 @@ def exponent(v: Values) -> Array:
 
 
 def exponent_types(found: Signature) -> str:
-    """Return the reason to refuse to extract exponents of these types, or ""."""
     source, out = found.types["x"], found.types["y"]
     if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
         return ""
@@ -152,21 +151,28 @@ def divided(v: Values) -> Array:
     return e.divide(v["a"], v["b"], v.attribute("steps"))
 
 
+#: The order of parameters among the operands.
+PARAMETERS = ("multiplier", "shift", "scale", "offset")
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
-scaled = "x multiplier shift offset"
-words: dict[str, Any] = {"numbers": {"multiplier": I32, "shift": I8, "offset": I32}}
-words["arithmetic"] = PRODUCT + SHIFT + SUM
-narrowed = (rules.wide_source, rules.narrow_result)
-widened = (rules.narrow_source, rules.of("y", I16, U16, I32))
 elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
 elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
-elementwise("int_requant", scaled, integer_requant, *narrowed, **words)
-floating: dict[str, Any] = {"arithmetic": PRODUCT + SUM, "numbers": {"scale": F32, "offset": F32}}
-elementwise("fp32_requant", "x scale offset", float_requant, modes, *narrowed, **floating)
-elementwise("int_dequant", scaled, integer_dequant, *widened, **words)
-floating["numbers"] = {"scale": F32, "offset": I32}
-elementwise("fp32_dequant", "x scale offset", float_dequant, rules.narrow_source, rules.of("y", F32), **floating)
+#: The parameters of quantisation, in the order of an entry of a table, in which each has a word.
+WORDS: Mapping[str, Mapping[str, DType]] = {
+    "int_requant": {"multiplier": I32, "shift": I8, "offset": I32},
+    "fp32_requant": {"scale": F32, "offset": F32},
+    "int_dequant": {"offset": I32, "multiplier": I32, "shift": I8},
+    "fp32_dequant": {"offset": I32, "scale": F32},
+}
+narrowed = (rules.wide_source, rules.narrow_result)
+for name, meaning, checks, work in (
+    ("int_requant", integer_requant, narrowed, PRODUCT + SHIFT + SUM),
+    ("fp32_requant", float_requant, (modes, *narrowed), PRODUCT + SUM),
+    ("int_dequant", integer_dequant, (rules.narrow_source, rules.of("y", I16, U16, I32)), PRODUCT + SHIFT + SUM),
+    ("fp32_dequant", float_dequant, (rules.narrow_source, rules.of("y", F32)), PRODUCT + SUM),
+):
+    inputs = " ".join(("x", *sorted(WORDS[name], key=PARAMETERS.index)))
+    elementwise(name, inputs, meaning, *checks, arithmetic=work, numbers=WORDS[name])
 elementwise("fp_div", "a b", divided, in_f32)
 elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
@@ -218,35 +224,22 @@ MODES = Computed(
 )
 
 
-def _quantised(
-    function: int,
-    operation: str,
-    types: Mapping[str, DType],
-    numbers: Mapping[str, tuple[str, int, DType]],
-    modes: Part = MODE,
-) -> Instruction:
+def _quantised(function: int, operation: str, modes: Part = MODE, **numbers: tuple[str, int, DType]) -> Instruction:
+    """Return the instruction of a quantisation; `numbers` as in Parameters."""
+    types = {own: I32 if dtype is I8 else dtype for own, dtype in WORDS[operation].items()}
     parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), modes, CONVERTED)
     return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})
 
 
 FIRST_WORD, SECOND_WORD = "opd1_addr", "opd2_addr"
 QUANTISATION = (
+    _quantised(0, "fp32_requant", MODES, scale=(FIRST_WORD, 0, F32), offset=(SECOND_WORD, 0, F32)),
     _quantised(
-        *(0, "fp32_requant", {"scale": F32, "offset": F32}),
-        {"scale": (FIRST_WORD, 0, F32), "offset": (SECOND_WORD, 0, F32)},
-        MODES,
+        *(1, "int_requant"), multiplier=(FIRST_WORD, 0, I32), shift=(SECOND_WORD, 0, I8), offset=(SECOND_WORD, 8, I16)
     ),
+    _quantised(3, "fp32_dequant", offset=(FIRST_WORD, 0, I32), scale=(SECOND_WORD, 0, F32)),
     _quantised(
-        *(1, "int_requant", {"multiplier": I32, "shift": I32, "offset": I32}),
-        {"multiplier": (FIRST_WORD, 0, I32), "shift": (SECOND_WORD, 0, I8), "offset": (SECOND_WORD, 8, I16)},
-    ),
-    _quantised(
-        *(3, "fp32_dequant", {"offset": I32, "scale": F32}),
-        {"offset": (FIRST_WORD, 0, I32), "scale": (SECOND_WORD, 0, F32)},
-    ),
-    _quantised(
-        *(4, "int_dequant", {"offset": I32, "multiplier": I32, "shift": I32}),
-        {"offset": (FIRST_WORD, 0, I16), "shift": (FIRST_WORD, 16, I16), "multiplier": (SECOND_WORD, 0, I32)},
+        *(4, "int_dequant"), offset=(FIRST_WORD, 0, I16), shift=(FIRST_WORD, 16, I16), multiplier=(SECOND_WORD, 0, I32)
     ),
 )
 

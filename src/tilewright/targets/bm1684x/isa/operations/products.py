@@ -128,7 +128,6 @@ def shifted_matmul(v: Values) -> Array:
 
 
 def _equal_widths(found: Signature) -> str:
-    """Return the reason to refuse factors of different widths, or ""."""
     left, right = found.types["L"], found.types["R"]
     return "" if left.bits == right.bits else f"L is {left} and R is {right}; give factors of the same width"
 
