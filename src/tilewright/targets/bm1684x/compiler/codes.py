@@ -1,6 +1,6 @@
 """Lower nodes that join tensors, and nodes that convert codes to another scale or zero point.
 
-A join has no operations: its inputs are computed in their place in the result (plan.py), or moved there (launch.py).
+A join has no operations: its inputs are computed in their place in the result (plan.py), or moved there (build.py).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
 
 
 def fold(layer: Layer, config: Config) -> Layer:
-    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase (see layer.py).
+    """Return the fastest variant of a layer: the layer itself, or one with an input by phase (layouts/stored.py).
 
     The variants fold the rows of taps, the columns of taps, both or neither into channels.
     """

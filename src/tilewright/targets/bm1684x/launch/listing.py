@@ -9,7 +9,7 @@ tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # #2 int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # #0 dma_copy
 
 `.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's codes
-and the zero point after this addition. The numbers of layer.Phases follow if the tensor is stored by phase. Command
+and the zero point after this addition. The numbers of Phases follow if the tensor is stored by phase. Command
 fields that are not named are 0.
 Constants are bytes at the beginning of DDR. The commands of each engine are listed in order. A comment gives the number
 of a command in findings, traces and the debugger, which count the commands of both engines in one order.
