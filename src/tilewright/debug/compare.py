@@ -78,61 +78,59 @@ def differences(
         of = placed.of or name
         if not placed.node or of not in expected or expected[of].dtype.kind == "f":
             continue
-        value = expected[of][0] if placed.part is None else expected[of][0][placed.part]
         position = when(placed)
         state = state_at(position)
-        sums = _sums(walk, state, graph, placed, expected)
-        own, right = (sums[0], sums[1]) if sums else (walk.value(state, name), value)
-        differ = own != right
-        if differ.any():
-            first = tuple(int(part[0]) for part in np.nonzero(differ))
-            wrong, known = sums[2:] if sums else (differ[..., None], ~differ[..., None])
-            shape = placed.byte.shape
-            yield Difference(
-                launch=walk.name,
-                layer=placed.node,
-                tensor=name,
-                index=first,
-                got=int(own[first]),
-                expected=int(right[first]),
-                count=int(differ.sum()),
-                size=differ.size,
-                position=position,
-                is_sum=sums is not None,
-                placed=placed,
-                wrong=np.broadcast_to(wrong, shape),
-                known=np.broadcast_to(known, shape),
-            )
+        if sums := _sums(walk, state, graph, placed, expected):
+            compared = _compared(walk.name, placed, position, sums[0], sums[1], sums[2:])
+        else:
+            codes = expected[of][0] if placed.part is None else expected[of][0][placed.part]
+            compared = _compared(walk.name, placed, position, walk.value(state, name), codes)
+        if compared:
+            yield compared
 
 
 def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
     """Return the first segment of DRAM whose first bytes are not those expected; None: all are right."""
     for part in walk.segments:
-        if part.name not in expected:
-            continue
-        right = expected[part.name][: part.size]
-        own = state.dram(part.address, len(right))
-        differ = own != right
-        if differ.any():
-            first = int(differ.argmax())
+        if part.name in expected:
+            right = expected[part.name][: part.size]
             byte = part.address + np.arange(len(right))[:, None]
             placed = Placed(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
-            return Difference(
-                launch=walk.name,
-                layer=walk.layers[-1],
-                tensor=placed.name,
-                index=(first,),
-                got=int(own[first]),
-                expected=int(right[first]),
-                count=int(differ.sum()),
-                size=differ.size,
-                position=position,
-                is_sum=False,
-                placed=placed,
-                wrong=differ[:, None],
-                known=~differ[:, None],
-            )
+            found = _compared(walk.name, placed, position, state.dram(part.address, len(right)), right)
+            if found:
+                return found
     return None
+
+
+def _compared(
+    launch: str,
+    placed: Placed,
+    position: int,
+    got: Array,
+    expected: Array,
+    sums: tuple[Array, Array] | None = None,
+) -> Difference | None:
+    """Return where values differ from those expected; None: nowhere. `sums` marks wrong and right bytes of sums."""
+    differ = got != expected
+    if not differ.any():
+        return None
+    first = tuple(int(axis[0]) for axis in np.nonzero(differ))
+    wrong, known = sums or (differ[..., None], ~differ[..., None])
+    return Difference(
+        launch=launch,
+        layer=placed.node,
+        tensor=placed.name,
+        index=first,
+        got=int(got[first]),
+        expected=int(expected[first]),
+        count=int(differ.sum()),
+        size=differ.size,
+        position=position,
+        is_sum=sums is not None,
+        placed=placed,
+        wrong=np.broadcast_to(wrong, placed.byte.shape),
+        known=np.broadcast_to(known, placed.byte.shape),
+    )
 
 
 def _sums(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,50 +51,85 @@ class Opened:
         return ""
 
 
-class Alone:
-    """One launch that is no part of a program, such as a kernel's. It has no network."""
+class Launches(ABC):
+    """The launches of a session, which are opened on demand.
+
+    `graph` is the network (None: there is none), `computed` are the tensors of the network that the launches compute.
+    """
 
     graph: Graph | None = None
     computed: frozenset[str] = frozenset()
 
-    def __init__(self, walk: Walk, title: str, order: str) -> None:
-        _known_order(order)
-        self.names, self.title, self._walk, self._order = (walk.name,), title, walk, order
+    def __init__(self, names: Sequence[str], title: str, order: str) -> None:
+        """`title` is what runs, and on what. Raises InputError for an unknown order."""
+        if order not in ORDERS:
+            raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
+        self.names, self.title, self._order = tuple(names), title, order
 
     def number(self, name: str) -> int:
-        """Return 0, the index of the launch. Raises InputError if it has another name or number."""
-        return _number(self.names, name)
+        """Return the index of the launch with a number or a name. Raises InputError if there is none."""
+        names = self.names
+        if name in names:
+            return names.index(name)
+        if name.isdecimal() and len(name) < 9 and int(name) < len(names):
+            return int(name)
+        raise InputError(f"launch '{name}'", "there is none", f"0..{len(names) - 1}, or a name: {', '.join(names[:8])}")
 
     def of_layer(self, name: str) -> int:
-        """Return 0, the index of the launch."""
+        """Return the index of the launch that computes a layer. Raises InputError if there is none."""
         return 0
 
+    @abstractmethod
+    def walk(self, index: int) -> Walk:
+        """Return a launch. Raises MachineError if a launch before it cannot run to its end."""
+
     def open(self, index: int) -> Opened:
-        """Return the launch at its first instruction."""
-        return opened(index, self._walk, self._order)
+        """Return a launch at its first instruction.
+
+        Raises MachineError as `walk` does, and if the order is "time" and the launch has no times.
+        """
+        walk = self.walk(index)
+        sequence = walk.order.sequence
+        if self._order == "time":
+            if walk.trace is None:
+                raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")
+            sequence = sequence_by_time(walk.order, walk.trace.start)
+        position_of = np.full(len(walk.table), -1, np.int64)
+        position_of[sequence] = np.arange(len(sequence))
+        bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
+        return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
 
     @property
     def golden(self) -> dict[str, Array]:
-        """There is no network. Raises InputError."""
-        raise InputError(*NO_NETWORK)
+        """The reference's value of every tensor of the network, (1, *shape). Raises InputError without a network."""
+        raise InputError("differs", "this program has no network", "there is no reference to compare with")
 
 
-NO_NETWORK = ("differs", "this program has no network", "there is no reference to compare with")
+class Alone(Launches):
+    """One launch that is no part of a program, such as a kernel's. It has no network."""
+
+    def __init__(self, walk: Walk, title: str, order: str) -> None:
+        super().__init__((walk.name,), title, order)
+        self._walk = walk
+
+    def walk(self, index: int) -> Walk:
+        return self._walk
 
 
-class Launches:
+class ProgramLaunches(Launches):
     """The launches of a program, opened on demand with one sample; `values` are the network's inputs, (1, *shape)."""
 
     def __init__(self, program: Program, values: Mapping[str, Array], order: str, timing: str | None) -> None:
         """Prepare a program. Raises InputError if its target cannot be walked, or for an unknown order."""
-        self.program, self._order, self._timing = program, order, timing
+        self.program, self._timing = program, timing
         machine = targets.get(program.target)
         if not isinstance(machine, Walks):
             remedy = "choose another target"
             if isinstance(machine, Debugs):
                 remedy = f"its processor is debugged by GDB: tilewright exec FILE.elf -t {program.target} --gdb PORT"
             raise InputError("debug", f"{program.target} has no walk of its instructions", remedy)
-        _known_order(order)
+        title = f"{program.graph.name if program.graph else 'program'} on {program.target}"
+        super().__init__([launch.name for launch in program.launches], title, order)
         if not program.launches:
             raise InputError(
                 "debug", "the program has no launch: the host runs every layer", "see `tilewright explain`"
@@ -101,18 +137,10 @@ class Launches:
         self._machine: Walks = machine
         self.graph = program.graph
         graph, nodes = program.graph, [node for launch in program.launches for node in launch.nodes]
-        #: The tensors that the launches compute.
         self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
-        self.title = f"{self.graph.name if self.graph else 'program'} on {program.target}"
-        self.names = tuple(launch.name for launch in program.launches)
         self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
 
-    def number(self, name: str) -> int:
-        """Return the index of the launch with a number or a name. Raises InputError if there is none."""
-        return _number(self.names, name)
-
     def of_layer(self, name: str) -> int:
-        """Return the index of the launch that computes a layer. Raises InputError if there is none."""
         for index, launch in enumerate(self.program.launches):
             if name in (launch.nodes or (launch.name,)):
                 return index
@@ -122,17 +150,14 @@ class Launches:
         nodes = [node for launch in self.program.launches for node in launch.nodes or (launch.name,)]
         raise InputError(f"layer '{name}'", "there is none", f"there are {', '.join(nodes[:8])}")
 
-    def open(self, index: int) -> Opened:
-        """Return a launch at its first instruction. Raises MachineError if a launch before it cannot run to its end."""
+    def walk(self, index: int) -> Walk:
         launch, values = self.program.launches[index], self._values(index)
-        walk = self._machine.walk(self.program, launch, values, self._timing)
-        return opened(index, walk, self._order)
+        return self._machine.walk(self.program, launch, values, self._timing)
 
     @cached_property
     def golden(self) -> dict[str, Array]:
-        """The reference's value of every tensor of the network, (1, *shape). Raises InputError without a network."""
         if self.program.graph is None:
-            raise InputError(*NO_NETWORK)
+            return super().golden
         return golden(self.program, self.program.graph, self._before[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
@@ -159,30 +184,3 @@ class Launches:
             values |= reference.run_node(graph, step.node, values, self.program.rounding)
             at += 1
         return at, values
-
-
-def opened(index: int, walk: Walk, order: str) -> Opened:
-    """Return a launch at its first instruction. Raises MachineError if `order` is "time" and it has no times."""
-    sequence = walk.order.sequence
-    if order == "time":
-        if walk.trace is None:
-            raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")
-        sequence = sequence_by_time(walk.order, walk.trace.start)
-    position_of = np.full(len(walk.table), -1, np.int64)
-    position_of[sequence] = np.arange(len(sequence))
-    bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
-    return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
-
-
-def _known_order(order: str) -> None:
-    if order not in ORDERS:
-        raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
-
-
-def _number(names: Sequence[str], name: str) -> int:
-    """Return the index of the launch with a number or a name. Raises InputError if there is none."""
-    if name in names:
-        return names.index(name)
-    if name.isdecimal() and len(name) < 9 and int(name) < len(names):
-        return int(name)
-    raise InputError(f"launch '{name}'", "there is none", f"0..{len(names) - 1}, or a name: {', '.join(names[:8])}")

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences, segments
 from tilewright.debug.conditions import Condition
-from tilewright.debug.launches import Alone, Launches, Opened
+from tilewright.debug.launches import Alone, Launches, Opened, ProgramLaunches
 from tilewright.debug.places import elements, place, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
@@ -62,7 +62,7 @@ class Session:
                 raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
             samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
             samples |= reference.states(program.graph, samples, None)
-        self._begin(Launches(program, samples, order, timing), order, expected or {})
+        self._begin(ProgramLaunches(program, samples, order, timing), order, expected or {})
 
     @classmethod
     def of(cls, walk: Walk, title: str, order: str = "stream") -> Self:
@@ -74,7 +74,7 @@ class Session:
         made._begin(Alone(walk, title, order), order, {})
         return made
 
-    def _begin(self, launches: Launches | Alone, order: str, expected: Mapping[str, Array]) -> None:
+    def _begin(self, launches: Launches, order: str, expected: Mapping[str, Array]) -> None:
         self.order, self.graph = order, launches.graph
         self._launches, self._expected = launches, expected
         self._points: dict[int, Point] = {}
@@ -96,23 +96,30 @@ class Session:
 
     def where(self, because: str = "") -> At:
         """Return the present moment."""
-        opened, position = self._opened, self._opened.history.position
-        step = self._step
-        trace, walk = self.walk.trace if not opened.stuck else None, self.walk
+        opened, walk, step = self._opened, self.walk, self._step
+        position, stuck = opened.history.position, opened.stuck
+        trace = walk.trace if not stuck else None
         if step is None:
             cycle = trace.cycles if trace else None
-            return At(walk.name, None, position, len(walk.table), "", "", cycle, "", opened.stuck, because)
-        cycle = int(trace.start[step]) if trace else None
-        unit, layer = walk.table.units[walk.table.unit[step]], walk.layers[walk.layer[step]]
-        stuck = opened.stuck if position == opened.last else ""
-        return At(walk.name, step, position, len(walk.table), layer, unit, cycle, walk.text(step), stuck, because)
+            return At(walk.name, None, position, len(walk.table), "", "", cycle, "", stuck, because)
+        return At(
+            launch=walk.name,
+            step=step,
+            position=position,
+            of=len(walk.table),
+            layer=walk.layer_of(step),
+            unit=walk.unit_of(step),
+            cycle=int(trace.start[step]) if trace else None,
+            text=walk.text(step),
+            stuck=stuck if position == opened.last else "",
+            because=because,
+        )
 
     @property
     def _step(self) -> int | None:
         """The next instruction in the order of execution; None at the end."""
-        opened = self._opened
-        position, sequence = opened.history.position, opened.history.sequence
-        return int(sequence[position]) if position < len(sequence) else None
+        history = self._opened.history
+        return int(history.sequence[history.position]) if history.position < len(history.sequence) else None
 
     @property
     def real_numbers(self) -> bool:
@@ -123,24 +130,22 @@ class Session:
     @property
     def written(self) -> str:
         """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
-        opened, walk = self._opened, self.walk
-        if not opened.history.position:
+        history, walk = self._opened.history, self.walk
+        if not history.position:
             return ""
-        step = int(opened.history.sequence[opened.history.position - 1])
-        rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
-        written = rows[live(rows) & (rows[:, MODE] & WRITE > 0)]
-        results = [name for name, mode in walk.operands(step).items() if mode.written]
-        if results:
-            return f"{step}.{results[0]}"
-        for row in written:
+        step = int(history.sequence[history.position - 1])
+        for name, operand in walk.operands(step).items():
+            if operand.written:
+                return f"{step}.{name}"
+        for row in _footprint(walk, step):
             space, base, length = (int(row[at]) for at in (SPACE, BASE, LENGTH))
+            part = walk.segment_at(space, base)
             for chip in walk.memories.values():
-                if chip.space == space:
+                if row[MODE] & WRITE and chip.space == space:
                     return f"{chip.name}[{base}:{base + min(length, TILES)}]"
-            if any(part.space == space for part in walk.segments):
-                name, _, index = walk.shown(space, base).partition("[")
-                low = int(index.partition(":")[0])
-                return f"{name}[{low}:{low + min(length * walk.granule, BYTES)}]"
+            if row[MODE] & WRITE and part:
+                low = part[1]
+                return f"dram.{part[0].name}[{low}:{low + min(length * walk.granule, BYTES)}]"
         return ""
 
     @property
@@ -284,16 +289,16 @@ class Session:
     def instruction(self, step: int | None = None) -> Instruction:
         """Return an instruction (None: the next one) with its footprint and micro-ops."""
         step, walk = self._named(step), self.walk
-        rows, trace = walk.table.footprints.of_step(int(walk.table.footprint[step])), walk.trace
+        trace = walk.trace
         return Instruction(
-            step,
-            walk.text(step),
-            walk.table.units[walk.table.unit[step]],
-            walk.layers[walk.layer[step]],
-            int(trace.start[step]) if trace else None,
-            int(trace.end[step]) if trace else None,
-            tuple(_touch(walk, row) for row in rows[live(rows)]),
-            tuple(walk.details(step)),
+            step=step,
+            text=walk.text(step),
+            unit=walk.unit_of(step),
+            layer=walk.layer_of(step),
+            start=int(trace.start[step]) if trace else None,
+            end=int(trace.end[step]) if trace else None,
+            footprint=tuple(_touch(walk, row) for row in _footprint(walk, step)),
+            lines=tuple(walk.details(step)),
         )
 
     def listing(self, first: int, count: int) -> list[Access]:
@@ -451,9 +456,14 @@ class Session:
         return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
 
     def _access(self, step: int) -> Access:
-        walk = self.walk
-        unit, layer = walk.table.units[walk.table.unit[step]], walk.layers[walk.layer[step]]
-        return Access(step, int(self._opened.position_of[step]), unit, layer, walk.text(step))
+        walk, position = self.walk, int(self._opened.position_of[step])
+        return Access(step, position, walk.unit_of(step), walk.layer_of(step), walk.text(step))
+
+
+def _footprint(walk: Walk, step: int) -> Array:
+    """Return the rows of the footprint of an instruction."""
+    rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
+    return rows[live(rows)]
 
 
 def _touch(walk: Walk, row: Array) -> Touch:
@@ -462,9 +472,9 @@ def _touch(walk: Walk, row: Array) -> Touch:
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
     name, unit = walk.table.spaces[space].name, 1
     if any(part.space == space for part in walk.segments):
-        unit, named = walk.granule, walk.shown(space, base)
-        name, _, at = named.partition("[")
-        base = int(at.partition(":")[0].rstrip("]"), 0) // unit
+        unit = walk.granule
+    if part := walk.segment_at(space, base):
+        name, base = f"dram.{part[0].name}", part[1] // unit
     text = f"{name}[{base * unit}:{(base + length) * unit}]"
     more = f" and {count - 1} more, {stride * unit} apart" if count > 1 else ""
     return Touch(modes[int(row[MODE]) & (READ | WRITE)], text + more, length * count * unit)

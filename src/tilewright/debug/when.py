@@ -20,7 +20,7 @@ def why(walk: Walk, step: int) -> list[Wait]:
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
-        unit = table.units[table.unit[step]]
+        unit = walk.unit_of(step)
         found.append((end or 0, Wait(step, end, None, f"unit {unit} was busy with #{before} until", before)))
     for queue in table.queues_in(int(table.pops[step])):
         giver = int(walk.order.giver[step, queue])
@@ -51,7 +51,7 @@ def waiting_for(walk: Walk, step: int) -> list[Wait]:
     mine = np.flatnonzero(table.unit == table.unit[step])
     after = mine[mine > step]
     if after.size:
-        found.append(_wait(walk, int(after[0]), f"is next on unit {table.units[table.unit[step]]}", step))
+        found.append(_wait(walk, int(after[0]), f"is next on unit {walk.unit_of(step)}", step))
     if trace is None:
         return found
     return sorted(found, key=lambda wait: wait.since or 0)

@@ -18,7 +18,7 @@ from tilewright.report.summary import count, size
 
 
 @dataclass(frozen=True)
-class Row:
+class Volumes:
     """A node's multiply-accumulates and the bytes of its tensors, as stored in the model, for one sample."""
 
     name: str
@@ -38,17 +38,17 @@ class Row:
         return {**asdict(self), "macs_per_byte": self.intensity}
 
 
-def rows(graph: Graph) -> list[Row]:
+def rows(graph: Graph) -> list[Volumes]:
     """Return one row per node, and a total row with the network's inputs, its outputs and all weights."""
     found = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
     macs, weights = sum(row.macs for row in found), sum(row.weight_bytes for row in found)
-    return [*found, Row("total", "", macs, ends[0], weights, ends[1])]
+    return [*found, Volumes("total", "", macs, ends[0], weights, ends[1])]
 
 
-def _row(site: Site) -> Row:
+def _row(site: Site) -> Volumes:
     given = [tensor for tensor in site.inputs if tensor]
-    return Row(
+    return Volumes(
         name=site.node.name,
         op=site.node.op.label,
         macs=site.node.op.macs(site),

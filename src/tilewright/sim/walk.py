@@ -271,13 +271,21 @@ class Walk(ABC):
                 elements.append((space, np.unique((mine - origin) // self.granule)))
         return elements
 
+    def segment_at(self, space: int, element: int) -> tuple[Range, int] | None:
+        """Return the segment of DRAM that has an element of a space, and the element's first byte in the segment."""
+        for part in self.segments:
+            offset = element * self.granule + part.origin - part.address
+            if part.space == space and 0 <= offset < part.size:
+                return part, offset
+        return None
+
     def shown(self, space: int, element: int) -> str:
         """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
-        for part in self.segments:
-            at = element * self.granule + part.origin - part.address
-            if part.space == space and 0 <= at < part.size:
-                return f"dram.{part.name}[{at}:{min(at + self.granule, part.size)}]"
-        return f"{self.table.spaces[space].name}[{element}]"
+        found = self.segment_at(space, element)
+        if found is None:
+            return f"{self.table.spaces[space].name}[{element}]"
+        part, low = found
+        return f"dram.{part.name}[{low}:{min(low + self.granule, part.size)}]"
 
 
 def by_name(*chips: Scratchpad) -> Mapping[str, Scratchpad]:
