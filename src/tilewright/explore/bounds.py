@@ -8,7 +8,6 @@ from math import inf, prod
 
 import numpy as np
 
-from tilewright import targets
 from tilewright.energy import estimate, read
 from tilewright.explore.contract import Bounded
 from tilewright.explore.front import dominates
@@ -34,7 +33,7 @@ def least(
     """
     known = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
     known |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
-    target = targets.get(subject.target)
+    target = subject.machine
     timing = timing_model(target, subject.timing)
     for model in subject.models:
         here = frozenset(host.get(model.name, ()))

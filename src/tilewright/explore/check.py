@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright import targets
 from tilewright.errors import TilewrightError
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.study import Study
 from tilewright.explore.trial import Trial
 from tilewright.model import inputs
 from tilewright.program.program import Configuration
-from tilewright.run import run, timing_model
+from tilewright.run import run
 
 
 def differences(study: Study, trial: Trial) -> list[str]:
@@ -19,7 +18,7 @@ def differences(study: Study, trial: Trial) -> list[str]:
     targets that do not approximate it), and there must be no hazards.
     """
     subject, found, cycles = study.subject, list[str](), 0
-    config = targets.get(subject.target).config(study.config(trial), {})
+    config = subject.configured(trial.set)
     for model in subject.models:
         try:
             taken, wrong = _run(subject, model, config)
@@ -34,9 +33,8 @@ def differences(study: Study, trial: Trial) -> list[str]:
 
 def _run(subject: Subject, model: Model, config: Configuration) -> tuple[int, list[str]]:
     """Return the cycles of a network on a machine, and what is wrong with the run."""
-    target, graph = targets.get(subject.target), model.load()
-    timing = timing_model(target, subject.timing)
-    program = target.compile(graph, config, subject.rounding or graph.rounding, timing)
+    graph = model.load()
+    program, timing = subject.compiled(graph, config)
     result = run(program, inputs.random(graph).values, timing=timing)
     wrong = [str(finding) for finding in result.findings]
     if result.matches_reference is False:

@@ -78,7 +78,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self._opened.close()
 
     @property
     def workers(self) -> int:
@@ -143,13 +143,10 @@ class Cluster:
         lost = [*self._lost, *self._waiting.values()]
         self._waiting.clear()
         self._lost.clear()
-        self._close()
+        self._opened.close()
         self._opened = self._open()
         for point, keys in lost:
             self.submit(point, keys)
-
-    def _close(self) -> None:
-        self._opened.close()
 
     def _give(self, digests: list[str], worker: str) -> None:
         """Send a worker the models that it lacks."""

@@ -5,7 +5,7 @@ Nothing here depends on a study in progress, so any process that has the models 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
@@ -29,6 +29,7 @@ from tilewright.model.shapes import Shapes
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_figures, run, timed, timing_model
 from tilewright.sim.events import Events
+from tilewright.targets.base import Target
 from tilewright.targets.gateware import Occupies
 from tilewright.whatif import Explores
 
@@ -126,6 +127,20 @@ class Subject:
     rules: tuple[str, ...] = ()
     energy: str = DEFAULT
 
+    @property
+    def machine(self) -> Target:
+        """The target whose machines are measured."""
+        return targets.get(self.target)
+
+    def configured(self, keys: Mapping[str, str]) -> Configuration:
+        """Return the configuration of the base machine with some keys changed."""
+        return self.machine.config(self.config, keys)
+
+    def compiled(self, graph: Graph, config: Configuration) -> tuple[Program, str | None]:
+        """Compile a network for a machine. Return the program, and the timing model of the study."""
+        timing = timing_model(self.machine, self.timing)
+        return self.machine.compile(graph, config, self.rounding or graph.rounding, timing), timing
+
     def to_json(self) -> dict[str, Any]:
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
         models = [model._asdict() for model in self.models]
@@ -135,10 +150,6 @@ class Subject:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_json` returns. Raises FieldError if the data are malformed."""
         return cls(**record(types(cls), data, ""))
-
-
-#: Compiles a network for a machine: (graph, configuration, rounding mode, timing model).
-Compile = Callable[[Graph, Configuration, str, str | None], Program]
 
 
 def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
@@ -151,7 +162,7 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
     if is_dataclass(config):
         given = {key.name: getattr(config, key.name) for key in fields(config)}
         keys = {name: value for name, value in given.items() if value is not None}  # None: as `describe` says
-    target = targets.get(subject.target)
+    target = subject.machine
     about = target.describe(config)
     if isinstance(target, Occupies):
         with suppress(ConfigError):
@@ -163,7 +174,7 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
 def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configuration | Trial:
     """Return the configuration of a point, or the trial that says why it need not be measured."""
     try:
-        config = targets.get(subject.target).config(subject.config, keys)
+        config = subject.configured(keys)
     except TilewrightError as error:
         return Trial(point, keys, REFUSED, reason=error.reason)
     return _excluded(subject, point, keys, config, sizes(subject, config)) or config
@@ -177,23 +188,22 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
     config = machine(subject, point, keys)
     if isinstance(config, Trial):
         return config
-    target = targets.get(subject.target)
-    kept = target.remembering(user_folder() / "plans") if isinstance(target, Remembers) else nullcontext()
+    target = subject.machine
+    remembering = target.remembering(user_folder() / "plans") if isinstance(target, Remembers) else nullcontext()
     try:
-        with kept:
-            found = [_network(subject, model.load(), config) for model in subject.models]
+        with remembering:
+            networks = {model.name: _network(subject, model.load(), config) for model in subject.models}
     except TilewrightError as error:
         return Trial(point, keys, REFUSED, config.digest(), error.reason, seconds=perf_counter() - began)
-    names = [model.name for model in subject.models]
-    host = {name: network.host for name, network in zip(names, found, strict=True)}
-    values = {**sizes(subject, config), **_totals(names, found, config, subject)}
+    values = {**sizes(subject, config), **_totals(networks, target.describe(config))}
     if "energy" in values:
         values["estimates"] = f"{values.get('estimates', '')} energy".strip()
-    causes = list(dict.fromkeys(cause for network in found for each in network.layers.values() for cause in each))
+    causes = list(dict.fromkeys(cause for each in networks.values() for own in each.layers.values() for cause in own))
     layers = {
         name: {layer: [own.get(cause, 0) for cause in causes] for layer, own in network.layers.items()}
-        for name, network in zip(names, found, strict=True)
+        for name, network in networks.items()
     }
+    host = {name: network.host for name, network in networks.items()}
     seconds = perf_counter() - began
     broken = _excluded(subject, point, keys, config, values)
     unknown = sorted({name for text in subject.rules for name in Rule(text).names} - values.keys())
@@ -221,9 +231,8 @@ class _Network(NamedTuple):
 
 
 def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
-    target = targets.get(subject.target)
-    timing = timing_model(target, subject.timing)
-    program = target.compile(graph, config, subject.rounding or graph.rounding, timing)
+    target = subject.machine
+    program, timing = subject.compiled(graph, config)
     own = {node for launch in program.launches for node in launch.nodes}
     host = tuple(node.name for node in graph.nodes if node.name not in own)
     if isinstance(target, Explores) and not target.time_needs_values:
@@ -246,26 +255,25 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     return _Network(layers, traffic, result.executed_macs, host, energy.picojoules if energy else None)
 
 
-def _totals(
-    names: Sequence[str], found: Sequence[_Network], config: Configuration, subject: Subject
-) -> dict[str, Value]:
-    about = targets.get(subject.target).describe(config)
-    cycles = sum(network.cycles for network in found)
+def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the results of all networks on a machine that `describe` says this about."""
+    each = networks.values()
+    cycles = sum(network.cycles for network in each)
     peak, clock = about["macs_per_cycle"] * cycles, about["clock_mhz"]
-    made: dict[str, Value] = {
+    totals: dict[str, Value] = {
         "cycles": cycles,
-        "dram_bytes": sum(network.dram_bytes for network in found),
-        "utilization": sum(network.executed_macs for network in found) / peak if peak else 0.0,
-        "host_layers": sum(len(network.host) for network in found),
+        "dram_bytes": sum(network.dram_bytes for network in each),
+        "utilization": sum(network.executed_macs for network in each) / peak if peak else 0.0,
+        "host_layers": sum(len(network.host) for network in each),
     }
-    spent = [network.picojoules for network in found]
-    if None not in spent:
-        made["energy"] = sum(each for each in spent if each is not None)
+    spent = [network.picojoules for network in each if network.picojoules is not None]
+    if len(spent) == len(networks):
+        totals["energy"] = sum(spent)
     if clock:
-        made["microseconds"] = cycles / clock
-    if len(found) > 1:
-        made |= {f"cycles_{name}": network.cycles for name, network in zip(names, found, strict=True)}
-    return made
+        totals["microseconds"] = cycles / clock
+    if len(networks) > 1:
+        totals |= {f"cycles_{name}": network.cycles for name, network in networks.items()}
+    return totals
 
 
 def _excluded(

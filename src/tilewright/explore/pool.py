@@ -47,7 +47,7 @@ class Here:
 
     def __init__(self, subject: Subject) -> None:
         self._subject, self._paused = subject, ExitStack()
-        self._waiting: deque[tuple[int, Mapping[str, str]]] = deque()
+        self._waiting = deque[Task]()
 
     def __enter__(self) -> Self:
         self._paused.enter_context(uncollected())
@@ -60,8 +60,7 @@ class Here:
         self._waiting.append((point, keys))
 
     def ended(self) -> Trial:
-        point, keys = self._waiting.popleft()
-        return collecting(self._subject, point, keys)
+        return collecting(self._subject, *self._waiting.popleft())
 
 
 class Processes:

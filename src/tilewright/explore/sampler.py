@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -97,13 +97,17 @@ class Searched:
         yield self._chosen
 
     def tell(self, trial: Trial) -> None:
+        asked = self._asked.pop(trial.point, None)
+        if asked is not None:
+            self._answer(asked, trial)
+        elif trial.measured:
+            self._optuna.add_trial(_known(self._space, trial, self._study.objectives))
+
+    def _answer(self, asked: optuna.Trial, trial: Trial | None) -> None:
+        """Tell Optuna what became of its choice: the objectives of a measured machine, or a failure."""
         import optuna
 
-        asked = self._asked.pop(trial.point, None)
-        if asked is None:
-            if trial.measured:
-                self._optuna.add_trial(_known(self._space, trial, self._study.objectives))
-        elif trial.measured:
+        if trial and trial.measured:
             self._optuna.tell(asked, trial.objectives(self._study.objectives))
         else:
             self._optuna.tell(asked, state=optuna.trial.TrialState.FAIL)
@@ -144,28 +148,18 @@ class Searched:
 
     def _chosen(self) -> int:
         """Return a point that Optuna chooses; a random one after many choices that are already known."""
-        import optuna
-
+        axes = self._space.axes
         for _ in range(REPEATS):
             asked = self._optuna.ask(_distributions(self._space))
-            point = self._space.point(
-                [_index(axis.ordered, axis.values, asked.params[axis.key]) for axis in self._space.axes]
-            )
+            chosen = [(axis, asked.params[axis.key]) for axis in axes]
+            point = self._space.point([int(of) if axis.ordered else axis.values.index(of) for axis, of in chosen])
             if point not in self._given:
                 self._asked[point] = asked
                 return point
-            known = self._study.trials.get(point)
-            if known and known.measured:
-                self._optuna.tell(asked, known.objectives(self._study.objectives))
-            else:
-                self._optuna.tell(asked, state=optuna.trial.TrialState.FAIL)
+            self._answer(asked, self._study.trials.get(point))
         while (point := self._random.randrange(self._space.size)) in self._given:
             pass
         return point
-
-
-def _index(ordered: bool, values: tuple[str, ...], chosen: Any) -> int:
-    return int(chosen) if ordered else values.index(chosen)
 
 
 def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:

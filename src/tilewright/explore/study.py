@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -168,7 +167,7 @@ class Study:
 
     def config(self, trial: Trial) -> dict[str, Any]:
         """Return the whole configuration of a trial's machine, as `-c` takes it."""
-        return machine_of(self.subject, trial.set)
+        return self.subject.configured(trial.set).to_dict()
 
     def definition(self) -> dict[str, Any]:
         return {
@@ -216,11 +215,6 @@ def _sources(target: str) -> str:
     """Return a hash of the sources on which a machine's cycles depend."""
     own = targets.folder(targets.get(target))
     return sha256((sources(PACKAGE) + sources(own)).encode()).hexdigest()
-
-
-def machine_of(subject: Subject, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the configuration of the base machine with some keys changed."""
-    return targets.get(subject.target).config(subject.config, keys).to_dict()
 
 
 def _shown(trial: Trial) -> dict[str, Any]:
