@@ -76,7 +76,7 @@ class CopyWalk(Walk):
         self.segments = own_spaces([("y", AT_Y, 8, "output"), ("x", AT_X, 4, "input")], X)
 
     @property
-    def placements(self) -> Mapping[str, Placed]:  # type: ignore[override]
+    def placements(self) -> Mapping[str, Placed]:
         parts = {part.name: part for part in self.segments}
         return {"in": in_order("in", "", (2, 2), parts["x"]), "out": in_order("out", "copy", (2,), parts["y"])}
 
