@@ -73,44 +73,47 @@ def previous(walk: Walk, step: int) -> int | None:
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
     """Return what each unit does: in a cycle, or, without one, after the instructions `done` (bool [n])."""
-    trace, found = walk.trace, []
+    begun, ended, over = _progress(walk, done, cycle)
+    each = []
     for unit, name in enumerate(walk.table.units):
         mine = np.flatnonzero(walk.table.unit == unit)
-        if trace is not None and cycle is not None:
-            begun = mine[trace.start[mine] <= cycle]
-            doing = int(begun[-1]) if begun.size and trace.until[begun[-1]] > cycle else None
-            rest = mine[trace.start[mine] > cycle]
-        else:
-            doing, rest = None, mine[~done[mine]]
+        started, rest = mine[begun[mine]], mine[~begun[mine]]
+        doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None
-        until = int(trace.until[doing]) if trace and doing is not None else None
-        waits = "" if following is None or doing is not None else _waits(walk, following, done, cycle)
+        until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None
+        waits = "" if following is None or doing is not None else _waits(walk, following, ended, cycle)
         shown = doing if doing is not None else following
-        found.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
-    return found
+        each.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
+    return each
 
 
-def _waits(walk: Walk, step: int, done: Array, cycle: int | None) -> str:
+def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array, Array]:
+    """Return which instructions have started, have ended, and no longer occupy their unit: bool [n] each."""
+    trace = walk.trace
+    if trace is None or cycle is None:
+        return done, done, done
+    return trace.start <= cycle, trace.end <= cycle, trace.until <= cycle
+
+
+def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
     """Return what the next instruction of an idle unit waits for, in words."""
-    table, trace = walk.table, walk.trace
+    table = walk.table
     for queue in table.queues_in(int(table.pops[step])):
         giver, name = int(walk.order.giver[step, queue]), table.queues[queue].name
         if giver == NEVER:
             return f"waits for a {name} token that no instruction pushes"
-        over = done[giver] if trace is None or cycle is None else trace.end[giver] <= cycle
-        if giver != NO_STEP and not over:
+        if giver != NO_STEP and not ended[giver]:
             return f"waits for the {name} token of #{giver}"
-    return "" if trace is None or cycle is None else "waits for its command"
+    return "" if walk.trace is None or cycle is None else "waits for its command"
 
 
 def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
     """Return the tokens in each queue: in a cycle, or, without one, after the instructions `done` (bool [n])."""
-    trace, table, found = walk.trace, walk.table, []
-    ended = done if trace is None or cycle is None else trace.end <= cycle
-    begun = done if trace is None or cycle is None else trace.start <= cycle
+    table, each = walk.table, []
+    begun, ended, _ = _progress(walk, done, cycle)
     for index, queue in enumerate(table.queues):
         pushes = np.flatnonzero(table.pushes >> index & 1)
         popped = int((begun & (table.pops >> index & 1 > 0)).sum())
         inside = pushes[ended[pushes]][popped:]
-        found.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
-    return found
+        each.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
+    return each

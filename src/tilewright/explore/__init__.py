@@ -150,13 +150,14 @@ def _check_base(study: Study, base: Trial) -> None:
     """Raise InputError if the base machine cannot run, or if it lacks what an objective or a rule names."""
     if not base.measured:
         raise InputError("the base machine", base.reason, "change its configuration")
-    if unknown := next((name for name in study.objectives if isinstance(base.values.get(name, ""), str)), None):
-        known = ", ".join(sorted(name for name, value in base.values.items() if not isinstance(value, str)))
-        raise InputError(option("--objective", "objectives"), f"there is no '{unknown}'", f"choose of {known}")
+    numbers = {name for name, value in base.values.items() if not isinstance(value, str)}
+    if unknown := [name for name in study.objectives if name not in numbers]:
+        reason = f"there is no '{unknown[0]}'"
+        raise InputError(option("--objective", "objectives"), reason, f"choose of {', '.join(sorted(numbers))}")
     for rule in map(Rule, study.subject.rules):
         if names := sorted(rule.names - base.values.keys()):
-            known = ", ".join(sorted(base.values))
-            raise InputError(option("--where"), f"'{rule.text}': there is no {names[0]}", f"choose of {known}")
+            reason = f"'{rule.text}': there is no {names[0]}"
+            raise InputError(option("--where"), reason, f"choose of {', '.join(sorted(base.values))}")
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
