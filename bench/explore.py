@@ -33,7 +33,6 @@ import click
 
 from tilewright.cli import options
 from tilewright.explore import Study, explore, study_of
-from tilewright.explore.front import hypervolume
 from tilewright.explore.space import Space
 
 HERE = Path(__file__).resolve().parent
@@ -91,6 +90,8 @@ def efficiency(model: Path, pairs: int) -> float:
 
 def search(keys: Mapping[str, str], progress: Any) -> dict[str, Any]:
     """Measure a space whole, then search it with a tenth of the trials; return how much of the front is found."""
+    from tests.explore.pareto import hypervolume
+
     grid = studied(DIGITS, keys)
     explore(grid, grid=True, prune=False, workers=2, progress=progress)
     worst, ratios = grid.points().max(axis=0) * 1.01, []

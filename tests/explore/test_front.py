@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.explore.front import dominates, front, hypervolume
+from tests.explore.pareto import front, hypervolume
+from tilewright.explore.trial import dominates
 
 
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])

@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 
-from tilewright.explore.front import dominates
 from tilewright.explore.guess import gains, guessed
 from tilewright.explore.space import Axis, Space
+from tilewright.explore.trial import dominates
 
 SPACE = Space((Axis.of("a", "1..5"), Axis.of("b", "x, y, z"), Axis.of("c", "3..6"), Axis.of("d", "7")))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.explore.pareto import front, hypervolume
 from tilewright.explore import Study, _search
-from tilewright.explore.front import front, hypervolume
 from tilewright.explore.measure import Subject
 from tilewright.explore.pool import Here
 from tilewright.explore.sampler import Grid, Searched

@@ -10,9 +10,9 @@ import numpy as np
 
 from tilewright.energy import estimate, read
 from tilewright.explore.contract import Bounded
-from tilewright.explore.front import dominates
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.rules import Value
+from tilewright.explore.trial import dominates
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
 from tilewright.program.program import Configuration

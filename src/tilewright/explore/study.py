@@ -22,10 +22,9 @@ import numpy as np
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import InputError, UnwritableError
-from tilewright.explore.front import dominates
 from tilewright.explore.measure import Subject
 from tilewright.explore.space import Space
-from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial
+from tilewright.explore.trial import BASE, EXCLUDED, PRUNED, REFUSED, Trial, dominates
 from tilewright.fields import FieldError, decode, naming, parsed, read, record
 from tilewright.files import sources, write_folder
 from tilewright.program.cache import PACKAGE

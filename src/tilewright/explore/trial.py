@@ -17,6 +17,11 @@ MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = get_args(Status)
 BASE = -1
 
 
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether objectives are nowhere worse than others, and somewhere better. All are to be small."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
+
+
 @dataclass(frozen=True)
 class Trial:
     """One machine: its point in the space, or BASE, its varying keys, and its results.

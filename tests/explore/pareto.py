@@ -1,17 +1,10 @@
-"""Pareto fronts of trials whose objectives are all to be as small as possible."""
+"""Pareto fronts of points whose objectives are all to be as small as possible, and the volume that they dominate."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.array import Array
-
-
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether `one` is nowhere worse than `other`, and somewhere better."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
 
 
 def front(points: Array) -> Array:
