@@ -16,15 +16,18 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.debug import text
 from tilewright.debug.places import place
-from tilewright.debug.records import Access, Stop
+from tilewright.debug.records import Access, At, Stop
 from tilewright.debug.session import Session
+from tilewright.debug.slices import Suspect
 from tilewright.errors import InputError, plain
+from tilewright.sim.findings import Finding
+from tilewright.sim.walk import Range, Scratchpad
 
 #: What a command answers: text for people, and JSON values.
 Answer = tuple[str, Any]
 QUIT = "quit"
-#: Instructions that `list` shows, suspects, and writes that `changes` shows.
-LINES, SUSPECTS, CHANGES = 10, 5, 8
+#: Instructions that `list` shows.
+LINES = 10
 
 
 class Words:
@@ -135,11 +138,40 @@ def count(default: int | None) -> Parameter:
     return Parameter("[COUNT]", lambda words: words.maybe() if default is None else words.number(default))
 
 
-NUMBER, STEP = Parameter("N", Words.number), Parameter("[N]", Words.maybe)
-PLACE = Parameter("PLACE", Words.rest, _places)
+NUMBER = Parameter("N", Words.number)
+STEP = Parameter("[N]", Words.maybe)
+CYCLE = Parameter("C", Words.number)
+POINT = Parameter("NUMBER", Words.number)
+TOKEN = Parameter("[K]", lambda words: words.number(0))
+LISTED = Parameter("[N [COUNT]]", lambda words: (words.maybe(), words.number(LINES)))
 LAYER = Parameter("NAME", Words.rest, lambda session: session.walk.layers)
 LAUNCH = Parameter("N|NAME", Words.rest, lambda session: session.launches)
 QUEUE = Parameter("QUEUE", Words.word, lambda session: [queue.name for queue in session.walk.table.queues])
+PLACE = Parameter("PLACE", Words.rest, _places)
+CHANGES = (Parameter("PLACE", Words.word, _places), count(8))
+STOP = Parameter("N|layer NAME|when CONDITION", _stop)
+WATCHED = Parameter("PLACE [if CONDITION]", _watched, _places)
+SHOWN = Parameter("PLACE [hex|real]", _shown, _places)
+
+
+def _since(session: Session, where: str) -> At:
+    return session.until(where, forward=False)
+
+
+def _watch(session: Session, watched: tuple[str, str]) -> Stop:
+    return session.watch(*watched)
+
+
+def _memories(session: Session) -> list[Scratchpad | Range]:
+    return [*session.walk.memories.values(), *session.walk.segments]
+
+
+def _findings(session: Session, most: int | None) -> Sequence[Finding]:
+    return session.walk.findings[:most]
+
+
+def _suspects(session: Session, most: int) -> list[Suspect]:
+    return session.suspects()[:most]
 
 
 def _delete(session: Session, number: int) -> tuple[Stop, ...]:
@@ -175,106 +207,52 @@ VERBS = (
     Verb("Move", ("to", "at"), (NUMBER,), "go to the moment before instruction N", Session.to),
     Verb("Move", ("start",), (), "go to the start of the launch", Session.start),
     Verb("Move", ("end",), (), "go to the end of the launch", Session.end),
-    Verb(
-        "Move",
-        ("cycle",),
-        (Parameter("C", Words.number),),
-        "go to the first instruction that starts in cycle C or later",
-        Session.cycle,
-    ),
+    Verb("Move", ("cycle",), (CYCLE,), "go to the first instruction that starts in cycle C or later", Session.cycle),
     Verb("Move", ("layer",), (LAYER,), "go to the first instruction of a layer", Session.layer),
     Verb("Move", ("launch",), (LAUNCH,), "go to the start of a launch", Session.launch),
     Verb(
-        "Move",
-        ("token",),
-        (QUEUE, Parameter("[K]", lambda words: words.number(0))),
-        "go to the instruction that pops token K (from 0) of a queue",
-        Session.token,
+        "Move", ("token",), (QUEUE, TOKEN), "go to the instruction that pops token K (from 0) of a queue", Session.token
     ),
     Verb("Move", ("until",), (PLACE,), "go to the moment after the next write of a place", Session.until),
-    Verb(
-        "Move",
-        ("since",),
-        (PLACE,),
-        "go back to the moment after the last write of a place",
-        lambda session, where: session.until(where, forward=False),
-    ),
+    Verb("Move", ("since",), (PLACE,), "go back to the moment after the last write of a place", _since),
     Verb("Move", ("run", "continue", "c"), (), "go on to a break or watch point, or to the end", Session.run),
     Verb("Move", ("reverse", "rc"), (), "go back to a break or watch point, or to the start", Session.reverse),
-    Verb(
-        "Stop",
-        ("break",),
-        (Parameter("N|layer NAME|when CONDITION", _stop),),
-        "stop before an instruction",
-        Session.break_at,
-    ),
-    Verb(
-        "Stop",
-        ("watch",),
-        (Parameter("PLACE [if CONDITION]", _watched, _places),),
-        "stop after each instruction that writes a place",
-        lambda session, watched: session.watch(*watched),
-    ),
+    Verb("Stop", ("break",), (STOP,), "stop before an instruction", Session.break_at),
+    Verb("Stop", ("watch",), (WATCHED,), "stop after each instruction that writes a place", _watch),
     Verb("Stop", ("breaks",), (), "list the break and watch points", lambda session: session.stops),
-    Verb("Stop", ("delete",), (Parameter("NUMBER", Words.number),), "remove a break or watch point", _delete),
+    Verb("Stop", ("delete",), (POINT,), "remove a break or watch point", _delete),
     Verb("Look", ("where", "w"), (), "show where the session is", Session.where),
     Verb(
         "Look",
         ("show", "print", "p"),
-        (Parameter("PLACE [hex|real]", _shown, _places),),
+        (SHOWN,),
         "show values of a memory, of DRAM or of a tensor",
         _values,
         text.values,
     ),
     Verb("Look", ("insn", "i"), (STEP,), "show an instruction, its footprint and its micro-ops", Session.instruction),
-    Verb(
-        "Look",
-        ("list", "l"),
-        (Parameter("[N [COUNT]]", lambda words: (words.maybe(), words.number(LINES))),),
-        "list instructions",
-        _listed,
-        text.listing,
-    ),
+    Verb("Look", ("list", "l"), (LISTED,), "list instructions", _listed, text.listing),
     Verb("Look", ("units", "u"), (), "show what each unit does", Session.units),
     Verb("Look", ("queues", "q"), (), "show the tokens in each queue", Session.queues),
-    Verb(
-        "Look",
-        ("memories",),
-        (),
-        "list the memories and the segments of DRAM",
-        lambda session: [*session.walk.memories.values(), *session.walk.segments],
-        text.every,
-    ),
+    Verb("Look", ("memories",), (), "list the memories and the segments of DRAM", _memories, text.every),
     Verb("Look", ("tensors",), (), "list the tensors of the launch that lie in DRAM", Session.tensors, text.tensors),
     Verb("Look", ("launches",), (), "list the launches", lambda session: list(session.launches), text.launches),
     Verb("Ask", ("who",), (PLACE,), "who wrote a place last", Session.writer, text.writer),
     Verb("Ask", ("writers",), (PLACE,), "who has written a place", Session.writers),
-    Verb(
-        "Ask",
-        ("changes",),
-        (Parameter("PLACE", Words.word, _places), count(CHANGES)),
-        "who has written a place, and the values there after it",
-        Session.changes,
-    ),
+    Verb("Ask", ("changes",), CHANGES, "who has written a place, and the values there after it", Session.changes),
     Verb("Ask", ("next",), (PLACE,), "who reads a place next", Session.reader, text.reader),
     Verb("Ask", ("readers",), (PLACE,), "who reads a place from now on", Session.readers),
     Verb("Ask", ("why",), (STEP,), "why an instruction starts when it does", Session.why, text.why),
     Verb("Ask", ("waits",), (STEP,), "who waits for an instruction, and since when", Session.waiting, text.waiting),
     Verb("Ask", ("depends",), (PLACE,), "what a place was computed from", Session.depends, text.depends),
-    Verb(
-        "Ask",
-        ("findings",),
-        (count(None),),
-        "list the hazards of the launch",
-        lambda session, most: session.walk.findings[:most],
-    ),
+    Verb("Ask", ("findings",), (count(None),), "list the hazards of the launch", _findings),
     Verb("Ask", ("differs",), (), "where the program first differs from the reference", Session.differs, text.differs),
     Verb(
         "Ask",
         ("suspects",),
-        (count(SUSPECTS),),
+        (count(5),),
         "which instructions computed wrong elements and few right ones",
-        lambda session, most: session.suspects()[:most],
+        _suspects,
         text.suspects,
     ),
 )
