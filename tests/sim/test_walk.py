@@ -96,6 +96,7 @@ def walk() -> CopyWalk:
 
 def test_a_copy_does_not_change_with_the_state_and_counts_what_it_keeps(walk: CopyWalk) -> None:
     state = walk.start()
+    assert state.nbytes == 4
     before = state.copy()
     assert before.nbytes == 4 + 8  # y was nobody else's yet
     assert before.copy().nbytes == 4  # nothing was written since
@@ -124,6 +125,7 @@ def test_what_a_walk_says_of_instructions(walk: CopyWalk) -> None:
 def test_segments_have_spaces_of_their_own_by_address(walk: CopyWalk) -> None:
     assert walk.segments == (Range("x", AT_X, 4, "input", X, AT_X), Range("y", AT_Y, 8, "output", Y, AT_Y))
     assert walk.segments[1].end == AT_Y + 8
+    assert [part.name for part in own_spaces([("b", 8, 1, "const"), ("a", 0, 2, "const")], 0)] == ["a", "b"]
     assert [(space, found.tolist()) for space, found in walk.at(np.array([AT_X, AT_X + 3, AT_Y + 7]))] == [
         (X, [0, 3]),
         (Y, [7]),

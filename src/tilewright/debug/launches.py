@@ -141,6 +141,7 @@ class ProgramLaunches(Launches):
         self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
 
     def of_layer(self, name: str) -> int:
+        """Return the index of the launch that computes a layer. Raises InputError if there is none, or on the host."""
         for index, launch in enumerate(self.program.launches):
             if name in (launch.nodes or (launch.name,)):
                 return index
