@@ -171,6 +171,8 @@ def test_numbers_without_a_place_are_zero(walk: CopyWalk) -> None:
     byte = np.array([[AT_X + 2, AT_X + 3], [-1, -1], [AT_X, AT_X + 1]])
     assert numbers(state, byte, "<i2").tolist() == [-0xFD, 0, 0x201]
     assert numbers(state, np.full((2, 1), -1), "int8").tolist() == [0, 0]
+    first = CopyState(walk, Memories(state.machine.buf, Dram([Segment("z", 0, np.array([[5, 6]], np.uint8))])))
+    assert numbers(first, np.array([[0], [1]]), "int8").tolist() == [5, 6]  # 0 is an address
 
 
 def test_a_slice_goes_back_by_footprints(walk: CopyWalk) -> None:
