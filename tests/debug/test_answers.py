@@ -56,11 +56,11 @@ def transcript(session: Session, commands: str) -> str:
 
 
 def test_answers(golden: Callable[[str, str], None]) -> None:
-    session: Session = right().debug(sample())
+    session: Session = Session(right(), sample())
     text = transcript(session, SOUND)
     names = sorted({name for verb in VERBS for name in verb.names})
     text += "".join(f"{name}: {' '.join(completions(session, name))}\n" for name in (*names, "help", "nothing"))
     for fault in ("deadlock", "out-of-range", "missing-push", "wrong-shift", "tpu-wrong-shift"):
-        faulty: Session = wrong(fault).debug(sample())
+        faulty: Session = Session(wrong(fault), sample())
         text += f"\n== {fault}\n" + transcript(faulty, FAULTY)
     golden("debug_answers.txt", text)
