@@ -87,7 +87,7 @@ def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> Non
         (tmp_path / name).write_text(text)
     verilog = [name for name in made if name.endswith(".v")]
     assert set(made) == {*verilog, "synth.ys", "vta_axi.xdc", "README.md"}
-    assert {"VtaSystem.v", "Vta.v", "Load.v", "Store.v", "TokenQueue.v", "vta_axi.v"} <= set(verilog)
+    assert {"VtaSystem.v", "Vta.v", "LoadUnit.v", "StoreUnit.v", "TokenQueue.v", "vta_axi.v"} <= set(verilog)
     for name in verilog:
         assert re.findall(r"^module (\w+)", made[name], re.MULTILINE) == [name.removesuffix(".v")]
         assert made[name].startswith("// ")

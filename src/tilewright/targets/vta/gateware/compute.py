@@ -111,7 +111,7 @@ class Sequencer(Part):
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
-class Compute(Part):
+class ComputeUnit(Part):
     """Unit `number` of the pipeline, which runs GEMM, ALU or (with three stages) both.
 
     An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next one: by then the core

@@ -111,7 +111,7 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
     return prepare, runs
 
 
-class Load(Part):
+class LoadUnit(Part):
     """The load unit. After a LOAD without padding, the next LOAD starts once the last burst has been granted.
 
     LOADs end in order.
@@ -160,7 +160,7 @@ class Load(Part):
         return m
 
 
-class Store(Part):
+class StoreUnit(Part):
     """The store unit. The next STORE starts when the tiles of the current one have been read.
 
     A STORE ends with its last write response. `granted` and `ended` count the bursts granted and answered so far.

@@ -23,11 +23,11 @@ from tilewright.hdl.parts import Part, add, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
-from tilewright.targets.vta.gateware.compute import Compute
+from tilewright.targets.vta.gateware.compute import ComputeUnit
 from tilewright.targets.vta.gateware.fetch import Fetch
 from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.lanes import require_lanes
-from tilewright.targets.vta.gateware.moving import Load, Store
+from tilewright.targets.vta.gateware.moving import LoadUnit, StoreUnit
 from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
@@ -61,8 +61,8 @@ class Vta(Part):
         bus, line = config.bus_bits, config.pipeline
         fetch = Fetch(config)
         add(m, "fetch", fetch, launch=self.launch, base=self.insn_base, count=self.insn_count)
-        load, store = add(m, "load", Load(config)), add(m, "store", Store(config))
-        cores = {number: Compute(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
+        load, store = add(m, "load", LoadUnit(config)), add(m, "store", StoreUnit(config))
+        cores = {number: ComputeUnit(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
         gemm, alu = cores[line.gemm], cores[line.alu]
         for number, core in cores.items():
             add(m, line.units[number], core)
@@ -105,7 +105,7 @@ class Vta(Part):
             add(m, name, queue, reserve=gives.reserve[at], push=gives.push[at], pop=takes.pop[of])
             m.d.comb += [gives.room[at].eq(queue.room), takes.available[of].eq(queue.available)]
 
-    def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
+    def _memories(self, m: Module, load: LoadUnit, gemm: ComputeUnit, alu: ComputeUnit, store: StoreUnit) -> None:
         """Add the on-chip memories. Units that load write DRAM beats; the cores and the store unit access tiles."""
         config = self.config
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}

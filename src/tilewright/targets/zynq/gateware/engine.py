@@ -21,7 +21,7 @@ from tilewright.targets.zynq.gateware.paging import Ahead, Paging
 from tilewright.targets.zynq.gateware.pool import Pool
 from tilewright.targets.zynq.gateware.results import FACTOR_PORTS, Results, ResultWriter
 from tilewright.targets.zynq.gateware.states import Stage, States, Step
-from tilewright.targets.zynq.gateware.stores import OperandStore
+from tilewright.targets.zynq.gateware.stores import OperandStore, Store
 from tilewright.targets.zynq.gateware.unit import ComputeUnit
 
 #: The stores that the PS fills, and the width of their words in bits.
@@ -182,17 +182,15 @@ class Engine(Part):
             m.d.comb += [paging.result.block.eq(results.block), paging.hold.eq(self.hold)]
             m.d.comb += drive(self, **ports(paging, "waiting", "store", "block", "write"))
 
-    def _unconnected(self) -> dict[str, Any]:
-        """Return the stores that the PS fills, by name."""
+    def _store(self, name: str) -> Store:
+        """Return a store that the PS fills, not connected."""
         config = self.config
-        return {
-            name: OperandStore(getattr(config, f"{name}_bits"), width, config.block_bits, self.beat, config.frames)
-            for name, width in OPERANDS.items()
-        }
+        bits = getattr(config, f"{name}_bits")
+        return OperandStore(bits, OPERANDS[name], config.block_bits, self.beat, config.frames)
 
     def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, Any]:
         """Add the stores that the PS fills, connected to its port and to the page requests."""
-        stores = self._unconnected()
+        stores: dict[str, Any] = {name: self._store(name) for name in OPERANDS}
         common = {"address": self.page_address, "data": self.page_data, **ports(self, "start", "moves")}
         for name, store in stores.items():
             written = self.page_write & (self.page_store == STORES.index(name))

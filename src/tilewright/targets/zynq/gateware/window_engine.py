@@ -21,6 +21,7 @@ from tilewright.targets.zynq.gateware.paging import Ahead
 from tilewright.targets.zynq.gateware.pool import Pool
 from tilewright.targets.zynq.gateware.results import GroupResults
 from tilewright.targets.zynq.gateware.states import Stage
+from tilewright.targets.zynq.gateware.stores import Store
 from tilewright.targets.zynq.gateware.sums import SUMMED, Sums
 from tilewright.targets.zynq.gateware.sweep import Sweep
 from tilewright.targets.zynq.gateware.window import PIXEL, WindowBuffer
@@ -88,13 +89,11 @@ class WindowEngine(Engine):
         self._leave(m, pool, results, paging, results.full)
         return m
 
-    def _unconnected(self) -> dict[str, Any]:
+    def _store(self, name: str) -> Store:
+        if name not in LINE:
+            return super()._store(name)
         config = self.config
-        stores: dict[str, Any] = {
-            name: LineStore(config.lines(name), words, config.block_bits, self.beat, whole=name == "weight")
-            for name, words in LINE.items()
-        }
-        return {**stores, "bias": super()._unconnected()["bias"]}
+        return LineStore(config.lines(name), LINE[name], config.block_bits, self.beat, whole=name == "weight")
 
     def _reads(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, pool: Pool, stores: dict[str, Any]) -> None:
         """Read the stores: lines of weights and biases for sums, data for the window buffer, FC sums or the pool."""
