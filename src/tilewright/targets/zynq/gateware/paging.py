@@ -32,7 +32,7 @@ class Pages(wiring.Signature):
 
 
 class Paging(Part):
-    """Requests pages for each store. `stalls`: the engine must not move. With `hold`, no new request begins."""
+    """Requests pages. `stalls`: the engine must not move. With `hold`, no new request begins."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(
