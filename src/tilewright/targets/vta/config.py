@@ -70,7 +70,7 @@ CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "ac
 RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most one tile of 4096 bytes per cycle"))
 RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes per cycle")
 
-#: The keys of hdl.mac.MULTIPLIERS, repeated here because importing that module requires Amaranth.
+#: The keys of hdl.multipliers.MULTIPLIERS, repeated here because runs import nothing of gateware.
 MULTIPLIERS = ("single", "packed", "logic")
 #: The on-chip memory of each memory id.
 _SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
