@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from elftools.elf.elffile import ELFFile
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", ROOT.parent / "shared"))
@@ -49,7 +50,7 @@ VECTORS = {"vta": ["vta_vectors"], "bm1684x": ["tpu_vectors", "tpu_vectors_new"]
 #: Part of the hash that kept results are found by. Raise it when what a command's result file holds changes.
 VERSION = b"1"
 #: Times of the host, in JSON (also inside of pages and timelines), in text and in pages.
-HOST_TIME = re.compile(r'"(?:host )?seconds": ?[\d.e+-]+|simulated in(?:</dt><dd>|\s+)[\d.,]+ \w+')
+HOST_TIME = re.compile(r'"(?:host )?seconds": ?[\d.e+-]+|simulated in(?:</dt><dd>|", ?"|\s+)[\d.,]+ \w+')
 #: Where lines of a page, which are long, are broken to be compared.
 BREAK = re.compile(r'(,|>)(["<])')
 #: Lines printed of the differences of one result.
@@ -230,11 +231,19 @@ def _text(path: Path) -> str:
                 members[name] = json.loads(_without_host_time(contents.decode()))
             elif name.endswith(".npy"):
                 array = np.load(io.BytesIO(contents), allow_pickle=False)
-                values = hashlib.sha256(array.tobytes()).hexdigest()
-                members[name] = f"{array.dtype.str} {array.shape} {values}"
+                shape = "ELF" if array.tobytes().startswith(b"\x7fELF") else array.shape
+                members[name] = f"{array.dtype.str} {shape} {_digest(array.tobytes())}"
             else:
                 members[name] = hashlib.sha256(contents).hexdigest()
     return json.dumps(members)
+
+
+def _digest(contents: bytes) -> str:
+    """The hash of an array; of firmware, of what is loaded: its symbols name temporary files of the compiler."""
+    if contents.startswith(b"\x7fELF"):
+        segments = ELFFile(io.BytesIO(contents)).iter_segments("PT_LOAD")
+        contents = b"".join(repr(segment["p_vaddr"]).encode() + segment.data() for segment in segments)
+    return hashlib.sha256(contents).hexdigest()
 
 
 def _without_host_time(text: str) -> str:
