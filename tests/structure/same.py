@@ -275,7 +275,7 @@ def _compare(base: Side, new: Side, cases: Iterable[Case]) -> int:
 
 def _result(side: Side, folder: str, name: str) -> str:
     path = side.folder / "results" / folder / f"{name}.result"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    return _without_host_time(path.read_text(encoding="utf-8")) if path.exists() else ""
 
 
 def differences(before: str, after: str) -> Iterator[str]:
