@@ -90,6 +90,8 @@ class Side:
         environment["TILEWRIGHT_CACHE_DIR"] = str(self.folder / "cache")
         command = [sys.executable, "-m", "tilewright", *case.command]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode < 0:
+            raise InterruptedError(f"ended by signal {-done.returncode}: tilewright {' '.join(case.command)}")
         for name in case.files:
             path = folder / name
             if path.exists():
