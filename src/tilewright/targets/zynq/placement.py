@@ -33,13 +33,11 @@ class Rows(NamedTuple):
     blocks: int
     step: int
 
-    def first(self, block: int) -> int:
-        """Return the first input row that a block serves; -1 is the row of padding above the image."""
-        return block * self.step - 1 if self.blocks > 1 else 0
-
 
 def row_blocks(layer: Layer) -> Rows:
-    """Return how the input is cut into blocks of as many rows as fit."""
+    """Return how the input is cut into blocks of as many rows as fit. Other layouts than `rows` count as one block."""
+    if layer.config.layout != "rows":
+        return Rows(1, layer["rows"])
     fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
     if fit >= layer["rows"]:
         return Rows(1, layer["rows"])
@@ -168,12 +166,12 @@ def writing_order(layer: Layer) -> Array:
     parts = [
         planes[first:end, top : top + each].T.reshape(-1)
         for top in range(0, layer["oc"], each)
-        for first, end in _groups(layer)
+        for first, end in position_groups(layer)
     ]
     return np.concatenate(parts)
 
 
-def _groups(layer: Layer) -> Iterator[tuple[int, int]]:
+def position_groups(layer: Layer) -> Iterator[tuple[int, int]]:
     """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
     rows, outputs = row_blocks(layer), layer.config.outputs
     for top in range(0, layer["rows"], rows.step):

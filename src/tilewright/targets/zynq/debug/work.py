@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.placement import writing_order
+from tilewright.targets.zynq.placement import position_groups, writing_order
 from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 
 
@@ -45,37 +45,23 @@ def work(layer: Layer) -> Work:
 
 
 def _conv(layer: Layer) -> Work:
-    of, cols, size, channels = ConvWalk(layer), layer["cols"], layer.positions, layer["oc"]
-    low = np.arange(0, channels, of.together)[:, None]
+    of, cols, channels = ConvWalk(layer), layer["cols"], layer["oc"]
+    places = np.array([*position_groups(layer)], np.int64)
+    low = np.repeat(np.arange(0, channels, of.together), len(places))
+    position, stop = np.tile(places.T, -(-channels // of.together))
     width = np.minimum(of.together, channels - low)
-    starts, ends, places, counts = [], [], [], []
-    for page, held in enumerate(of.positions):
-        at = np.arange(0, held, of.k)
-        count = np.minimum(of.k, held - at)
-        start = of.start(low, np.array(page)) + at // of.k * of.share(width, of.k)
-        starts.append(start)
-        ends.append(start + width * of.group(count))
-        places.append(page * of.rows.step * cols + at)
-        counts.append(count)
-    position, count = np.concatenate(places), np.concatenate(counts)
-    row = position // cols
-    last = (position + count - 1) // cols
-    whole = np.broadcast_to(width, (len(low), len(position)))
-
-    def each(column: Array) -> Array:
-        return np.broadcast_to(column, whole.shape).reshape(-1)
-
-    first = (low * size + width * position).reshape(-1)
+    first = low * layer.positions + width * position
+    start, count, row = of.span(first)[0], stop - position, position // cols
     return Work(
-        np.concatenate(starts, axis=1).reshape(-1),
-        np.concatenate(ends, axis=1).reshape(-1),
+        start,
+        start + width * of.group(count),
         first,
-        first + (width * count).reshape(-1),
-        each(row),
-        each(np.maximum(row - 1, 0)),
-        each(np.minimum(last + 2, layer["rows"])),
-        each(low),
-        each(low + width),
+        first + width * count,
+        row,
+        np.maximum(row - 1, 0),
+        np.minimum((stop - 1) // cols + 2, layer["rows"]),
+        low,
+        low + width,
         writing_order(layer),
     )
 

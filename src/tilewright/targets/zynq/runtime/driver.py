@@ -140,7 +140,7 @@ def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
     kind = f"ZYNQ_KIND_{layer.kind.name}"
     fc = layer.kind == Kind.FC
     sizes = (1, 1, layer["r"], layer["l"]) if fc else (layer["rows"], layer["cols"], layer["ic"], layer["oc"])
-    rows = placement.row_blocks(layer) if layer.conv and layer.config.layout == "rows" else placement.Rows(1, sizes[0])
+    rows = placement.row_blocks(layer) if layer.conv else placement.Rows(1, sizes[0])
     together = placement.kernels_per_block(layer) if layer.conv and layer.config.oc_blocking else 1
     numbers = (*sizes, rows.blocks, rows.step, layer["weight_base"], layer["bias_base"], factor, layer.channels)
     laid_out = layer.pixel if layer.conv else sizes[2], layer["zx"] & 255, together, job, jobs

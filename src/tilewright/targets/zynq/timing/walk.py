@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.placement import Rows, data_blocks, kernels_per_block, row_blocks, weight_blocks
+from tilewright.targets.zynq.placement import data_blocks, kernels_per_block, row_blocks, weight_blocks
 
 #: Cycles from a pool's last element to its last result [I].
 POOL_TAIL = 2
@@ -84,7 +84,7 @@ class ConvWalk:
     def __init__(self, layer: Layer) -> None:
         self.layer, config = layer, layer.config
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
-        self.rows = row_blocks(layer) if config.layout == "rows" else Rows(1, layer["rows"])
+        self.rows = row_blocks(layer)
         self.k, self.sums = config.outputs, layer.depth * config.iteration()
         self.behind, self.fill = config.write_behind, window_fill(layer)
         self.positions = [
