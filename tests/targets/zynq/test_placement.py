@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
 
-SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 8, "bias_bits": 3}
-WINDOW = {**PRESETS["fast"], "data_bits": 10, "weight_bits": 10, "result_bits": 8, "bias_bits": 6}
+SMALL: dict[str, Any] = {"data_bits": 9, "weight_bits": 9, "result_bits": 8, "bias_bits": 3}
+WINDOW: dict[str, Any] = {**PRESETS["fast"], "data_bits": 10, "weight_bits": 10, "result_bits": 8, "bias_bits": 6}
 CONFIGS = {
     "rows": Config(**SMALL),
     "chw": Config(layout="chw", **SMALL),
