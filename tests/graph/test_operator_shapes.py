@@ -15,6 +15,7 @@ from tilewright.graph.ops import (
     AveragePool2D,
     Concat,
     Conv2D,
+    DepthwiseConv2D,
     Dequantize,
     FullyConnected,
     HardSwish,
@@ -110,6 +111,8 @@ REFUSED: list[tuple[Op, Sequence[Tensor | None], tuple[Tensor, ...], str]] = [
         (),
         "its residual would be shifted left by [25] bits; one shift of 0..23 is needed",
     ),
+    (DepthwiseConv2D(), [X, weights(2, 1, 1, 2)], (), "weights of shape [2, 1, 1, 2] do not fit 2 input channels"),
+    (DepthwiseConv2D(), [X, weights(1, 1, 1, 3)], (), "do not fit 2 input channels"),
     (TransposeConv2D(size=(0, 1)), [X, weights(3, 1, 1, 2)], (), "do not fit 2 input channels"),
     (TransposeConv2D(size=(4, 6)), [X, weights(3, 1, 1, 1)], (), "do not fit 2 input channels"),
     (FullyConnected(), [ROW, weights(3, 7)], (), "weights of shape [3, 7] do not fit the input [2, 8]"),
@@ -143,6 +146,7 @@ FITTING: list[tuple[Op, Sequence[Tensor | None], tuple[int, ...]]] = [
     (Mean((0,)), [ROW], (8,)),
     (AveragePool2D(Window((2, 3), (2, 1), (1, 0, 0, 0))), [X], (1, 2, 4, 2)),
     (Conv2D(window=Window((3, 3), dilation=(1, 2))), [X, weights(4, 3, 3, 1), None], (1, 2, 2, 4)),
+    (DepthwiseConv2D(window=Window((2, 3))), [X, weights(1, 2, 3, 6)], (1, 3, 4, 6)),
     (TransposeConv2D(window=Window((3, 3), (2, 2)), size=(9, 13)), [X, weights(3, 3, 3, 2)], (1, 9, 13, 3)),
     (FullyConnected(), [ROW, weights(3, 4)], (4, 3)),
     (FullyConnected(keep_dims=True), [ROW, weights(3, 8)], (2, 3)),
@@ -243,6 +247,40 @@ def test_groups_of_channels() -> None:
 
     parts = [sums(x[..., 2 * g : 2 * g + 2], w[3 * g : 3 * g + 3]) for g in range(3)]
     np.testing.assert_array_equal(sums(x, w), np.concatenate(parts, axis=-1))
+
+
+def test_several_results_a_channel() -> None:
+    """Output channel o of a depthwise convolution reads input channel o // 2."""
+    rng = np.random.default_rng(10)
+    op = DepthwiseConv2D(window=Window((2, 3)))
+    x = rng.integers(-128, 128, (2, 1, 4, 6, 3)).astype(np.int8)
+    w = rng.integers(-128, 128, (1, 2, 3, 6)).astype(np.int8)
+    ends = [tensor("x", 1, 4, 6, 3, quant=Quant((0.5,), (-4,))), tensor("w", constant=w)]
+    sums = op.accumulate(site(op, ends, tensor("y", 1, 3, 4, 6)), x, w)
+    expected = np.zeros(sums.shape, int)
+    for row, column, channel in np.ndindex(3, 4, 6):
+        window = x[:, 0, row : row + 2, column : column + 3, channel // 2].astype(int) + 4
+        expected[:, 0, row, column, channel] = (window * w[0, ..., channel]).sum(axis=(1, 2))
+    np.testing.assert_array_equal(sums, expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "padding"), [((9, 11), (0, 0, 0, 0)), ((12, 15), (0, 0, 0, 0)), ((6, 7), (2, 0, 1, 0))]
+)
+def test_scattered_products(size: tuple[int, int], padding: tuple[int, int, int, int]) -> None:
+    """A transposed convolution scatters products; what falls outside of the output is lost, the rest is 0."""
+    rng = np.random.default_rng(11)
+    op = TransposeConv2D(window=Window((3, 2), (2, 3), padding), size=size)
+    x = rng.integers(-128, 128, (2, 1, 4, 3, 2)).astype(np.int8)
+    w = rng.integers(-128, 128, (5, 3, 2, 2)).astype(np.int8)
+    ends = [tensor("x", 1, 4, 3, 2, quant=Quant((0.5,), (7,))), tensor("w", constant=w)]
+    sums = op.accumulate(site(op, ends, tensor("y", 1, *size, 5)), x, w)
+    expected = np.zeros(sums.shape, int)
+    for row, column, down, right in np.ndindex(4, 3, 3, 2):
+        at = 2 * row + down - padding[0], 3 * column + right - padding[2]
+        if 0 <= at[0] < size[0] and 0 <= at[1] < size[1]:
+            expected[:, 0, at[0], at[1]] += (x[:, 0, row, column].astype(int) - 7) @ w[:, down, right].astype(int).T
+    np.testing.assert_array_equal(sums, expected)
 
 
 def test_products_of_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
