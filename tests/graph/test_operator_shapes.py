@@ -13,6 +13,7 @@ from tilewright.graph.ir import Graph, Node, Op, Quant, Site, State, Tensor
 from tilewright.graph.ops import (
     Add,
     AveragePool2D,
+    Clamp,
     Concat,
     Conv2D,
     DepthwiseConv2D,
@@ -41,7 +42,7 @@ from tilewright.graph.ops import (
     Upsample,
     Window,
 )
-from tilewright.graph.rounding import Rounding, Shift, rounding_mode
+from tilewright.graph.rounding import MODES, Rounding, Shift, rounding_mode
 
 X = tensor("x", 1, 4, 6, 2)
 ROW = tensor("x", 2, 8)
@@ -322,6 +323,18 @@ def test_real_numbers_become_codes(mode: str, halves: str) -> None:
     node = site(Quantize(), [tensor("x", 8, dtype="float32", quant=None)], tensor("y", 8, quant=Quant((0.5,), (4,))))
     nan = -128 if mode == "ort" else 4
     np.testing.assert_array_equal(evaluated(node, [values], mode), [[*(expected + 4), 127, -128, nan]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", [Quantize(), Clamp("relu6"), LeakyRelu(0.25), Add()])
+def test_compilers_evaluate_a_table_of_codes(op: Op, mode: str) -> None:
+    """Element-wise operators take values of any shape: one for each code, whatever the shape of the tensor is."""
+    table = np.arange(-128, 128).astype(np.int8)
+    ends = [tensor("x", 1, 3, 3, 16)] * (2 if isinstance(op, Add) else 1)
+    node = site(op, ends, tensor("y", 1, 3, 3, 16, quant=Quant((1.0,), (0,))))
+    single = site(op, [tensor("x", 256)] * len(ends), tensor("y", 256, quant=Quant((1.0,), (0,))))
+    expected = evaluated(single, [table[None]] * len(ends), mode)
+    np.testing.assert_array_equal(evaluated(node, [table] * len(ends), mode), expected[0])
 
 
 def test_codes_become_real_numbers() -> None:

@@ -32,7 +32,8 @@ class Evaluation(Site):
         """Return the value of input `index`, with axes of 1 after the sample axis up to the output's number of axes."""
         array = self.value(index)
         shape = self.input(index).shape
-        return array.reshape(array.shape[0], *(1,) * (len(self.output.shape) - len(shape)), *shape)
+        missing = len(self.output.shape) - len(shape)
+        return array.reshape(array.shape[0], *(1,) * missing, *shape) if missing else array
 
     def centred(self, index: int = 0) -> Array:
         """Return `code - zero_point` for the codes of input `index`, as int64, with axes as in `aligned`."""
@@ -61,12 +62,20 @@ class Single(Op):
         """Return the output's shape. Raises ModelError or UnsupportedError as `shapes` does."""
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        result = self.compute(Evaluation(site.node, site.inputs, site.outputs, tuple(values), rounding))
-        return (result.reshape(-1, *site.output.shape),)
+        return (self.compute(Evaluation(site.node, site.inputs, site.outputs, tuple(values), rounding)),)
 
     @abstractmethod
     def compute(self, at: Evaluation) -> Array:
-        """Return the elements of the exact output in their order, for all samples; `evaluate` gives them its shape."""
+        """Return the exact output. Element-wise operators take values of any shape, such as a table of all codes."""
+
+
+@dataclass(frozen=True)
+class Shaped(Single):
+    """Base class of operators whose `compute` returns the elements in their order; they get the output's shape."""
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        (result,) = super().evaluate(site, values, rounding)
+        return (result.reshape(-1, *site.output.shape),)
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:

@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.graph.fixed_point import FIXED32
 from tilewright.graph.ir import Shape, Site
 from tilewright.graph.lookup import looked_up, table
-from tilewright.graph.ops.base import Evaluation, Single, Window, clamped, four
+from tilewright.graph.ops.base import Evaluation, Shaped, Window, clamped, four
 from tilewright.graph.ops.elementwise import Unary
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
@@ -35,7 +35,7 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 
 
 @dataclass(frozen=True)
-class Windowed(Single):
+class Windowed(Shaped):
     """Base class of operators that reduce each channel over a sliding window."""
 
     images = True
@@ -131,7 +131,7 @@ class RealAveragePool2D(Windowed):
 
 
 @dataclass(frozen=True)
-class Reduction(Single):
+class Reduction(Shaped):
     """Base class of operators that reduce over `axes`, which are numbered without the sample axis."""
 
     axes: tuple[int, ...] = ()

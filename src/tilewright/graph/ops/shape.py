@@ -10,12 +10,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Op, Shape, Site
-from tilewright.graph.ops.base import Evaluation, Single, clamped, four
+from tilewright.graph.ops.base import Evaluation, Shaped, Single, clamped, four
 from tilewright.graph.rounding import Activation, Rounding
 
 
 @dataclass(frozen=True)
-class Moved(Single):
+class Moved(Shaped):
     """Base class of operators that move values of any type without changing them."""
 
     def check_types(self, site: Site) -> None:
