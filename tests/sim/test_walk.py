@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -113,6 +113,7 @@ def test_a_copy_does_not_change_with_the_state_and_counts_what_it_keeps(walk: Co
 
 def test_what_a_walk_says_of_instructions(walk: CopyWalk) -> None:
     assert walk.layers == ("copy",) and walk.layer.tolist() == [0, 0]
+    assert walk.order.sequence.tolist() == [0, 1]
     assert (walk.unit_of(1), walk.layer_of(1), walk.text(1), walk.operation(1)) == (
         "dma",
         "copy",
@@ -162,6 +163,8 @@ def test_tensors_follow_from_their_places(walk: CopyWalk) -> None:
     assert sums is not None and sums[0].dtype == sums[1].dtype == np.int64
     assert (sums[0].tolist(), sums[1].tolist()) == ([-0xFCFDFF, 0], [0, 0])
     assert walk.sums(state, "in") is None
+    walk.segments = (walk.segments[0], Range("y", AT_Y, 2, "output", Y, AT_Y))
+    assert walk.placed("out").dtype == "int8" and walk.sums(state, "out") is None  # stored as codes
     with pytest.raises(InputError, match=r"tensor 'other'.*not in the memories of launch 'copy'.*in, out"):
         walk.placed("other")
 
@@ -183,6 +186,12 @@ def test_a_slice_goes_back_by_footprints(walk: CopyWalk) -> None:
     assert walk.backward(0, wanted) == 3
     assert wanted[BUF].tolist() == [0] * 4 and wanted[X].tolist() == [3] * 4
     assert walk.backward(1, wanted) == 0 and wanted[BUF].tolist() == [0] * 4
+    rows = [np.array([[X, READ, 3, 1, 1, 0], [Y, WRITE, 0, 2, 2, 3]]), np.zeros((0, 6), np.int64)]
+    walk.table = replace(walk.table, footprints=Footprints.of(rows))
+    wanted[Y][:] = 1
+    wanted[X][:] = 0
+    assert walk.backward(0, wanted) == 1
+    assert (wanted[Y].tolist(), wanted[X].tolist()) == ([0, 0, 1, 0, 0, 1, 1, 1], [0, 0, 0, 1])
 
 
 def test_only_accesses_out_of_range_are_refused() -> None:
