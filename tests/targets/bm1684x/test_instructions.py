@@ -27,7 +27,7 @@ CONFIG = Config()
 #: usual layout is meant), signs of floats, bits of a constant above those of its type.
 OTHERWISE = ("_str", "stride_enable", "_sign", "opd1_addr")
 #: Random fields of an instruction, of which one at least must make a command; commands that suffice.
-TRIALS, ENOUGH = 600, 8
+TRIALS, ENOUGH = 20_000, 8
 
 
 class Seen(dict[str, int]):

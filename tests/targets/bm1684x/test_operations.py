@@ -86,7 +86,7 @@ def test_gathers_sorts_and_lookups() -> None:
     x = np.array([[[[1, 2], [3, 4], [5, 6]]]], np.uint8)
     index = np.array([2, 9, 0], np.uint32).reshape(1, 1, 3, 1)
     seven = np.array(7, np.uint8)
-    gathered = meaning("dma_h_gather", {"x": x, "index": index, "fill": seven})["y"]
+    gathered = meaning("dma_h_gather", {"x": x, "index": index, "fill": seven}, shape=(1, 1, 3, 2))["y"]
     assert gathered[0, 0].tolist() == [[5, 6], [7, 7], [1, 2]]
     before = np.full((1, 1, 3, 2), 9, np.uint8)
     scattered = meaning("dma_h_scatter", {"x": x, "index": index, "y_before": before})["y"]

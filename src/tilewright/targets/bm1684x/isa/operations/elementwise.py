@@ -237,7 +237,8 @@ OPERANDS = tuple(
 )
 ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
 TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
-#: A scale and an offset per channel.
+#: The format LIN has one type. A scale and an offset are per channel.
+SCALED = Local("a", "opd0", REAL_RESULT.type)
 SCALE, OFFSET = (
     Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
 )
@@ -308,11 +309,11 @@ elementwise("neg", "a", negative, alike("a", "y"), arithmetic=SUM)
 elementwise("sign", "a", sign, alike("a", "y"), arithmetic=COMPARISON)
 for name, function in (("add", 20), ("sub", 21)):
     elementwise(f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
-    linear(function, f"fp_{name}_square", REAL, SCALE, REAL_RESULT)
+    linear(function, f"fp_{name}_square", SCALED, SCALE, REAL_RESULT)
 elementwise("prelu", "a slope", prelu, rules.floats("a", "slope", "y"), arithmetic=COMPARISON + PRODUCT)
 elementwise("fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"), arithmetic=PRODUCT + SUM)
 ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place)
-linear(1, "fp_mac", REAL, SCALE, OFFSET, REAL_RESULT)
+linear(1, "fp_mac", SCALED, SCALE, OFFSET, REAL_RESULT)
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
 elementwise("int8_mac", "a b acc", integer_mac, *macs, arithmetic=PRODUCT + SUM)
 mac = (A, B, SHIFTS, MODE, Again("acc", SIGNED), STRIDES, SIGNED)
