@@ -10,10 +10,10 @@ from tilewright.targets.bm1684x.capi.forms import (
     Given,
     Issue,
     Issuer,
+    MatrixPlace,
     Place,
     Run,
     Source,
-    Spread,
     channel,
     either,
     in_turn,
@@ -193,9 +193,9 @@ def _columns(given: Given) -> int:
     return -(-length // width) * width
 
 
-A = Spread("src0", columns="src0_len", width="src0_len_per_channel")
-B = Spread("src1", columns=_columns, width="src1_len_per_channel")
-Y = Spread("dst", rows="src0_len", columns=_columns, width="src1_len_per_channel")
+A = MatrixPlace("src0", columns="src0_len", width="src0_len_per_channel")
+B = MatrixPlace("src1", columns=_columns, width="src1_len_per_channel")
+Y = MatrixPlace("dst", rows="src0_len", columns=_columns, width="src1_len_per_channel")
 
 
 def _pairs(operation: str) -> Run:

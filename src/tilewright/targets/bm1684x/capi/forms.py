@@ -223,7 +223,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Spread(Place):
+class MatrixPlace(Place):
     """An operand that is a matrix with its columns spread over lanes, `width` of them in each channel.
 
     `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments. With `as_bits`, the operand is
