@@ -13,6 +13,7 @@ from tilewright.coverage import best_offer
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph
 from tilewright.model import inputs
+from tilewright.program import stages
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 
@@ -27,7 +28,7 @@ def check(graph: Graph, machine: str, mode: str, where: str) -> None:
     name, values = machine.split(maxsplit=1)[0], inputs.random(graph, 1, 2).values
     try:
         program = tw.compile(graph, name, overrides=MACHINES[machine], rounding=mode)
-        assert targets.get(name).explain(program)
+        assert stages.text(targets.get(name).explain(program))
         best_offer(program)
         result = program.run(values)
     except Exception as error:

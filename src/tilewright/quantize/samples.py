@@ -53,12 +53,16 @@ class Options:
         if self.scheme not in ACCEPTS:
             reason = f"there is no scheme '{self.scheme}'"
             raise InputError(option("--scheme"), reason, one_of(self.scheme, ACCEPTS))
-        others = [name for name in ("method", "activations", "residuals") if name not in ACCEPTS[self.scheme]]
+        accepts = ACCEPTS[self.scheme]
+        others = [name for name in ("method", "activations") if name not in accepts]
         if any(getattr(self, name) != getattr(Options, name) for name in others):
-            where = option(" and ".join(f"--{name}" for name in others), " and ".join(others))
+            if others == ["activations"]:
+                reason = f"is for the scheme affine only: {self.scheme} has int8"
+                raise InputError(option("--activations"), reason, "leave it out")
+            where = option("--method and --activations", "method and activations")
             raise InputError(where, f"are not for the scheme {self.scheme}", "leave them out")
-        if self.residuals not in RESIDUALS:
-            reason = f"'{self.residuals}' is not one of {', '.join(RESIDUALS)}"
+        if self.residuals not in (RESIDUALS if "residuals" in accepts else (Options.residuals,)):
+            reason = f"'{self.residuals}' is not for the scheme {self.scheme}"
             raise InputError(option("--residuals"), reason, "leave it out")
 
 

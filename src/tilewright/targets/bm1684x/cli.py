@@ -17,13 +17,6 @@ from tilewright.targets.bm1684x.layouts.placement import place
 from tilewright.targets.bm1684x.layouts.request import LayoutRequest
 from tilewright.targets.bm1684x.native.build import firmware as compiled
 
-
-def only_here(command: str, target: str, reason: str) -> None:
-    """Check that a command is for this target. Raises InputError, with the reason why another one cannot do it."""
-    if target != TARGET.name:
-        raise InputError(command, f"{target} {reason}", f"choose -t {TARGET.name}")
-
-
 _integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
 
 
@@ -60,8 +53,11 @@ def layout(
 
     Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
 
+    \f
+    Raises InputError for another target.
     """
-    only_here("layout", target, "has no layouts to draw")
+    if target != TARGET.name:
+        raise InputError("layout", f"{target} has no layouts to draw", "choose another target, such as bm1684x")
     axes = order.lower().split(",") if order else ()
     wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width, axes)
     placed = place(wanted, TARGET.config(config, overrides))
@@ -92,8 +88,12 @@ def firmware(
     The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
     It is code of this computer's processor (such as x86_64), not of the chip: the chip cannot load it. As native code,
     it has your rights: load only firmware that you trust.
+
+    \f
+    Raises InputError for another target, or if a source does not compile.
     """
-    only_here("firmware", target, "takes no kernels in C")
+    if target != TARGET.name:
+        raise InputError(target, "takes no kernels in C", "choose another target, such as bm1684x")
     warnings = compiled(sources, output, flags_of(include, define))
     if warnings:
         say(warnings, err=True)

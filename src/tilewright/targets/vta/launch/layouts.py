@@ -156,7 +156,8 @@ class NodeLayout:
                 count, rows, _, columns = matrices(site)
                 place = _side_by_side(place, count, rows, columns, self.block)
             else:
-                place = place.reshape(_positions(place), place.slots[-1])
+                channels = place.slots[-1] if place.slots else 1  # a result may have no axes
+                place = place.reshape(_positions(place), channels)
             return self._tiled(self._folded(place), self.out_tiles, self.out_pixels)
         if self.strip:
             strips = self._strips(place, Strip(*self.strip).of_results, self.out_tiles, self.out_pixels)
