@@ -262,11 +262,11 @@ def _compare(base: Side, new: Side, cases: Iterable[Case]) -> int:
             before, after = (_result(side, case.folder, name) for side in (base, new))
             count += 1
             failed += name == case.name and not before.startswith("exit status 0")
-            if before == after:
+            lines = list(islice(differences(before, after), SHOWN + 1))
+            if before == after or (before and after and not lines):  # the order of keys does not count
                 continue
             different += 1
             print(f"{case.folder} {name}: differs (tilewright {' '.join(case.command)})")
-            lines = list(islice(differences(before, after), SHOWN + 1))
             print("\n".join(f"  {line[:200]}" for line in lines[:SHOWN]))
             if len(lines) > SHOWN:
                 print("  ...")
