@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -80,19 +80,19 @@ class Launched(ABC, Generic[C]):
         """
 
     @abstractmethod
-    def report(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
-        """Return the result of the launch, whose values are known. Raises HazardError if it cannot run to its end."""
+    def report(self, options: RunOptions) -> LaunchResult:
+        """Return the result of the launch without values. Raises HazardError if it cannot run to its end."""
 
     def run(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
         """Run the launch on S samples: `values` are tensors of the network (S, *shape)."""
         with given.named(self.launch):
-            result = self.report({}, options)
+            result = self.report(options)
             if not options.values:
                 return result
             inputs = self.pack(values)
             samples = max((len(data) for data in inputs.values()), default=1)
             left = self.compute(inputs, samples, options)
-        return self.report(self.unpack(left), options)
+        return replace(result, values=self.unpack(left))
 
     def pack(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """Return the bytes of each segment that the host fills, uint8 (S, size). Raises ProgramError if none fit."""
@@ -175,7 +175,7 @@ class Stream(Launched[C]):
     @property
     def bound(self) -> int:
         """The least cycles that the instructions can take in any order: the work of the busiest unit."""
-        busy = np.bincount(self.passes.table.unit, least(self.simulated()), len(self.units))
+        busy = np.bincount(self.passes.table.unit, least(self._simulated), len(self.units))
         return int(busy.max())
 
     @cached_property
@@ -183,7 +183,11 @@ class Stream(Launched[C]):
         """The shared simulation passes: order, hazards and time."""
         table = self._table(self.image.dram({}, 1))
         relation = order(table)
-        return Passes(table, relation, lambda: times(table, relation, self.simulated()))
+        return Passes(table, relation, lambda: times(table, relation, self._simulated))
+
+    @cached_property
+    def _simulated(self) -> Simulated:
+        return self.simulated()
 
     def _table(self, dram: Dram) -> StepTable:
         """Return the step table: the unit, the tokens and the footprint of each instruction."""
@@ -208,9 +212,9 @@ class Stream(Launched[C]):
             lambda step: self.isa.notation.show(instructions[step]),
         )
 
-    def report(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
+    def report(self, options: RunOptions) -> LaunchResult:
         self.passes.refuse(options)
-        return LaunchResult.of(values, self.passes, options, self.works, self.macs, self.bound if options.timing else 0)
+        return LaunchResult.of({}, self.passes, options, self.works, self.macs, self.bound if options.timing else 0)
 
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> dict[str, Array]:
         dram = self.image.dram(inputs, samples)
