@@ -89,11 +89,6 @@ def compiled(function: Callable[P, R]) -> Compiled[P, R]:
     return Compiled(function)
 
 
-def called(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that compiled functions call, and that LLVM need not inline (a decorator)."""
-    return function
-
-
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """Mark a function that compiled functions call, and that is always inlined there (a decorator)."""
     native.INLINED.add(function)

@@ -17,7 +17,7 @@ from tilewright.program.file import load
 from tilewright.targets.gemmini import TARGET
 from tilewright.targets.gemmini.isa.fields import commands
 from tilewright.targets.gemmini.isa.text import image_of
-from tilewright.targets.gemmini.native.addresses import ADDRESSES, LEAST
+from tilewright.targets.gemmini.native.commands import ADDRESSES, LEAST
 from tilewright.targets.gemmini.native.hostlib import library
 
 CHECKOUT = Path(os.environ.get("TILEWRIGHT_GEMMINI_TESTS", "/nowhere"))

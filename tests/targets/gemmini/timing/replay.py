@@ -8,7 +8,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.reset import build
+from tilewright.targets.gemmini.timing import build
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered, plan, step
 from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
 

@@ -8,9 +8,9 @@ import pytest
 from tests.targets.gemmini.programs import encoded, program
 from tests.targets.gemmini.timing.repetition import repeated, skipped
 from tilewright.errors import HazardError
+from tilewright.targets.gemmini.compiler import fastest
 from tilewright.targets.gemmini.compiler.leaving import SUMS
 from tilewright.targets.gemmini.compiler.products import Product
-from tilewright.targets.gemmini.compiler.search import fastest
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc, spad
 

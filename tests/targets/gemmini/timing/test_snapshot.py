@@ -21,6 +21,7 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 from tilewright.targets.gemmini.loops import expand
 from tilewright.targets.gemmini.timing import (
     array,
+    build,
     bus,
     chip,
     clock,
@@ -36,11 +37,9 @@ from tilewright.targets.gemmini.timing import (
 )
 from tilewright.targets.gemmini.timing.chip import Program, record
 from tilewright.targets.gemmini.timing.clock import run_machine
-from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, TABLES, WIDTH
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.queues import QUEUE
-from tilewright.targets.gemmini.timing.records import DECLARED, RULE, TABLE_ROWS
-from tilewright.targets.gemmini.timing.reset import build
+from tilewright.targets.gemmini.timing.records import DECLARED, PER_QUEUE, QUEUES, RULE, TABLE_ROWS, TABLES, WIDTH
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.tape import TAPE
 from tilewright.targets.gemmini.timing.unroll import plan

@@ -1,6 +1,212 @@
 """Hardware loops: LOOP_WS and LOOP_CONV_WS as the primitive commands that the unrollers issue."""
 
-from tilewright.targets.gemmini.loops.expand import expand
-from tilewright.targets.gemmini.loops.expansion import Expansion
+from __future__ import annotations
 
-__all__ = ["Expansion", "expand"]
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import Finding
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import Funct, codes
+from tilewright.targets.gemmini.isa.work import QUEUES
+from tilewright.targets.gemmini.loops import conv, limits, matmul
+from tilewright.targets.gemmini.loops.flight import Flight, OperandRows, findings, spans
+from tilewright.targets.gemmini.loops.words import (
+    CONV,
+    EXECUTE,
+    LOAD_A,
+    LOAD_B,
+    LOAD_D,
+    MATMUL,
+    STARTS,
+    STORE,
+    STREAMS,
+    UNROLLER,
+    OnChip,
+    settings,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A program of n commands as m primitive commands, those that the reservation station receives.
+
+    The host's primitive commands and the loops lie in program order. The commands of a loop form five streams, which
+    lie one after the other; the hardware merges them (timing/unroll.py).
+    """
+
+    commands: Array  # uint64 [n, 3]: funct, rs1, rs2
+    prims: Array  # uint64 [m, 3]
+    source: Array  # int64 [m]: the command that a primitive command comes from
+    unroller: Array  # int8 [m]: HOST, MATMUL or CONV (registers.py)
+    at: Array  # int64 [m, 3]: see words.CommandStream
+    idle: Array  # int64 [m]: see words.CommandStream
+    entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
+    run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
+    starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
+    residual: Array  # bool [L]: the loop is a residual addition
+    tail: Array  # int64 [L]: see words.CommandStream, of the execute stream
+    findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
+
+    @cached_property
+    def kind(self) -> Array:
+        """int8 [m]: the queue of each primitive command, LD, EX or ST."""
+        kind: Array = QUEUES[codes(self.prims)].astype(np.int8)
+        return kind
+
+    @cached_property
+    def order(self) -> Array:
+        """int64 [m]: a legal program order, as indices into `prims`.
+
+        Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
+        """
+        order = np.arange(len(self.prims))
+        for starts in self.starts:
+            parts = [np.arange(low, high) for low, high in pairwise(starts)]
+            order[starts[0] : starts[-1]] = np.concatenate([parts[x] for x in (LOAD_D, LOAD_A, LOAD_B, EXECUTE, STORE)])
+        return order
+
+    def canonical(self) -> Array:
+        """Return the primitive commands in the program order of `order`, uint64 [m, 3]."""
+        ordered: Array = self.prims[self.order]
+        return ordered
+
+
+#: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
+SETS = 2
+#: The register with the DRAM address of each stream ("": the stream has none).
+ADDRESSES = {MATMUL: ("c", "", "d", "b", "a"), CONV: ("output", "", "bias", "weights", "input")}
+#: Commands that the reservation station never receives.
+ABSENT = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE, *UNROLLER)
+MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
+
+
+class Form(NamedTuple):
+    """The streams of all loops that differ in nothing but DRAM addresses, one stream after the other.
+
+    `words`, `at` and `idle` as in words.CommandStream, with all addresses 1. `base` int64 [n]: the stream whose
+    address belongs to a command, or the number of streams. `ends` int64 [6]: where the streams begin, and the end.
+    """
+
+    words: Array
+    at: Array
+    idle: Array
+    base: Array
+    ends: Array
+    tail: int
+    spans: tuple[OperandRows, ...]
+
+
+def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config) -> Form:
+    """Return the form of a loop whose DRAM addresses are 1, or 0 if absent."""
+    streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
+    words, at, idle = (np.concatenate(parts) for parts in zip(*(own[:3] for own in streams), strict=True))
+    sizes = [len(own.words) for own in streams]
+    moves = np.isin(words[:, 0], MOVES) & (words[:, 1] > 0)
+    base = np.where(moves, np.repeat(np.arange(len(STREAMS)), sizes), len(STREAMS))
+    ends = np.cumsum([0, *sizes])
+    return Form(words, at, idle, base, ends, streams[EXECUTE].tail, spans(unroller, registers, place, config))
+
+
+class Loop(NamedTuple):
+    """A loop of a program: its form, and the same words with its own addresses."""
+
+    flight: Flight
+    form: Form
+    words: Array
+
+
+@dataclass
+class Unroller:
+    """The registers of an unroller, and the half of the accumulator that its next loop uses."""
+
+    number: int
+    config: Config
+    sets: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in range(SETS)])
+    loops: int = 0
+    half: int = 0
+    forms: dict[tuple[object, ...], Form] = field(default_factory=dict)
+
+    def configure(self, registers: dict[str, int]) -> None:
+        self.sets[self.loops % SETS] |= registers
+
+    def start(self, command: int) -> Loop:
+        """Return the next loop, which `command` starts."""
+        slot, config, names = self.loops % SETS, self.config, ADDRESSES[self.number]
+        registers = self.sets[slot]
+        alike = registers | {name: int(registers[name] > 0) for name in names if name in registers}
+        key = (slot, self.half, tuple(sorted(alike.items())))
+        if key not in self.forms:
+            limits.check(self.number, registers, command, config)
+            self.forms[key] = form(self.number, alike, self._place(registers, slot), config)
+        own = self.forms[key]
+        words = own.words.copy()
+        words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[own.base]
+        self.loops += 1
+        if registers[names[0]]:
+            self.half = (self.half + 1) % SETS
+        residual = self.number == MATMUL and bool(registers["resadd"])
+        return Loop(Flight(command, self.number, residual, own.spans), own, words)
+
+    def _place(self, registers: dict[str, int], slot: int) -> OnChip:
+        spad, acc = self.config.all_spad_rows // SETS, self.config.acc_rows // SETS
+        if self.number == MATMUL and registers["resadd"]:
+            return OnChip(slot * acc, slot * acc, slot * acc)
+        a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
+        return OnChip(a * spad, (b + 1) * spad, self.half * acc)
+
+
+def expand(commands: Array, config: Config) -> Expansion:
+    """Expand the loops of a program.
+
+    `commands` is uint64 [n, 3]: funct, rs1, rs2. Raises ProgramError if the registers of a loop are illegal.
+    """
+    loops = _loops(commands, config)
+    starts = np.array([loop.flight.command for loop in loops], np.int64)
+    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # commands of loops before each loop
+    host = np.flatnonzero(~np.isin(commands[:, 0], ABSENT))
+    entry, run = np.full((2, len(commands)), -1)
+    entry[host] = np.arange(len(host)) + before[np.searchsorted(starts, host)]
+    run[starts] = np.arange(len(loops))
+    m = len(host) + int(before[-1])
+    prims, source = np.empty((m, 3), np.uint64), np.empty(m, np.int64)
+    at, idle, unroller = np.zeros((m, 3), np.int64), np.zeros(m, np.int64), np.zeros(m, np.int8)
+    prims[entry[host]], source[entry[host]] = commands[host], host
+    first = np.searchsorted(host, starts) + before[:-1]
+    for low, loop in zip(first.tolist(), loops, strict=True):
+        own = slice(low, low + len(loop.words))
+        prims[own], at[own], idle[own] = loop.words, loop.form.at, loop.form.idle
+        source[own], unroller[own] = loop.flight.command, loop.flight.unroller
+    flights = [loop.flight for loop in loops]
+    return Expansion(
+        commands=commands,
+        prims=prims,
+        source=source,
+        unroller=unroller,
+        at=at,
+        idle=idle,
+        entry=entry,
+        run=run,
+        starts=np.array([loop.form.ends for loop in loops], np.int64).reshape(-1, len(STREAMS) + 1) + first[:, None],
+        residual=np.array([flight.residual for flight in flights], np.bool_),
+        tail=np.array([loop.form.tail for loop in loops], np.int64),
+        findings=tuple(findings(flights, commands[:, 0])),
+    )
+
+
+def _loops(commands: Array, config: Config) -> list[Loop]:
+    """Return the loops of a program, in its order."""
+    unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
+    found = []
+    for row, values in sorted(settings(commands).items()):
+        funct = Funct(int(commands[row, 0]))
+        unroller = unrollers[UNROLLER[funct]]
+        unroller.configure(values)
+        if funct in STARTS:
+            found.append(unroller.start(row))
+    return found

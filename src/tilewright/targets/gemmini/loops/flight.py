@@ -15,8 +15,7 @@ from tilewright.array import Array
 from tilewright.sim.findings import RACE, Finding
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops.conv import TileShape
-from tilewright.targets.gemmini.loops.registers import COMMANDS, CONV, MATMUL
-from tilewright.targets.gemmini.loops.words import OnChip
+from tilewright.targets.gemmini.loops.words import COMMANDS, CONV, MATMUL, OnChip
 
 
 class OperandRows(NamedTuple):

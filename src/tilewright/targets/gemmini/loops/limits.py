@@ -14,7 +14,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS
 from tilewright.targets.gemmini.loops.conv import TileShape
-from tilewright.targets.gemmini.loops.registers import COMMANDS, MATMUL
+from tilewright.targets.gemmini.loops.words import COMMANDS, MATMUL
 
 Registers = Mapping[str, int]
 #: Activations of LOOP_WS (Activation.scala).

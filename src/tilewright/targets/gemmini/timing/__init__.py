@@ -14,8 +14,9 @@ from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.bus import WRITER
 from tilewright.targets.gemmini.timing.chip import CHIP, record
 from tilewright.targets.gemmini.timing.clock import UNFINISHED, run_machine
+from tilewright.targets.gemmini.timing.queues import QUEUE, Q
+from tilewright.targets.gemmini.timing.records import END, LENGTHS, PER_QUEUE, QUEUES, TABLES, reset
 from tilewright.targets.gemmini.timing.repeat import memo
-from tilewright.targets.gemmini.timing.reset import build
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
@@ -78,3 +79,40 @@ def _why(machine: Array) -> str:
         "the array reads no operands from the accumulator, each operand needs rows and columns, and an "
         "output-stationary product right before a weight-stationary one needs a result"
     )
+
+
+def build(config: Config, latency: int) -> Array:
+    """Return a machine after reset, int64 [END]."""
+    m = np.zeros(END, np.int64)
+    reset(m)
+    for name, value in _parameters(config, latency).items():
+        m[getattr(CHIP, name)] = value
+    rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
+    rings[:, QUEUE.length] = LENGTHS
+    rings[:, QUEUE.left] = -1
+    for name in ("load", "execute", "store"):
+        m[getattr(Q, f"{name}s") + QUEUE.length] = getattr(config, f"queue_{name}")
+    m[CHIP.os] = config.dataflow != "ws"
+    return m
+
+
+def _parameters(config: Config, latency: int) -> dict[str, int]:
+    """Return the fixed numbers of a machine by their names in `Chip`."""
+    lg = int.bit_length
+    return {
+        "dim": config.dim,
+        "lg_dim": lg(config.dim) - 1,
+        "spad": config.all_spad_rows - 1,
+        "lg_spad_bank": lg(config.spad_rows) - 1,
+        "acc": config.acc_rows - 1,
+        "lg_acc_bank": lg(config.acc_rows // config.acc_banks) - 1,
+        "rows": (1 << config.row_bits) - 1,
+        "garbage": 0b111 << 29 | 1 << config.row_bits | (1 << config.row_bits) - 1,
+        "dma_bytes": config.dma_bytes,
+        "lg_bus": lg(config.bus_bytes) - 1,
+        "max_reads": config.reads_in_flight,
+        "max_writes": config.writes_in_flight,
+        "slots": config.reads_in_flight // config.dim + 1,
+        "latency": latency,
+        "only_ws": config.dataflow == "ws",
+    }

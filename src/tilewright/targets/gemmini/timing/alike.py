@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, Program
 from tilewright.targets.gemmini.timing.controller import EXECUTION, configure_array
-from tilewright.targets.gemmini.timing.functs import CONFIG, PRELOAD
-from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.load import STATES, configure_load, load_state
 from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
-from tilewright.targets.gemmini.timing.records import columns
+from tilewright.targets.gemmini.timing.operands import (
+    CONFIG,
+    PRELOAD,
+    blocks_of,
+    columns_of,
+    is_acc,
+    is_garbage,
+    rows_of,
+)
+from tilewright.targets.gemmini.timing.records import at, columns, row_offset
 from tilewright.targets.gemmini.timing.station import LOAD_STATES
 from tilewright.targets.gemmini.timing.store import CONFIG_ST, STORER, configure_store
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
@@ -39,7 +45,6 @@ class MoveShape:
 SHAPE = columns(MoveShape)
 
 
-@called
 def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
     """Set the shapes of all commands, as controllers and reservation station will see them.
 
@@ -64,7 +69,6 @@ def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
     m[CHIP.os] = os
 
 
-@called
 def try_configuration(m: Array, q: int, rs1: int, rs2: int) -> None:
     """Let a controller take a configuration."""
     if q == EX:
@@ -76,7 +80,6 @@ def try_configuration(m: Array, q: int, rs1: int, rs2: int) -> None:
         configure_store(m, rs1, rs2)
 
 
-@called
 def lay_load(m: Array, shape: Array, state: int, rs1: int, rs2: int) -> None:
     """Set the shape of a load, which uses the load state at `state`."""
     apart, rows, blocks = m[state + STATES.stride], rows_of(rs2), blocks_of(m, rs2)
@@ -87,7 +90,6 @@ def lay_load(m: Array, shape: Array, state: int, rs1: int, rs2: int) -> None:
     shape[SHAPE.absolute] = m[state + STATES.pixels] > 1 or blocks == 0
 
 
-@called
 def lay_store(m: Array, shape: Array, rs2: int) -> None:
     """Set the shape of a store; all bytes of a pooled one count as one row."""
     rows, blocks, pooled = rows_of(rs2), blocks_of(m, rs2), m[STORER.pool_stride] > 0
@@ -160,7 +162,6 @@ def side(m: Array, word: int) -> int:
     return max(word >> 48 & fit, word >> 32 & fit)
 
 
-@called
 def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
     """Return whether two words of operands are alike, whose rows are related.
 
@@ -187,7 +188,6 @@ def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int
     )
 
 
-@called
 def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, shape: Array) -> bool:
     """Return whether two moves of the same shape cut their rows in DRAM into like requests, of related pages."""
     line = r[MEMO.line]
@@ -208,7 +208,6 @@ def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, sha
     return lines < MOST_LINES
 
 
-@called
 def alike_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
     """Return whether two loops have like streams, `prims` commands apart."""
     found = plan.tail[old] == plan.tail[new] and plan.residual[old] == plan.residual[new]
@@ -217,7 +216,6 @@ def alike_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
     return bool(found)
 
 
-@called
 def alike_hosts(plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
     """Return whether the front end treats two commands of the host alike."""
     if plan.action[old] != plan.action[new] or (plan.item[old] < 0) != (plan.item[new] < 0):

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY
-from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import write_acc
 from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, peek, pop, push, ready, take
-from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    OUT_RING,
+    PLAIN,
+    POINTER,
+    RING,
+    RULE,
+    at,
+    columns,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 
 ALL = 7  # A, B and D
 #: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
@@ -124,7 +135,6 @@ def tags(m: Array, t: int) -> tuple[int, int]:
     return (m[Q.tags + QUEUE.head] - left) & (RING - 1), count(m, Q.tags) + left
 
 
-@called
 def in_progress(m: Array, t: int) -> bool:
     """Return whether a tag has a result to come."""
     first, n = tags(m, t)
@@ -134,7 +144,6 @@ def in_progress(m: Array, t: int) -> bool:
     return found
 
 
-@called
 def being_written(m: Array, word: int, t: int) -> bool:
     """Return whether the result of a tag begins at the row of an operand: the only hazard that the controller sees."""
     first, n = tags(m, t)

@@ -6,11 +6,20 @@ TLBuffers hold two elements each way (rocket-chip's defaults). The memory answer
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.chip import CHIP
-from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    PLAIN,
+    POINTER,
+    RULE,
+    WIRE,
+    at,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 
 #: What a request is.
 GET, PUT, LAST_PUT = range(3)
@@ -105,7 +114,6 @@ READER, WRITER, CROSSBAR = registers(Reader, 3), registers(Writer, 4), registers
 TRANSACTIONS, ANSWERS = table(Transaction, "transactions"), table(Answer, "answers")
 
 
-@called
 def translate(m: Array) -> None:
     """Decide which requests pass their translation in this cycle (FrontendTLB.scala).
 
@@ -138,7 +146,6 @@ def translates(m: Array) -> bool:
     return m[READER.t_valid] + m[READER.x_valid] + m[WRITER.t_valid] + m[WRITER.x_valid] > 0
 
 
-@called
 def step_bus(m: Array, t: int) -> None:
     """Move requests to the memory and beats back, one step each."""
     if count(m, Q.d_write):
@@ -180,7 +187,6 @@ def around(m: Array, place: int) -> int:
     return place - size if place >= size else place
 
 
-@called
 def arbitrate(m: Array, t: int) -> None:
     """Let one client's request into the memory's buffer: of the one that did not win last; a Put keeps the bus."""
     write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
@@ -197,7 +203,6 @@ def arbitrate(m: Array, t: int) -> None:
     m[CHIP.progress] += 1
 
 
-@called
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
     """Return the size of the next request, and its useful bytes: the smallest size with the most (DMA.scala)."""
     size = 1 << m[CHIP.lg_bus]

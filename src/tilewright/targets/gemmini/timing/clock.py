@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, compiled, part
+from tilewright.sim.jit import compiled, part
 from tilewright.targets.gemmini.timing.array import RESULTS, array_works, has_result, step_array, step_results
 from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, bus_works, step_bus, translate, translates
 from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program
 from tilewright.targets.gemmini.timing.controller import controller_works, step_banks, step_execute, step_transposes
-from tilewright.targets.gemmini.timing.layout import at
 from tilewright.targets.gemmini.timing.load import LOADS, reader_works, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.moves import (
@@ -21,6 +20,7 @@ from tilewright.targets.gemmini.timing.moves import (
     step_writes,
 )
 from tilewright.targets.gemmini.timing.queues import Q, count, peek
+from tilewright.targets.gemmini.timing.records import at
 from tilewright.targets.gemmini.timing.repeat import check
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import STORES, dispatches, step_dispatch, step_stores
@@ -65,7 +65,6 @@ def is_busy(m: Array) -> bool:
     return count(m, Q.dispatch) + count(m, Q.norm) + count(m, Q.scale) + count(m, Q.issue) > 0
 
 
-@called
 def next_event(m: Array, t: int) -> int:
     """Return the next cycle in which something is due, if no register changed in cycle `t`."""
     event = NEVER

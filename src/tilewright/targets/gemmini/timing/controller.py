@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
 from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Pipe
-from tilewright.targets.gemmini.timing.functs import COMPUTE_FLIP, COMPUTE_STAY, CONFIG, PRELOAD
-from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
+from tilewright.targets.gemmini.timing.operands import (
+    ABSENT,
+    COMPUTE_FLIP,
+    COMPUTE_STAY,
+    CONFIG,
+    IN_ACC,
+    PRELOAD,
+    is_garbage,
+    local,
+)
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import PLAIN, PLAIN3, POINTER, RULE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    PLAIN,
+    PLAIN3,
+    POINTER,
+    RING,
+    RULE,
+    at,
+    columns,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 
 ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
@@ -48,7 +67,6 @@ PIPE = columns(Pipe)
 EXECUTION, COMMANDS = registers(Execution, 12), table(IssuedCommand, "commands")
 
 
-@called
 def step_transposes(m: Array, t: int) -> None:
     """Pass commands on. A transposed preload (WS) becomes preload, compute, preload (TransposePreloadUnroller.scala).
 
@@ -116,7 +134,6 @@ def step_execute(m: Array, t: int) -> None:
         read(m, t)
 
 
-@called
 def begin(m: Array, t: int, pending: bool) -> None:
     """Begin what the first three commands allow."""
     n = count(m, Q.executes)
@@ -141,14 +158,12 @@ def begin(m: Array, t: int, pending: bool) -> None:
         m[CHIP.ex_state], m[CHIP.active] = DOES.flushes, 1
 
 
-@called
 def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
     """Return whether a preload or its compute reads from where a result begins that the array still holds."""
     found = being_written(m, m[preload + COMMANDS.rs1], t) or being_written(m, m[compute + COMMANDS.rs1], t)
     return found or being_written(m, m[compute + COMMANDS.rs2], t)
 
 
-@called
 def configure_array(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_ex."""
     if not rs1 >> 7 & 1:
@@ -157,7 +172,6 @@ def configure_array(m: Array, rs1: int, rs2: int) -> None:
     m[EXECUTION.a_stride], m[CHIP.c_stride] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
 
 
-@called
 def start(m: Array, mode: int) -> None:
     """Set the operands of an operation: which are read, from where, and how many rows go through the array.
 
@@ -188,7 +202,6 @@ def start(m: Array, mode: int) -> None:
     m[op + OPERATIONS.rows], m[op + OPERATIONS.os] = result >> 48 & 2 * m[CHIP.dim] - 1, m[CHIP.os]
 
 
-@called
 def operand(m: Array, k: int, word: int, turned: bool, takes: bool) -> None:
     """Set one operand; its rows and columns are exchanged if it is transposed."""
     fit = 2 * m[CHIP.dim] - 1
@@ -276,7 +289,6 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
     return signals
 
 
-@called
 def finish(m: Array, t: int) -> None:
     """End an operation: its commands leave, and those without a result are complete."""
     m[CHIP.progress] += 1

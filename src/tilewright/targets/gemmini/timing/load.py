@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, MOVING, Program
-from tilewright.targets.gemmini.timing.functs import CONFIG, MVIN2, MVIN3, ONE
-from tilewright.targets.gemmini.timing.layout import at, row_offset
-from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
+from tilewright.targets.gemmini.timing.operands import CONFIG, MVIN2, MVIN3, ONE, columns_of, is_acc, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
-from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 
 
 class Loader:
@@ -55,7 +53,6 @@ class ActiveLoad:
 LOADER, STATES, LOADS = registers(Loader, 6), table(LoadState, "load_states"), table(ActiveLoad, "loads")
 
 
-@called
 def step_loads(m: Array, p: Program, t: int) -> None:
     """Run the load controller: a configuration takes a cycle, a load one cycle a row."""
     item = peek(m, Q.loads, 0)
@@ -103,7 +100,6 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         pop(m, Q.loads, t)
 
 
-@called
 def configure_load(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_ld."""
     state = row_offset(rs1 >> 3 & 3)
@@ -119,7 +115,6 @@ def load_state(funct: int) -> int:
     return 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0
 
 
-@called
 def track(m: Array, slot: int, entry: int, state: int, rs1: int, rs2: int) -> None:
     """Begin a load: keep what its rows have in common, and the bytes that must arrive."""
     st, load = row_offset(state), row_offset(slot)
@@ -151,7 +146,6 @@ def reader_works(m: Array) -> bool:
     return m[READER.t_valid] + m[READER.x_valid] + m[READER.busy] + count(m, Q.reads) > 0
 
 
-@called
 def step_reader(m: Array, t: int) -> None:
     """Run the reader: a request passes its translation in two cycles; one that the bus refuses goes around again."""
     again = False
@@ -180,7 +174,6 @@ def step_reader(m: Array, t: int) -> None:
         m[READER.row] = m[load + LOADS.local] + row & (m[CHIP.acc] if m[load + LOADS.in_acc] else m[CHIP.spad])
 
 
-@called
 def ask(m: Array) -> None:
     """Make one request of the row in hand."""
     load = row_offset(m[READER.slot])

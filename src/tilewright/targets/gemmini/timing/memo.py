@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
 from tilewright.targets.gemmini.timing.records import FIXED, NOWHERE, RULE, columns, saved
 
@@ -103,7 +103,6 @@ def clear(memo: Memo, identity: bool) -> None:
     relate_rows(r, memo.rows, ACC_ROWS, last, last)
 
 
-@called
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
     """Let `new` be the partner of page `old`; return False if one of them has another, or if there are too many."""
     r[MEMO.last_pair + 2 * client], r[MEMO.last_pair + 2 * client + 1] = old, new

@@ -4,14 +4,24 @@ ZeroWriter.scala, and the writes of Scratchpad.scala and AccumulatorMem.scala.""
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS
 from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP
-from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS
 from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    PLAIN,
+    POINTER,
+    RING,
+    RULE,
+    WIRE,
+    at,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 
 #: The phases of a row between the reader and the memories: before a scale unit, in it, and repeated.
 ENTERING, IN_UNIT, REPEATED = 1, 2, 4
@@ -85,7 +95,6 @@ LG_LANES, SCALE_CYCLES = 2, 6
 OF_SPAD, OF_SCALED, OF_WIDE = 1, 2, 4
 
 
-@called
 def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
     """Offer a write to the accumulator; return whether it is taken. It may not add to a row that is being written."""
     bank = row >> m[CHIP.lg_acc_bank]
@@ -125,7 +134,6 @@ def has_rows(m: Array) -> bool:
     return m[REPEATER.valid] + m[SCALER.wide_valid] + m[REPEATER.zeros_valid] + m[CHIP.zeros_valid] > 0
 
 
-@called
 def step_writes(m: Array, t: int) -> None:
     """Write moved rows. In each bank the array comes first, then scaled rows, int32 rows, zeros."""
     lasts, claimed, to_acc, acc_claimed = 0, 0, False, m[CHIP.acc_writes]
@@ -184,7 +192,6 @@ def repeated(m: Array) -> None:
         m[REPEATER.valid] = 0
 
 
-@called
 def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) -> None:
     """Write a row of zeros, if nobody offers the last row of a request."""
     acc = is_acc(m[REPEATER.zeros_address])
@@ -212,7 +219,6 @@ def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) ->
             m[REPEATER.zeros_valid] = 0
 
 
-@called
 def next_zeros(m: Array) -> None:
     """Take the next block of a row from the writer of zeros."""
     load = row_offset(m[CHIP.zeros_slot])
@@ -233,7 +239,6 @@ def scales(m: Array) -> bool:
     return m[SCALER.valid] + count(m, Q.scaling) > 0
 
 
-@called
 def step_scaling(m: Array, t: int) -> None:
     """Move int8 rows through their scale unit: three at a time, four lanes unless the scale is 1."""
     if count(m, Q.scaling):
@@ -279,7 +284,6 @@ def new_row(m: Array) -> int:
     return item
 
 
-@called
 def lane(m: Array, t: int) -> None:
     """Let each lane take an element: round robin over the elements of three rows; all lanes do the same."""
     places = 3 * elements(m)
@@ -310,7 +314,6 @@ def merges(m: Array) -> bool:
     return m[MERGER.valid] + count(m, Q.d_read) > 0
 
 
-@called
 def step_merger(m: Array, t: int) -> None:
     """Merge beats to rows; a row leaves when all its bytes in this request are there."""
     free = not m[MERGER.valid]
@@ -347,7 +350,6 @@ def step_merger(m: Array, t: int) -> None:
         beat(m, t)
 
 
-@called
 def beat(m: Array, t: int) -> None:
     """Take a beat; the last one of a request frees its transaction."""
     item = pop(m, Q.d_read, t)

@@ -1,8 +1,9 @@
 """Declared state: the machine is one array of numbers, in which records of named numbers have their places.
 
 A record is a class whose attributes are fields, each with what a snapshot does with it. `registers` and `table` give a
-record its place; they return the places of its fields, as attributes of the same names. (They return a module, because
-Numba takes the attributes of modules as constants.) So nothing else lists the state.
+record its place: registers lie first, then queues, then tables. They return the places of its fields, as attributes of
+the same names. (They return a module, because Numba takes the attributes of modules as constants.) So nothing else
+lists the state.
 """
 
 from __future__ import annotations
@@ -13,7 +14,45 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TABLES, UNIT, WIDTH
+from tilewright.sim.jit import part
+
+#: Numbers that the registers of a unit may have, and the units; numbers in a row of a table; places in rings.
+UNIT, UNITS, WIDTH, RING, OUT_RING = 64, 15, 16, 128, 512
+#: The rows of the tables: loops that the two unrollers work on, and their five streams; banks of the accumulator;
+#: states of loads; the station's entries (64 of each queue), and those not issued, in order; rows between reader and
+#: memories, and between store controller and writer; commands for the execute controller; what it asks of the array;
+#: tags of its results; rows in it; loads and stores in the trackers; read transactions; answers to come.
+ROWS = {
+    **{
+        "loop_slots": 4,
+        "loop_streams": 10,
+        "acc_banks": 64,
+        "load_states": 4,
+        "entries": 192,
+        "waiting": RING,
+        "moved": RING,
+        "stored": RING,
+    },
+    **{"commands": RING, "operations": RING, "tags": RING, "results": OUT_RING, "loads": 516, "stores": 516},
+    **{"transactions": 1024, "answers": 2048},
+}
+#: Where the queues begin, the numbers of one, and where the tables begin and end.
+QUEUES, PER_QUEUE = UNIT * UNITS, 4 + RING
+TABLES = QUEUES + 24 * PER_QUEUE
+END = TABLES + WIDTH * sum(ROWS.values())
+
+
+@part
+def row_offset(row: int) -> int:
+    """Return how far a row of a table is from the first one."""
+    return WIDTH * row
+
+
+@part
+def at(column: int, row: int) -> int:
+    """Return the place of a column in a row of a table."""
+    return column + WIDTH * row
+
 
 R = TypeVar("R")
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import EX, ST
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.alike import MoveShape, alike, alike_hosts, alike_loops, lay_shapes
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
 from tilewright.targets.gemmini.timing.chip import CHIP, Program
-from tilewright.targets.gemmini.timing.functs import CONFIG
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, lay_rows, partner, relate
-from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.operands import CONFIG, is_acc, is_garbage
 from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
@@ -85,7 +84,6 @@ def memo(expansion: Expansion, config: Config) -> Memo:
     )
 
 
-@called
 def survey(m: Array, p: Program, plan: FrontPlan, memo: Memo) -> None:
     """Set what a memo needs to know of the program, and before which commands the state is looked at.
 
@@ -151,7 +149,6 @@ def without_row(m: Array, word: int) -> int:
     return word if is_garbage(m, word) else word & ~(m[CHIP.acc] if is_acc(word) else m[CHIP.spad])
 
 
-@called
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, last_busy: int) -> None:
     """Save the state before command `place`. If the commands to come repeat earlier ones, go on behind these."""
     r = memo.registers
@@ -217,7 +214,6 @@ def is_same(memo: Memo, old: int, new: int) -> bool:
     return bool(memo.kept[new, KEPT.same] == memo.kept[old, KEPT.same])
 
 
-@called
 def equal(one: Array, other: Array, tape: Array) -> bool:
     """Return whether two snapshots have the same words."""
     shift = other[KEPT.begin] - one[KEPT.begin]
@@ -229,7 +225,6 @@ def equal(one: Array, other: Array, tape: Array) -> bool:
     return bool(at == one[KEPT.end])
 
 
-@called
 def agreed(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
     """Return how far the run behind `new` repeats that behind `old`: the last snapshot of this stretch, or NO.
 
@@ -283,7 +278,6 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
     return True
 
 
-@called
 def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, new: int, end: int) -> None:
     """Copy what happened from snapshot `old` to `end`, as having happened since `new`; set the state at the end."""
     r = memo.registers

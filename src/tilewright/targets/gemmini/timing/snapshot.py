@@ -15,15 +15,12 @@ from itertools import groupby
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD, ST
 from tilewright.targets.gemmini.timing.array import ARRAY, DOES, OPERATIONS, PRODUCTS, RESULTS, TAGS
 from tilewright.targets.gemmini.timing.bus import ANSWERS, GET, READER, TRANSACTIONS, around
 from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS, EXECUTION
-from tilewright.targets.gemmini.timing.entries import entered, entry, number_entries, span, waits
-from tilewright.targets.gemmini.timing.functs import CONFIG
-from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS, STATES
 from tilewright.targets.gemmini.timing.moves import (
     ENTERING,
@@ -35,9 +32,21 @@ from tilewright.targets.gemmini.timing.moves import (
     SCALER,
     written,
 )
-from tilewright.targets.gemmini.timing.operands import IN_ACC
+from tilewright.targets.gemmini.timing.operands import CONFIG, IN_ACC
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, item, peek
-from tilewright.targets.gemmini.timing.records import ALWAYS, COLUMN, NOWHERE, RULE, pointers, register_rules, rules
+from tilewright.targets.gemmini.timing.records import (
+    ALWAYS,
+    COLUMN,
+    NOWHERE,
+    OUT_RING,
+    RING,
+    RULE,
+    at,
+    pointers,
+    register_rules,
+    row_offset,
+    rules,
+)
 from tilewright.targets.gemmini.timing.station import ENTRIES, LOAD_STATES, STATION, WAITING
 from tilewright.targets.gemmini.timing.store import STORED, STORER, STORES
 from tilewright.targets.gemmini.timing.tape import (
@@ -46,13 +55,18 @@ from tilewright.targets.gemmini.timing.tape import (
     base,
     cyclic,
     due,
+    entered,
+    entry,
     length,
     next_word,
+    number_entries,
     operand,
     prim,
     queue,
     related,
     row,
+    span,
+    waits,
     word,
     words,
 )
@@ -81,7 +95,6 @@ ANSWER_RULES, COMMAND_RULES, OPERATION_RULES = rules(ANSWERS), rules(COMMANDS), 
 TAG_RULES, RESULT_RULES, SLOT_RULES, STREAM_RULES = rules(TAGS), rules(RESULTS), rules(SLOT), rules(STREAM)
 
 
-@called
 def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     """Save the machine's state, or set it; see the registers of the tape."""
     tape[TAPE.low_host] = tape[TAPE.first_host]
@@ -107,7 +120,6 @@ def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     visit_bus(m, p, tape)
 
 
-@called
 def visit_row(m: Array, p: Program, tape: Array, rules: Array, number: int, phase: int) -> None:
     """Save or set a row of a table, which is in this phase, by the rules of its fields. Registers are in row 0."""
     shift = row_offset(number)
@@ -119,7 +131,6 @@ def visit_row(m: Array, p: Program, tape: Array, rules: Array, number: int, phas
             visit_field(m, p, tape, place, rules[x, COLUMN.rule], of, rules[x, COLUMN.among])
 
 
-@called
 def visit_field(m: Array, p: Program, tape: Array, place: int, rule: int, of: int, among: int) -> None:
     """Save or set a field by its rule; `of`: the place of the field that the rule refers to."""
     if rule == RULE.plain or (rule == RULE.scaled and m[CHIP.scales]):
@@ -152,7 +163,6 @@ def visit_field(m: Array, p: Program, tape: Array, place: int, rule: int, of: in
         visit_place(m, tape, place, rule, of)
 
 
-@called
 def visit_place(m: Array, tape: Array, place: int, rule: int, of: int) -> None:
     """Save or set a field that names a row, or a place in a ring, by its rule."""
     if rule == RULE.transaction:
@@ -171,7 +181,6 @@ def visit_place(m: Array, tape: Array, place: int, rule: int, of: int) -> None:
         base(m, place, tape)
 
 
-@called
 def visit_front(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     """Save or set the front end. Its slots and queues refer to loops that may be far from done."""
     for q in (Q.raw, Q.to_conv, Q.to_matmul, Q.out):
@@ -192,7 +201,6 @@ def low_loop(plan: FrontPlan, tape: Array, loop: int) -> None:
     tape[TAPE.low_prim] = min(tape[TAPE.low_prim], plan.starts[loop, 0])
 
 
-@called
 def queued(own: Array, place: int, plan: FrontPlan, tape: Array) -> None:
     """Save or set an item of the front end: a primitive command, or -1 - a command of the host (the lowest bit)."""
     here = next_word(tape)
@@ -211,7 +219,6 @@ def queued(own: Array, place: int, plan: FrontPlan, tape: Array) -> None:
         tape[TAPE.low_prim] = min(tape[TAPE.low_prim], own[place])
 
 
-@called
 def staged(own: Array, place: int, tape: Array) -> None:
     """Save or set a stage of an unroller's pipeline: a primitive command, or -1."""
     here = next_word(tape)
@@ -223,7 +230,6 @@ def staged(own: Array, place: int, tape: Array) -> None:
         tape[TAPE.low_prim] = min(tape[TAPE.low_prim], own[place])
 
 
-@called
 def visit_station(m: Array, p: Program, tape: Array) -> None:
     """Save or set the entries of the reservation station, the order of those not issued, and the states of loads."""
     number_entries(m, tape)
@@ -241,7 +247,6 @@ def visit_station(m: Array, p: Program, tape: Array) -> None:
         visit_row(m, p, tape, STATE_RULES, number, ALWAYS)
 
 
-@called
 def visit_execute(m: Array, p: Program, tape: Array) -> None:
     """Save or set the commands of the execute controller, the operations in the array, and their results."""
     for q in (Q.transposes, Q.executes):
@@ -266,7 +271,6 @@ def visit_execute(m: Array, p: Program, tape: Array) -> None:
         visit_row(m, p, tape, RESULT_RULES, (m[CHIP.first_out] + i) & (OUT_RING - 1), ALWAYS)
 
 
-@called
 def visit_loads(m: Array, p: Program, tape: Array) -> None:
     """Save or set the loads in hand, from the controller to the rows in the accumulator that are being written."""
     entered(m, Q.loads, LD, tape)
@@ -286,7 +290,6 @@ def visit_loads(m: Array, p: Program, tape: Array) -> None:
             fresh(m, at(ACC_BANKS.rows, bank) + (t & 3), t, tape)
 
 
-@called
 def fresh(m: Array, place: int, t: int, tape: Array) -> None:
     """Save or set the row of a bank that was written from cycle `t` on, if there is one."""
     here = next_word(tape)
@@ -300,7 +303,6 @@ def fresh(m: Array, place: int, t: int, tape: Array) -> None:
         m[place] = -1
 
 
-@called
 def visit_stores(m: Array, p: Program, tape: Array) -> None:
     """Save or set the stores in hand, from the controller to the writer."""
     entered(m, Q.stores, ST, tape)
@@ -313,7 +315,6 @@ def visit_stores(m: Array, p: Program, tape: Array) -> None:
             visit_row(m, p, tape, STORED_RULES, peek(m, q, i), ALWAYS)
 
 
-@called
 def visit_bus(m: Array, p: Program, tape: Array) -> None:
     """Save or set read transactions, requests and answers. Transactions count from the one made last."""
     newest, size = m[READER.next], m[CHIP.max_reads]
@@ -335,7 +336,6 @@ def visit_bus(m: Array, p: Program, tape: Array) -> None:
             cyclic(m, answered, tape, newest << 1, size << 1)
 
 
-@called
 def tagged(m: Array, q: int, tape: Array, mask: int, read: int, base: int, size: int) -> None:
     """Save or set a queue whose items have a transaction in the upper bits if `mask` of them gives `read`."""
     for i in range(length(m, q, tape)):

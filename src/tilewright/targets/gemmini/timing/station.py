@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
 from tilewright.targets.gemmini.timing.chip import CHIP, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS
-from tilewright.targets.gemmini.timing.functs import CONFIG, PRELOAD
-from tilewright.targets.gemmini.timing.layout import RING, WIDTH, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS, load_state
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of, is_acc, local, rows_of
+from tilewright.targets.gemmini.timing.operands import (
+    ABSENT,
+    CONFIG,
+    IN_ACC,
+    PRELOAD,
+    blocks_of,
+    is_acc,
+    local,
+    rows_of,
+)
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
-from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, PLAIN3, RULE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    COMMAND,
+    PLAIN,
+    PLAIN3,
+    RING,
+    RULE,
+    WIDTH,
+    at,
+    columns,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 from tilewright.targets.gemmini.timing.store import STORES
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
@@ -126,7 +146,6 @@ def issuing(m: Array, q: int, to: int, t: int) -> int:
     return entry if waits == 0 else -1
 
 
-@called
 def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     """Hand a command to its controller. Load and store configurations are complete at once."""
     prim = m[at(ENTRIES.command, 64 * q + entry)]
@@ -150,7 +169,6 @@ def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
         m[CHIP.loading if q == LD else CHIP.storing] = 1
 
 
-@called
 def forget(m: Array, q: int, entry: int) -> None:
     """Let no entry of another queue wait for an entry of queue `q` any longer, because a new command takes it."""
     m[STATION.awaited + q] &= ~(1 << entry)
@@ -163,7 +181,6 @@ def forget(m: Array, q: int, entry: int) -> None:
             e += WIDTH
 
 
-@called
 def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     """Free the entry of a completed command."""
     m[CHIP.active] = 1
@@ -175,7 +192,6 @@ def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     finished(m, p.unroller[prim], q)
 
 
-@called
 def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> None:
     """Take a command into the first free entry of queue `q`."""
     entry = 0
@@ -211,7 +227,6 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     m[CHIP.number + q] += 1
 
 
-@called
 def configure(m: Array, q: int, rs1: int, rs2: int) -> None:
     """Keep what later ranges depend on."""
     if q == EX:
@@ -225,7 +240,6 @@ def configure(m: Array, q: int, rs1: int, rs2: int) -> None:
         m[STATION.pooling] = rs1 >> 4 & 3
 
 
-@called
 def operand(m: Array, place: int, word: int, rows: int) -> None:
     """Set an operand's range of rows."""
     kind, start = local(m, word)
@@ -240,7 +254,6 @@ def span(m: Array, place: int, kind: int, start: int, rows: int) -> None:
     m[place + SPAN.end], m[place + SPAN.wraps] = start + rows & mask, start + rows > mask
 
 
-@called
 def load_range(m: Array, e: int, rs2: int, state: int) -> None:
     """Set the rows that a load writes. Repeated pixels begin earlier, but within the same half of the scratchpad."""
     blocks = blocks_of(m, rs2)
@@ -251,7 +264,6 @@ def load_range(m: Array, e: int, rs2: int, state: int) -> None:
     span(m, e + ENTRIES.a, kind, start, (blocks - 1) * m[STATION.block + state] + rows_of(rs2))
 
 
-@called
 def store_range(m: Array, e: int, rs2: int) -> None:
     """Set the rows that a store reads; with pooling, all up to the end of the accumulator's bank."""
     blocks = blocks_of(m, rs2)
@@ -274,7 +286,6 @@ def overlap(m: Array, x: int, y: int) -> bool:
     return m[x + SPAN.start] <= m[y + SPAN.start] and (m[y + SPAN.start] < m[x + SPAN.end] or m[x + SPAN.wraps] != 0)
 
 
-@called
 def depend(m: Array, q: int, e: int) -> None:
     """Set the entries of other queues that a new one waits for."""
     for other in range(3):
@@ -292,7 +303,6 @@ def depend(m: Array, q: int, e: int) -> None:
         m[STATION.awaited + other] |= waits
 
 
-@called
 def conflict(m: Array, q: int, e: int, other: int, old: int) -> bool:
     """Return whether a command of queue `q` waits for an older one of another queue."""
     if q == LD:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import ST
 from tilewright.targets.gemmini.timing.chip import CHIP, MOVING, TO_ARRAY, TO_WRITER, Program
-from tilewright.targets.gemmini.timing.functs import CONFIG
-from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import in_flight
 from tilewright.targets.gemmini.timing.operands import (
     ABSENT,
+    CONFIG,
     IN_ACC,
     IN_SPAD,
     blocks_of,
@@ -20,7 +19,18 @@ from tilewright.targets.gemmini.timing.operands import (
     rows_of,
 )
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
+from tilewright.targets.gemmini.timing.records import (
+    COMMAND,
+    PLAIN,
+    POINTER,
+    RING,
+    RULE,
+    at,
+    registers,
+    row_offset,
+    saved,
+    table,
+)
 
 CONFIG_ST = 2
 
@@ -73,7 +83,6 @@ class StoredRow:
 STORER, STORES, STORED = registers(Storer, 10), table(ActiveStore, "stores"), table(StoredRow, "stored")
 
 
-@called
 def step_stores(m: Array, p: Program, t: int) -> None:
     """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
     item = peek(m, Q.stores, 0)
@@ -122,7 +131,6 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         pop(m, Q.stores, t)
 
 
-@called
 def configure_store(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_st."""
     m[STORER.stride], m[STORER.pool_size], m[STORER.pool_stride] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
@@ -134,7 +142,6 @@ def configure_store(m: Array, rs1: int, rs2: int) -> None:
         m[STORER.o_columns] = rs1 >> 56 & 0xFF
 
 
-@called
 def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
     """Set where a row lies, and its bytes for the writer."""
     acc = is_acc(rs2)
@@ -145,7 +152,6 @@ def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
         m[w + STORED.bytes] *= 4
 
 
-@called
 def plain(m: Array, w: int, rs1: int, rs2: int, rows: int, blocks: int) -> bool:
     """Make the request of one row of a block; return whether it is the last one."""
     row, block = m[STORER.row], m[STORER.block]
@@ -160,7 +166,6 @@ def plain(m: Array, w: int, rs1: int, rs2: int, rows: int, blocks: int) -> bool:
     return ends and row == rows - 1
 
 
-@called
 def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
     """Make the request of one element of a pooling window; return whether it is the last one."""
     y = m[STORER.p_row] * m[STORER.pool_stride] + m[STORER.w_row] - m[STORER.u_pad]
@@ -193,7 +198,6 @@ def dispatches(m: Array) -> bool:
     return count(m, Q.dispatch) + count(m, Q.norm) + count(m, Q.scale) > 0
 
 
-@called
 def step_dispatch(m: Array, t: int) -> None:
     """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
     if count(m, Q.scale) and ready(m, Q.issue, t):
@@ -221,7 +225,6 @@ def step_dispatch(m: Array, t: int) -> None:
         dispatch(m, t)
 
 
-@called
 def dispatch(m: Array, t: int) -> None:
     """Read a row for the writer: reads of the array come first, and writes of single-ported banks."""
     w = row_offset(peek(m, Q.dispatch, 0))

@@ -7,12 +7,13 @@ forgotten in one of them.
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
 from tilewright.targets.gemmini.timing.chip import CHIP
-from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_acc, is_garbage
 from tilewright.targets.gemmini.timing.queues import QUEUE, count, item
-from tilewright.targets.gemmini.timing.records import columns
+from tilewright.targets.gemmini.timing.records import WIDTH, at, columns
+from tilewright.targets.gemmini.timing.station import ENTRIES, SPAN, STATION
 
 
 class TapeRegisters:
@@ -46,7 +47,6 @@ def next_word(tape: Array) -> int:
     return at
 
 
-@called
 def word(m: Array, place: int, tape: Array, base: int) -> None:
     """Save or set a number that counts from `base`."""
     at = next_word(tape)
@@ -56,7 +56,6 @@ def word(m: Array, place: int, tape: Array, base: int) -> None:
         tape[at] = m[place] - base
 
 
-@called
 def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
     """Save or set a number that counts from `base` modulo `size`."""
     at = next_word(tape)
@@ -66,7 +65,6 @@ def cyclic(m: Array, place: int, tape: Array, base: int, size: int) -> None:
         tape[at] = (m[place] - base) % size
 
 
-@called
 def due(m: Array, place: int, tape: Array) -> None:
     """Save or set a cycle from which on something may happen; all that have passed are alike."""
     at = next_word(tape)
@@ -76,7 +74,6 @@ def due(m: Array, place: int, tape: Array) -> None:
         tape[at] = max(m[place] - tape[TAPE.now], 0)
 
 
-@called
 def words(m: Array, first: int, last: int, tape: Array) -> None:
     """Save or set numbers as they are."""
     at, size = tape[TAPE.cursor], last - first
@@ -89,14 +86,12 @@ def words(m: Array, first: int, last: int, tape: Array) -> None:
             tape[at + x] = m[first + x]
 
 
-@called
 def prim(m: Array, place: int, tape: Array) -> None:
     """Save or set the number of a primitive command."""
     word(m, place, tape, tape[TAPE.first_prim])
     tape[TAPE.low_prim] = min(tape[TAPE.low_prim], m[place])
 
 
-@called
 def related(m: Array, place: int, tape: Array, kind: int) -> None:
     """Save a page or a row, or set it to its partner, which was put in its place."""
     at = tape[TAPE.related]
@@ -107,13 +102,11 @@ def related(m: Array, place: int, tape: Array, kind: int) -> None:
         tape[at] = m[place] << KIND_BITS | kind
 
 
-@called
 def row(m: Array, place: int, tape: Array, in_acc: bool) -> None:
     """Save or set a row of the accumulator or of the scratchpad."""
     related(m, place, tape, ACC_ROWS if in_acc else SPAD_ROWS)
 
 
-@called
 def operand(m: Array, place: int, tape: Array) -> None:
     """Save or set a word with a local address: its row apart from the rest."""
     at = next_word(tape)
@@ -130,7 +123,6 @@ def operand(m: Array, place: int, tape: Array) -> None:
         tape[at], m[place] = rest, rest | here
 
 
-@called
 def base(m: Array, place: int, tape: Array) -> None:
     """Save or set the first row of an operand in the scratchpad; -1: none."""
     at = next_word(tape)
@@ -142,7 +134,6 @@ def base(m: Array, place: int, tape: Array) -> None:
         m[place] = -1
 
 
-@called
 def length(m: Array, q: int, tape: Array) -> int:
     """Save or set the length of a queue, and return it."""
     if tape[TAPE.sets]:
@@ -152,7 +143,6 @@ def length(m: Array, q: int, tape: Array) -> int:
     return int(count(m, q))
 
 
-@called
 def queue(m: Array, q: int, tape: Array, base: int, size: int) -> None:
     """Save or set a queue. Its items count from `base`; `size`: in a ring, else 0."""
     for i in range(length(m, q, tape)):
@@ -160,3 +150,72 @@ def queue(m: Array, q: int, tape: Array, base: int, size: int) -> None:
             cyclic(m, item(m, q, i), tape, base, size)
         else:
             word(m, item(m, q, i), tape, base)
+
+
+def number_entries(m: Array, tape: Array) -> None:
+    """Number the entries of each queue by their commands: which entry a command has makes no difference."""
+    for q in range(3):
+        left = m[STATION.valid + q]
+        if tape[TAPE.sets]:
+            left = (1 << m[CHIP.number + q]) - 1
+            m[STATION.valid + q], m[STATION.awaited + q] = left, 0
+        for i in range(m[CHIP.number + q]):
+            first, each, rest = -1, 0, left
+            own = at(ENTRIES.command, 64 * q)
+            while rest:
+                if rest & 1 and (first < 0 or (not tape[TAPE.sets] and m[own] < tape[TAPE.least])):
+                    first, tape[TAPE.least] = each, m[own]
+                rest >>= 1
+                each += 1
+                own += WIDTH
+            left &= ~(1 << first)
+            tape[BY_NUMBER + 64 * q + i], tape[NUMBERS + 64 * q + first] = first, i
+
+
+def entry(m: Array, place: int, q: int, tape: Array) -> None:
+    """Save or set the number of an entry of queue `q`, or -1."""
+    at = next_word(tape)
+    if tape[TAPE.sets]:
+        m[place] = tape[at]
+    else:
+        tape[at] = tape[NUMBERS + 64 * q + m[place]] if m[place] >= 0 else -1
+
+
+def waits(m: Array, place: int, q: int, tape: Array) -> None:
+    """Save or set the entries of queue `q` for which one waits."""
+    at = next_word(tape)
+    if tape[TAPE.sets]:
+        m[place] = tape[at]
+        m[STATION.awaited + q] |= tape[at]
+    else:
+        tape[at] = 0
+        left, number = m[place] & m[STATION.valid + q], NUMBERS + 64 * q
+        while left:
+            if left & 1:
+                tape[at] |= 1 << tape[number]
+            left >>= 1
+            number += 1
+
+
+def span(m: Array, place: int, tape: Array) -> None:
+    """Save or set the rows of an operand, as the station sees them."""
+    word(m, place, tape, 0)
+    if m[place] != ABSENT:
+        in_acc = m[place] == IN_ACC
+        row(m, place + SPAN.start, tape, in_acc)
+        cyclic(m, place + SPAN.end, tape, m[place + SPAN.start], m[CHIP.acc if in_acc else CHIP.spad] + 1)
+        word(m, place + SPAN.wraps, tape, 0)
+
+
+def entered(m: Array, q: int, of: int, tape: Array) -> None:
+    """Save or set a queue with the numbers of commands and, in the lowest bits, of their entries in queue `of`."""
+    for i in range(length(m, q, tape)):
+        own = item(m, q, i)
+        number, command = m[own] & 63, m[own] >> 6
+        if not m[STATION.valid + of] >> number & 1:  # that of a configuration, which is complete
+            number = -1
+        m[own] = command
+        prim(m, own, tape)
+        command, m[own] = m[own], number
+        entry(m, own, of, tape)
+        m[own] = command << 6 | m[own] & 63

@@ -17,11 +17,9 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.loops.registers import MATMUL, STARTS, UNROLLER
-from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.loops.words import MATMUL, STARTS, UNROLLER
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, take
-from tilewright.targets.gemmini.timing.unroll_conv import offered_by_conv, step_conv
-from tilewright.targets.gemmini.timing.unroll_matmul import offered_by_matmul, step_matmul
+from tilewright.targets.gemmini.timing.records import at, row_offset
 from tilewright.targets.gemmini.timing.unroll_state import (
     FRONT,
     OF_CONV,
@@ -32,6 +30,7 @@ from tilewright.targets.gemmini.timing.unroll_state import (
     advance_slots,
     idle_streams,
 )
+from tilewright.targets.gemmini.timing.unroll_streams import offered_by_conv, offered_by_matmul, step_conv, step_matmul
 
 #: What a command does in the front end, the values of `FrontPlan.action`. That after a configuration: to run a loop.
 PASS, CONFIGURE_MATMUL, CONFIGURE_CONV, WAIT = 0, 1, 3, 5

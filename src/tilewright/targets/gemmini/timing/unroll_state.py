@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.loops.words import EXECUTE, STORE
-from tilewright.targets.gemmini.timing.layout import at, row_offset
-from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 
 #: Sets of streams, as bits.
 EXECUTE_BIT, LOAD_BITS, ALL_BITS = 2, 28, 31
@@ -107,7 +106,6 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     return moved
 
 
-@called
 def _advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
     """Do what advance_slots says."""
     head = m[FRONT.head + u]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, part
+from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import LAST_PUT, PUT, WRITER, packet
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, TO_WRITER, moved
-from tilewright.targets.gemmini.timing.layout import row_offset
 from tilewright.targets.gemmini.timing.operands import IN_ACC, IN_SPAD
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, ready, take
+from tilewright.targets.gemmini.timing.records import row_offset
 from tilewright.targets.gemmini.timing.store import STORED
 
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
@@ -22,7 +22,6 @@ def writer_works(m: Array) -> bool:
     return translating + m[WRITER.state] + m[CHIP.pipe] + m[CHIP.full] + count(m, Q.issue) > 0
 
 
-@called
 def step_writer(m: Array, t: int) -> None:
     """Run the writer: a request of some beats for each packet of the row in hand; then take the next row."""
     if (
@@ -59,7 +58,6 @@ def step_writer(m: Array, t: int) -> None:
     m[CHIP.full] = m[CHIP.pipe] & 1
 
 
-@called
 def step_translation(m: Array, t: int) -> bool:
     """Move requests through translation in two stages; return whether the first one takes a new request."""
     free, retry = m[WRITER.x_valid] == 0, False
@@ -91,7 +89,6 @@ def step_translation(m: Array, t: int) -> bool:
     return room and not retry and not displaced
 
 
-@called
 def write_beat(m: Array) -> None:
     """Send a beat."""
     if m[WRITER.state] == NEW_REQUEST:

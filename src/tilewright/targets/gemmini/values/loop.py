@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, compiled, in_llvm, part
+from tilewright.sim.jit import compiled, in_llvm, part
 from tilewright.targets.gemmini.values.vectors import LANES, emit_products
 
 #: What a step does; a step without an effect on data has the action -1.
@@ -101,7 +101,6 @@ def wrapped(value: int, bits: int) -> int:
     return ((value + half) & (2 * half - 1)) - half
 
 
-@called
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
     product = np.float32(np.float32(value) * np.float32(scale))
@@ -109,7 +108,6 @@ def scaled(value: int, scale: float) -> int:
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
 
 
-@called
 def shifted(value: int, shift: int) -> int:
     """Return an integer shifted right, rounded half to even."""
     if shift == 0:
@@ -119,14 +117,12 @@ def shifted(value: int, shift: int) -> int:
     return kept + int(rest > half or (rest == half and kept & 1 == 1))
 
 
-@called
 def word(memory: Array, at: int) -> int:
     """Return the int32 in DRAM at `at`, little-endian."""
     low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
     return low | int(memory[at + 3]) << 24
 
 
-@called
 def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
     """Execute an mvin, `own` being its row of the table."""
     dim, cols = spad.shape[1], own[L_COLS]
@@ -147,7 +143,6 @@ def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sampl
                         spad[row - pixel, col + pixel * cols] = value
 
 
-@called
 def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
     """Execute one row of one block of an mvin to the accumulator."""
     for col in range(width):
@@ -162,7 +157,6 @@ def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, t
         target[col] = value
 
 
-@called
 def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
     """Return an element as int8, as it leaves the scratchpad or the accumulator."""
     if own[S_ACC] == 0:
@@ -174,7 +168,6 @@ def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: in
     return max(value, 0) if own[S_RELU] and not relu_first else value
 
 
-@called
 def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
     """Execute an mvout without pooling, `own` being its row of the table."""
     dim = spad.shape[1]
@@ -190,7 +183,6 @@ def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, samp
                 memory[target + col] = leaving(own, scale, spad, acc, row, element, relu_first)
 
 
-@called
 def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
     """Execute an mvout with max pooling. Pixels outside the image count as 0."""
     size, columns = own[S_POOL_SIZE], own[S_OCOLS]
@@ -210,7 +202,6 @@ def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sampl
             memory[target + channel] = most
 
 
-@called
 def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
     """Execute a compute, `own` being its row of the table: load a fresh array, multiply, write the result."""
     if own[FRESH]:
@@ -226,7 +217,6 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
         write(own, spad, acc, sums[line], line, rules)
 
 
-@called
 def fill(own: Array, spad: Array, array: Array) -> None:
     """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
     base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
@@ -244,7 +234,6 @@ def fill(own: Array, spad: Array, array: Array) -> None:
                 target[col] = source[col]
 
 
-@called
 def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
     """Write row `line` of A to `factors`, with zeros beyond the operand."""
     base, stride, cols = own[A_ROW], own[A_STRIDE], own[A_COLS]
@@ -261,7 +250,6 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
         factors[depth] = 0
 
 
-@called
 def times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
     """Write D + A * W to `sums`; `narrow`: with the low 8 bits of W."""
     dim, rows, depth = array.shape[0], min(own[C_ROWS], own[A_ROWS]), own[A_COLS]
@@ -301,7 +289,6 @@ def products(
     sums[:rows, low : low + LANES] += flat.astype(np.int32) @ weights[:depth, low : low + LANES]
 
 
-@called
 def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
     """Add A * B to the sums of an output-stationary array."""
     base, rows = own[D_ROW], own[D_ROWS]
@@ -315,7 +302,6 @@ def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int)
             array[line, col] = wrapped(total, bits)
 
 
-@called
 def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
     """Write row `line` of the result, which is in `sums` [dim]."""
     row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]

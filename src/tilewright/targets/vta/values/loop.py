@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import called, compiled, in_llvm, part
+from tilewright.sim.jit import compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM
 from tilewright.targets.vta.values.tables import KernelTable, Own, Steps, Tiles
@@ -106,7 +106,6 @@ def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
             clear(chips, shape, to, first, width)
 
 
-@called
 def clear(chips: Chips, shape: Shape, to: int, first: int, count: int) -> None:
     """Write zeros to `count` tiles of memory `to`, from tile `first` on."""
     size = shape.batch * shape.block
@@ -166,7 +165,6 @@ def interleaved(wgt: Array, raw: Array) -> None:
     wgt[: LANES * LANES] = rows.swapaxes(0, 1).reshape(-1)
 
 
-@called
 def value(memory: Array, at: int, index: int, bits: int) -> int:
     """Return value `index` of those that start at DRAM byte `at`: two's complement, little-endian, low bits first."""
     sign = np.int64(1) << (bits - 1)
@@ -176,7 +174,6 @@ def value(memory: Array, at: int, index: int, bits: int) -> int:
     return int(((field & (2 * sign - 1)) ^ sign) - sign)
 
 
-@called
 def keep(chips: Chips, shape: Shape, first: int, count: int) -> None:
     """Copy acc tiles that out mirrors to out: acc is about to change, and out is not."""
     if not shape.out_memory:
@@ -262,7 +259,6 @@ def add_lanes(
                 products(chips.acc, to, chips.inp, by, chips.wgt, of, GROUP * block, count, to_step, by_step)
 
 
-@called
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
     """Add the product of an inp tile and a wgt tile to an acc tile."""
     block, group = shape.block, min(GROUP, shape.block)
@@ -325,7 +321,6 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
     chips.acc[dst * size : (dst + count) * size] = 0
 
 
-@called
 def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
     count = kernels.inner[kernel] if kernels.adjacent[kernel] else 1
@@ -343,7 +338,6 @@ def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape
                     compute_own(own, kernels, chips.acc, shape, kernel, dst + tile, src + tile, many)
 
 
-@called
 def compute_own(
     own: Own, kernels: KernelTable, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:

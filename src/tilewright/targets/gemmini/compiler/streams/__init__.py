@@ -5,6 +5,268 @@ So the pixels that a block of weights needs are always consecutive rows, and blo
 the image. Weights pass through a ring; sums alternate between the halves of the accumulator.
 """
 
-from tilewright.targets.gemmini.compiler.streams.stream import Stream
+from __future__ import annotations
 
-__all__ = ["Stream"]
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, cycle, product
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.schedule import ranges
+from tilewright.targets.gemmini.compiler.convolutions import MOST, MOST_POOLED, NO_POOL
+from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.compiler.streams.issue import SCALED, WEIGHTS, Group, Issue
+from tilewright.targets.gemmini.compiler.streams.places import Ring, Shelf
+from tilewright.targets.gemmini.compiler.streams.shape import Job, Shape, Tile
+from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs, Sums
+from tilewright.targets.gemmini.config import ACC_BYTES, Config
+from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
+
+#: Cycles of products that one load of weights serves, from which on few loads in advance are enough.
+SLOW = 128
+#: How many loads of weights are ahead of the products, by lanes: with these numbers, no lane is written and read at
+#: once. If one load serves few products, and otherwise.
+AHEAD = {2: (5, 3), 3: (5, 2)}
+#: Unless `eager`, no loads in advance are issued in so many cycles before a group of products ends.
+SPARED = 64
+
+
+def emit(shape: Shape, to: Addresses) -> Array:
+    """Return the commands of a convolution but for the first configs, uint64 [n, 3]."""
+    return _Emission(shape, to).run()
+
+
+class _Emission:
+    """The jobs of a convolution (`work`), and what the scratchpad, the accumulator and the units are busy with."""
+
+    def __init__(self, shape: Shape, to: Addresses) -> None:
+        self.shape, self.to, self.issue = shape, to, Issue(shape.config)
+        self.shelf, self.ring = Shelf(shape.lanes[0], shape.chunk), Ring(shape.lanes[1])
+        self.stored = np.zeros(shape.config.acc_rows)
+        self.arrives: dict[int, float] = {}  # loads of weights
+        self.pooling: tuple[int, ...] = ()
+        self.inputs = [
+            Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(shape.turns)
+        ]
+        halves, last = cycle((0, shape.config.acc_rows // 2)), self.inputs[-1]
+        self.work = [
+            (own, Sums(shape, self.issue, self.stored, to.d, job, next(halves)))
+            for own in self.inputs
+            for job in shape.jobs(own.part, own.tile, own is last)
+        ]
+        unit = shape.units[0]
+        served = max(shape.most[0] * shape.most[1], shape.config.dim) * min(shape.blocks, unit.blocks) * unit.steps
+        self.ahead = AHEAD[len(shape.lanes[1])][served >= SLOW]
+        self.coming, self.loading, self.before = self._weights(), 1, -1
+
+    def run(self) -> Array:
+        for nth, (inputs, sums) in enumerate(self.work):
+            after = self.work[nth + 1] if nth + 1 < len(self.work) else None
+            self._job(inputs, sums, after)
+            self._leave(inputs.tile, sums)
+        return self.issue.array()
+
+    def _job(self, inputs: Inputs, sums: Sums, after: tuple[Inputs, Sums] | None) -> None:
+        """Add the products of a job."""
+        shape, issue, job = self.shape, self.issue, sums.job
+        below = (job.group - inputs.part.first) * shape.layer.group[0] // shape.config.dim
+        ends = after is None or after[0] is not inputs  # the last job of the tile
+        self.shelf.keep = inputs.chunk(0)
+        sums.complete()
+        for index, step in enumerate(shape.steps):
+            channels = below + step.block
+            if ends:  # the chunks before are no longer needed
+                self.shelf.keep = inputs.chunk(channels)
+            for block in range(job.first, job.first + job.blocks):
+                load = shape.load_of(job.group, block, index)
+                ready = max(sums.ready, self._arrival(load), inputs.ready(job, step, channels))
+                unit = shape.units[block]
+                weights = index % unit.steps * unit.blocks + block - unit.first
+                group = Group(
+                    0.0,
+                    self.ring.place[load] + weights * shape.config.dim,
+                    inputs.place(channels, step.area) + step.below * inputs.tile.out[3] + job.pixel,
+                    sums.row(block),
+                    step.inner,
+                    shape.width(job.group, block),
+                    int(index > 0 or shape.biased),
+                )
+                issue.compute(ready, sums.blocks, group)
+                self.ring.used[load] = issue.computed
+                self.shelf.use(inputs.chunk(channels), issue.computed)
+                self._prefetch(inputs, after)
+
+    def _prefetch(self, inputs: Inputs, after: tuple[Inputs, Sums] | None) -> None:
+        """Load while the DMA is idle: the next job's offsets, the rest of this tile's input, the next tile's."""
+        issue = self.issue
+        turn = inputs.turn + 1
+        while issue.loaded < issue.computed - (0 if self.shape.eager else SPARED):
+            if (after and after[1].prefetch(issue.began)) or inputs.prefetch(issue.began):
+                continue
+            if not inputs.complete or turn == len(self.inputs) or not self.inputs[turn].prefetch(issue.began):
+                return
+
+    def _weights(self) -> Iterator[int]:
+        """Yield the loads of weights in the order of their use."""
+        shape, before = self.shape, -1
+        for _, sums in self.work:
+            job = sums.job
+            for index, block in product(range(len(shape.steps)), range(job.first, job.first + job.blocks)):
+                load = shape.load_of(job.group, block, index)
+                if load != before:
+                    before = load
+                    yield load
+
+    def _arrival(self, load: int) -> float:
+        """Return when weights arrive; have some loads in advance."""
+        if load != self.before:
+            self.before = load
+            self.loading -= 1
+            while self.loading < self.ahead and (one := next(self.coming, None)) is not None:
+                self._load_weights(one)
+                self.loading += 1
+            self._load_weights(load)  # they may have given way to others since
+        return self.arrives[load]
+
+    def _load_weights(self, load: int) -> None:
+        """Load weights, unless they are there; the first ones block by block."""
+        if load in self.ring.place:
+            return
+        shape, config, issue = self.shape, self.shape.config, self.issue
+        within = load % shape.loads
+        unit = next(unit for unit in reversed(shape.units) if unit.load <= within)
+        blocks = min(unit.steps, len(shape.steps) - (within - unit.load) * unit.steps) * unit.blocks
+        free = self.ring.take(load, unit.steps * unit.blocks * config.dim)
+        width = config.dim * config.spad_blocks
+        dram, place = self.to.w + load * config.dim * width, self.ring.place[load]
+        cuts = ranges(blocks, blocks if self.arrives or unit.steps > 1 else 1)
+        for cut in cuts:
+            columns = cut.size * config.dim
+            beats = -(-columns // config.bus_bytes)
+            at = dram + cut.first * config.dim, place + cut.first * config.dim
+            arrived = issue.load(max(free, issue.began), WEIGHTS, *at, columns, config.dim, beats)
+            self.arrives[load] = self.arrives.get(load, arrived) if cut.first else arrived
+
+    def _leave(self, tile: Tile, sums: Sums) -> None:
+        """Add the stores of a job."""
+        own, job, config = self.shape.layer, sums.job, self.shape.config
+        full = own.leaves.scale is None
+        y, x, _, width = tile.out
+        for block in range(job.first, job.first + job.blocks):
+            columns, row = self.shape.width(job.group, block), sums.row(block)
+            channel = job.group * own.group[1] + block * config.dim
+            if own.pool != NO_POOL:
+                self._pool(tile, job, row, columns, channel)
+                continue
+            for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is a part of one
+                line, column = divmod(job.pixel + pixel, width)
+                place = (tile.image * own.out[0] + y + line) * own.out[1] + x + column
+                address = self.to.y + (place * own.channels[1] + channel) * own.leaves.nbytes
+                cost = SCALED * rows * (ACC_BYTES if full else 1)
+                self.issue.store(address, acc(row + pixel, full=full), columns, rows, cost)
+                self.stored[row + pixel : row + pixel + rows] = self.issue.stored
+
+    def _pool(self, tile: Tile, job: Job, row: int, columns: int, channel: int) -> None:
+        """Add the pooled store of a block of outputs."""
+        own, pool = self.shape.layer, self.shape.layer.pool
+        image = *tile.pooled[2:], *tile.out[2:], *tile.pads
+        if image != self.pooling:
+            self.pooling, made, scale = image, Commands(self.shape.config), own.leaves.scale
+            assert scale is not None, "sums are not pooled"
+            sizes = pool.stride[0], pool.kernel[0], own.pooled[1]
+            made.gemmini_extended2_config_st(own.channels[1], own.leaves.activation, scale, *sizes, *image)
+            self.issue.configure(made.array)
+        place = (tile.image * own.pooled[0] + tile.pooled[0]) * own.pooled[1] + tile.pooled[1]
+        reads = image[0] * image[1] * pool.kernel[0] * pool.kernel[1]
+        self.issue.store(self.to.y + place * own.channels[1] + channel, acc(row), columns, 0, reads * SCALED)
+        self.stored[row : row + job.pixels] = self.issue.stored
+
+
+class Stream(Shape):
+    """A convolution by explicit commands, in tiles."""
+
+    def __str__(self) -> str:
+        outputs = min(self.blocks * self.config.dim, self.layer.group[1])
+        return f"commands, tiles of {self.rows} x {self.columns} x {outputs} results{self.layer.extras}"
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether zeros are loaded."""
+        return any(self.layer.window.padding)
+
+    @property
+    def inputs(self) -> int:
+        """Bytes of the input in DRAM."""
+        return self.layer.inputs
+
+    @property
+    def leaves(self) -> Leaving:
+        return self.layer.leaves
+
+    def tilings(self, config: Config) -> Iterator[Stream]:
+        """Yield tiles of several shapes, whose sums fit half of the accumulator.
+
+        Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
+        """
+        half, found = config.acc_rows // 2, dict[Stream, None]()
+        sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
+        for pixels in sizes if self.layer.pool == NO_POOL else reversed(sizes):
+            rows, columns = self._rectangle(pixels)
+            tile = replace(self, rows=rows, columns=columns)
+            taken = tile.most[0] * tile.most[1]
+            if taken > half:
+                continue
+            most = min(self.all_blocks, half // taken)
+            for blocks in (most, min(most, config.spad_blocks)):
+                whole = blocks == self.all_blocks or blocks < config.spad_blocks
+                made = replace(tile, blocks=blocks if whole else blocks - blocks % config.spad_blocks)
+                if made.lanes[0] and made.fits_registers:
+                    found[made] = None
+        yield from found
+
+    @property
+    def fits_registers(self) -> bool:
+        """Whether the fields of config_ld and config_st hold the sizes."""
+        pooled = self.layer.pool == NO_POOL or max(*self.most, self.layer.pooled[1]) <= MOST_POOLED
+        return self.places[-1] <= MOST and pooled
+
+    def variants(self) -> Iterator[Stream]:
+        """Yield the same tiles in other orders."""
+        yield replace(self, eager=False)
+        yield replace(self, ends=False)
+        yield replace(self, ends=False, eager=False)
+
+    def _rectangle(self, pixels: int) -> tuple[int, int]:
+        """Return the rows and columns of tiles whose results take about `pixels` rows of the accumulator a block.
+
+        Without pooling, a tile has whole rows of the image, or is a part of one row.
+        """
+        own, dim = self.layer, self.config.dim
+        if own.pool == NO_POOL:
+            columns = min(own.pooled[1], pixels)
+            rows = min(own.pooled[0], pixels // columns)
+            columns = -(-own.pooled[1] // -(-own.pooled[1] // columns))
+            if own.pooled[0] == 1:
+                columns = min(own.pooled[1], -(-columns // dim) * dim)
+        else:
+            for side in count(1):
+                rows, columns = min(side, own.pooled[0]), min(side, own.pooled[1])
+                larger = replace(self, rows=min(side + 1, own.pooled[0]), columns=min(side + 1, own.pooled[1]))
+                if larger.most[0] * larger.most[1] > pixels or (larger.rows, larger.columns) == (rows, columns):
+                    break
+        return -(-own.pooled[0] // -(-own.pooled[0] // rows)), columns
+
+    def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
+        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        out, own = Commands(config), self.layer
+        out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
+        out.gemmini_extended4_config_ld(own.window.stride[1] * own.channels[0], 1.0, False, self.places[-1], 0)
+        out.gemmini_extended3_config_ld(config.dim * config.spad_blocks, 1.0, False, 1)
+        out.gemmini_extended3_config_ld(0, 1.0, False, 2)
+        if own.pool == NO_POOL:
+            own.leaves.configure(out, own.channels[1])
+        out.extend(emit(self, Addresses(x, w, d, y)))
+        out.gemmini_fence()
+        return out
