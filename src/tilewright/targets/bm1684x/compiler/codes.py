@@ -22,7 +22,7 @@ from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT
 from tilewright.targets.bm1684x.compiler.linear import add_zero_point
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, DType, Rounding
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
 #: The modes with which the machine's integer shifts are tried, and the differences from the nearest integer factor.
@@ -65,7 +65,8 @@ def rescale(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     if site.output.dtype not in ("int8", "uint8"):
         raise ir.Refused(f"a conversion to {site.output.dtype} is not supported")
     result = Stored.of(site.output)
-    wanted = _Wanted(site, x, result, *_every_code(site, x, result, mode))
+    (codes,), reference = every_code(site, (x,), mode)
+    wanted = _Wanted(site, x, result, codes, reference.astype(np.int64) + result.add)
     for way in (_product, _scaled, _rounded_twice, _real):
         write = ir.Writer(result.c)
         if way(write, wanted):
@@ -109,10 +110,11 @@ def _product(write: ir.Writer, wanted: _Wanted) -> bool:
 
 def _scaled(write: ir.Writer, wanted: _Wanted) -> bool:
     """Add a multiplication of codes without their zero point, and the new zero point, if this gives the right codes."""
-    own = wanted.factor(LONG)
-    if own is not None:
-        _put(write, wanted, _dequant(write, wanted, I16, own.factor, -own.shift, own.mode))
-    return own is not None
+    if (own := wanted.factor(LONG)) is None:
+        return False
+    scaled = write.centred(0, I16, own.factor, -own.shift, own.mode, wanted.x.zero)
+    add_zero_point(write, wanted.result, "cast", x=scaled)
+    return True
 
 
 def _rounded_twice(write: ir.Writer, wanted: _Wanted) -> bool:
@@ -122,7 +124,7 @@ def _rounded_twice(write: ir.Writer, wanted: _Wanted) -> bool:
     high = shift_right((wanted.codes - wanted.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
     if left > -HIGH_PRODUCT or not wanted.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
         return False
-    product = _dequant(write, wanted, I32, q, HIGH_PRODUCT + left, Rounding.HALF_UP)
+    product = write.centred(0, I32, q, HIGH_PRODUCT + left, Rounding.HALF_UP, wanted.x.zero)
     write.scale(product, ir.Output(), np.array(-right), wanted.result.zero, Rounding.HALF_AWAY_FROM_ZERO)
     return True
 
@@ -132,34 +134,24 @@ def _real(write: ir.Writer, wanted: _Wanted) -> bool:
     centred = (wanted.codes - wanted.x.zero).astype(np.float32)
     for factor in neighbours(np.float32(wanted.ratio)):
         if wanted.gives(np.rint(centred * factor).astype(np.int64)):
-            named = {"offset": Constant.of(wanted.x.zero, I32), "scale": Constant.of(float(factor), F32)}
-            _put(write, wanted, write.add("fp32_dequant", F32, None, x=ir.Input(0), **named))
+            add_zero_point(write, wanted.result, "cast", x=write.centred_real(0, factor, wanted.x.zero))
             return True
     return False
 
 
-def _dequant(write: ir.Writer, wanted: _Wanted, into: DType, factor: int, shift: int, mode: Rounding) -> ir.Ref:
-    """Add the operation `round((code - zero point) * factor * 2**shift)`, and return its result."""
-    named = {"offset": Constant.of(wanted.x.zero, I16), "multiplier": Constant.of(factor, I32)}
-    return write.add("int_dequant", into, mode, x=ir.Input(0), **named, shift=Constant.of(shift, I16))
+def every_code(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[list[Array], Array]:
+    """Return the 256 stored codes of each input, and the graph's codes of the result for all of their combinations.
 
-
-def _put(write: ir.Writer, wanted: _Wanted, scaled: ir.Ref) -> None:
-    """Add operations that round `scaled` (integers stay as they are), add the zero point and write the result."""
-
-    def rounded(into: ir.Into) -> ir.Ref:
-        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=scaled)
-
-    add_zero_point(write, rounded, wanted.result, ir.Output())
-
-
-def _every_code(site: Site, x: Stored, result: Stored, mode: Mode) -> tuple[Array, Array]:
-    """Return all 256 stored codes of the input, and the stored codes that the reference gives for them: int64 [256]."""
-    codes = np.arange(x.dtype.low, x.dtype.high + 1, dtype=np.int64)
-    source, out = (replace(tensor, shape=(256,)) for tensor in (site.input(0), site.output))
-    values = (codes - x.add).astype(source.dtype)[None]
-    (found,) = site.node.op.evaluate(Site(site.node, (source,), (out,)), (values,), mode)
-    return codes, found[0].astype(np.int64) + result.add
+    The result has an axis for each input.
+    """
+    codes = [np.arange(x.dtype.low, x.dtype.high + 1, dtype=np.int64) for x in shapes]
+    grid = np.meshgrid(*codes, indexing="ij")
+    sources = [replace(site.input(index), shape=grid[0].shape) for index in range(len(shapes))]
+    every = Site(site.node, tuple(sources), (replace(site.output, shape=grid[0].shape),))
+    cases = zip(grid, shapes, sources, strict=True)
+    values = [(code - x.add).astype(source.dtype)[None] for code, x, source in cases]
+    (found,) = site.node.op.evaluate(every, values, mode)
+    return codes, found[0]
 
 
 class _Scaling(NamedTuple):

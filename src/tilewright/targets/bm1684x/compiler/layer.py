@@ -130,19 +130,6 @@ class Layer:
             begin = end
 
 
-@dataclass(frozen=True)
-class Buffer:
-    """Says that an operation writes to a new temporary buffer of this type, with `size` rows and columns (see Temp)."""
-
-    dtype: DType
-    size: tuple[int, int] | None = None
-
-
-#: Where an operation writes: into a new temporary buffer (a type alone: with the size of the result), or into the
-#: layer's result.
-Into = DType | Buffer | Output
-
-
 class Refused(Exception):
     """Raised if the machine cannot compute a node exactly. The message says why, with the attribute and its value."""
 
@@ -180,23 +167,29 @@ class Writer:
     def release(self) -> None:
         self._held.clear()
 
-    def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
-        """Add an operation, and return its result: a new buffer, or the layer's output.
+    def add(
+        self,
+        operation: str,
+        into: DType | Output,
+        mode: Rounding | None = None,
+        size: tuple[int, int] | None = None,
+        **operands: Any,
+    ) -> Ref:
+        """Add an operation, and return its result: the layer's output, or a new buffer of the type `into`.
 
-        `operands` that are not of the type Ref are attributes of the operation.
+        `size` is the size of the buffer (see Temp). `operands` that are not of the type Ref are attributes.
         """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
         attributes |= {} if mode is None else {"mode": mode}
-        result = Buffer(result) if isinstance(result, DType) else result
-        if isinstance(result, Buffer):
+        result: Output | Temp
+        if isinstance(into, DType):
             taken = {ref.index for ref in (*refs.values(), *self._held) if isinstance(ref, Temp)}
-            free = next(index for index in range(len(taken) + 1) if index not in taken)
-            result_ref: Output | Temp = Temp(free, result.dtype, result.size)
+            result = Temp(next(index for index in range(len(taken) + 1) if index not in taken), into, size)
         else:
-            result_ref = result
-        self.operations.append(Operate(operation, refs, result_ref, attributes))
-        return result_ref
+            result = into
+        self.operations.append(Operate(operation, refs, result, attributes))
+        return result
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
         """Add a parameter with one value per channel, and return the operand that reads it."""
@@ -210,17 +203,22 @@ class Writer:
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
 
-    def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
+    def scale(self, x: Ref, into: DType | Output, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
         """Add the operation `saturate(round(x * factor * 2**shift) + offset)`, and return its result."""
-        named = self._parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
-        return self.add("int_requant", result, mode, x=x, **named)
+        named = self.parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
+        return self.add("int_requant", into, mode, x=x, **named)
 
-    def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
-        """Add the operation `saturate(half_even(f32(f32(x) * factor) + offset))`, and return its result."""
-        named = self._parameters(scale=(factor, F32), offset=(offset, F32))
-        return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
+    def centred(self, index: int, into: DType, factor: int, shift: int, mode: Rounding, zero: int) -> Ref:
+        """Add the operation `round((code - zero) * factor * 2**shift)` on input `index`, and return its result."""
+        named = {"offset": Constant.of(zero, I16), "multiplier": Constant.of(factor, I32)}
+        return self.add("int_dequant", into, mode, x=Input(index), **named, shift=Constant.of(shift, I16))
 
-    def _parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
+    def centred_real(self, index: int, factor: np.float32, zero: int) -> Ref:
+        """Add the operation `f32(code - zero) * factor` on input `index`, and return its result."""
+        named = {"offset": Constant.of(zero, I32), "scale": Constant.of(float(factor), F32)}
+        return self.add("fp32_dequant", F32, x=Input(index), **named)
+
+    def parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
         """Return, by name, the operand for each argument `name=(values, type)`.
 
         All operands are constants if no argument differs between channels; else all have one value per channel.

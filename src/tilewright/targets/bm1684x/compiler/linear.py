@@ -5,7 +5,6 @@ Most functions add operations to `write`, which collects the operations of one l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,17 +13,19 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.base import Window as GraphWindow
-from tilewright.graph.ops.linear import NO_RESIDUAL, Linear
+from tilewright.graph.ops.linear import Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
+from tilewright.graph.takes import Takes
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
-from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
 #: The largest padding, stride and dilation: their instruction fields have four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
+TAKES = Takes(("int8", "uint8"))
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
@@ -32,22 +33,20 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 
     `rule` says how to round. Raises Refused if the machine cannot compute this exactly.
     """
-    clamps, into = bounds(stored, to.low, to.high)
     if rule == "double":
-        q, shift = quantize_multiplier(to.real)
-        result = doubled(write, total, q, shift, stored.zero, into)
+        doubled(write, total, *quantize_multiplier(to.real), stored.zero)
     elif rule == "pow2":
-        result = write.scale(total, into, power_of_two(to.real, "requantisation"), stored.zero, Rounding.HALF_UP)
+        write.scale(total, ir.Output(), power_of_two(to.real, "requantisation"), stored.zero, Rounding.HALF_UP)
     elif rule == "float":
-        result = real(write, total, to.real32, stored, into)
+        real(write, total, to.real32, stored)
     else:
         reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
         raise ir.Refused(f"{reason}: the machine has no operations for it")
-    clamp(write, result, clamps, stored)
+    clamp(write, stored, to.low, to.high)
 
 
-def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, into: ir.Into) -> ir.Ref:
-    """Add gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, then the addition of `offset`. Return the result.
+def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
+    """Write gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, plus `offset`, to the layer's result.
 
     The rescaling rounds twice: after the multiplication, and after the shift, where ties go away from zero. Raises
     Refused if a shift is positive, because the result may not fit into int32.
@@ -56,40 +55,39 @@ def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, in
     if (shift > 0).any():
         raise ir.Refused("requantisation by a factor of 1 or more is not supported: it may overflow int32")
     high = write.high_product(x, q)
-    return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
+    write.scale(high, ir.Output(), shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
-def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations `half_even(f32(x) * factor) + stored.zero`, and return their result."""
-    return add_zero_point(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
+def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored) -> None:
+    """Write `half_even(f32(x) * factor) + stored.zero` to the layer's result."""
+    named = write.parameters(scale=(np.atleast_1d(factor), F32), offset=(0.0, F32))
+    add_zero_point(write, stored, "fp32_requant", x=x, **named)
 
 
-def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add an operation that rounds to integers, then the addition of the zero point of `stored`. Return the result.
+def add_zero_point(write: ir.Writer, stored: Stored, operation: str, **operands: ir.Ref) -> None:
+    """Write the result of an operation that rounds half to even, plus the zero point of `stored`, as the layer's result.
 
-    `rounded(target)` adds the first operation, which writes to `target`. A zero point of 0 is not added.
+    A zero point of 0 is not added.
     """
     if not stored.zero:
-        return rounded(into)
-    return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
+        write.add(operation, ir.Output(), Rounding.HALF_TO_EVEN, **operands)
+        return
+    rounded = write.add(operation, I16, Rounding.HALF_TO_EVEN, **operands)
+    write.add("int_add", ir.Output(), a=rounded, b=Constant.of(stored.zero, I16), saturate=True)
 
 
-def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
-    """Return the (operation, bound) pairs with which `clamp` keeps codes in `low`..`high`, and where to put its input.
+def clamp(write: ir.Writer, stored: Stored, low: int, high: int) -> None:
+    """Keep the codes that the last operation writes to the layer's result in `low`..`high`.
 
-    The input of `clamp` is the result of the operation before it. A bound that the stored type enforces is left out.
+    A bound that the stored type enforces costs nothing.
     """
     low, high = low + stored.add, high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []
     clamps += [("min", high)] if high < stored.dtype.high else []
-    return clamps, stored.dtype if clamps else ir.Output()
-
-
-def clamp(write: ir.Writer, value: ir.Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
-    """Add the operations `clamps` (from `bounds`), which clamp `value`. The last one writes the layer's result."""
-    for number, (operation, bound) in enumerate(clamps, 1):
-        result: ir.Into = ir.Output() if number == len(clamps) else stored.dtype
-        value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
+    for operation, bound in clamps:
+        last = write.operations.pop()
+        value = write.add(last.operation, stored.dtype, **last.operands, **last.attributes)
+        write.add(operation, ir.Output(), a=value, b=Constant.of(bound, stored.dtype))
 
 
 def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
@@ -99,12 +97,9 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
-    if op.residual(site):
-        raise ir.Refused(NO_RESIDUAL)
-    if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
-        zeros = f", zero point {w.quant.zero_point[0]}" if w.quant and any(w.quant.zero_point) else ""
-        shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"
-        raise ir.Refused(f"weights of {shown} are not supported; constant int8 with zero point 0 are")
+    if reason := op.refusal(site, TAKES):
+        raise ir.Refused(reason)
+    assert w.data is not None
     result = Stored.of(site.output)
     if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row is a pixel, whatever axes the input has
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
@@ -129,12 +124,13 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
 
 
-def window_sums(write: ir.Writer, pad: int, into: ir.Into = I32) -> ir.Ref:
-    """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its result, int32 sums.
+def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None) -> ir.Ref:
+    """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its int32 sums.
 
-    `pad` is the value of the padding.
+    `pad` is the value of the padding, `size` that of the buffer for the sums (see Temp).
     """
-    return write.add("int8_depthwise2d", into, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
+    operands = {"x": ir.Input(0), "w": ir.Weights(), "bias": ir.Bias(I32)}
+    return write.add("int8_depthwise2d", I32, size=size, **operands, right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -146,16 +142,9 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
             raise ir.Refused(f"weight rows of {w.shape[1]} values are not supported: they cover no whole pixels")
         return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
     assert isinstance(op, Conv2D | DepthwiseConv2D)
-    if isinstance(op, Conv2D) and w.shape[3] != x.c:
-        raise ir.Refused(grouped(x.c // w.shape[3], x.c))
     if isinstance(op, DepthwiseConv2D) and w.shape[3] != x.c:
         raise ir.Refused(f"a depth multiplier of {w.shape[3] // x.c} is not supported; 1 is")
     return w.transpose(0, 3, 1, 2), machine_window(op.window, x)
-
-
-def grouped(groups: int, channels: int) -> str:
-    """Return the message that refuses a convolution with `groups` groups. `channels` is its number of channels."""
-    return f"group={groups} is not supported; group=1 and depthwise convolutions (group={channels}) are"
 
 
 def machine_window(own: GraphWindow, x: Stored) -> Window:

@@ -18,7 +18,7 @@ from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.codes import joined
-from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
+from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
@@ -61,7 +61,9 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
     if w.ndim != 4:
         raise ir.Refused(f"a Conv over {w.ndim - 2} spatial axes is not supported; a Conv over rows and columns is")
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
-        raise ir.Refused(grouped(groups, site.input(0).shape[1]))
+        channels = site.input(0).shape[1]
+        only = f"group=1 and depthwise convolutions (group={channels})"
+        raise ir.Refused(f"group={groups} is not supported; {only} are")
     window = _window(site, attributes, w.shape[2:])
     return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, write, groups > 1)
 
@@ -159,7 +161,7 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
         size = (site.input(0).shape[2], site.input(0).shape[3])
-        wide = write.add("cast", ir.Buffer(F32, size), Rounding.HALF_TO_EVEN, x=ir.Input(0))
+        wide = write.add("cast", F32, Rounding.HALF_TO_EVEN, size, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)

@@ -7,7 +7,6 @@ one, whose sums are rescaled.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,7 +18,7 @@ from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler import linear
-from tilewright.targets.bm1684x.compiler.codes import neighbours
+from tilewright.targets.bm1684x.compiler.codes import every_code, neighbours
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
@@ -39,33 +38,23 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
-    half_even = mode.delegated
-    low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
-    clamps, into = linear.bounds(result, low, high)
     write = ir.Writer(result.c)
     if mode.elementwise == "ort":
-        last = _fused(write, site, shapes, result, mode, into)
+        _fused(write, site, shapes, result, mode)
     elif mode.elementwise == "tflite":
-        last = _fixed_point(write, site, shapes, result, into)
+        _fixed_point(write, site, shapes, result)
     elif mode.elementwise == "pow2":
         left, right, out = op.shifts(site)
-        last = _shifted(write, shapes, (1 << left, 1 << right), out, result, into)
+        _shifted(write, shapes, (1 << left, 1 << right), out, result)
     else:
-        last = _multiplied(write, site, shapes, result, into)
-    linear.clamp(write, last, clamps, result)
+        _multiplied(write, site, shapes, result)
+    out = site.output
+    linear.clamp(write, result, *clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated))
     return write.layer(site, shapes, result)
 
 
-def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -> ir.Ref:
-    """Add the operation `round_half_up((code - x.zero) * factor * 2**shift)` on input `index`. Return its result."""
-    parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
-    return write.add(
-        "int_dequant", I32, Rounding.HALF_UP, x=ir.Input(index), **parameters, shift=Constant.of(shift, I16)
-    )
-
-
-def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations that add two tensors as TFLite does, and return their result.
+def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+    """Add the operations that add two tensors as TFLite does.
 
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
     """
@@ -74,7 +63,8 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
     parts: list[ir.Ref] = []
     for index in (0, 1):
         q, shift = quantize_multiplier(scales[index] / twice)
-        part = _widened(write, index, shapes[index], int(q), ir.HIGH_PRODUCT + EXTRA_BITS)
+        high = ir.HIGH_PRODUCT + EXTRA_BITS
+        part = write.centred(index, I32, int(q), high, Rounding.HALF_UP, shapes[index].zero)
         if shift:
             count = Constant.of(int(shift), I8)
             part = write.add("arithmetic_shift", I32, Rounding.HALF_AWAY_FROM_ZERO, a=part, shift=count)
@@ -82,11 +72,11 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
     write.release()
     total = write.add("int_add", I32, a=parts[0], b=parts[1])
     q, shift = quantize_multiplier(twice / ((1 << EXTRA_BITS) * np.float64(site.output.scale)))
-    return linear.doubled(write, total, q, shift, result.zero, into)
+    linear.doubled(write, total, q, shift, result.zero)
 
 
-def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations that add two tensors as XNNPACK does, and return their result.
+def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+    """Add the operations that add two tensors as XNNPACK does.
 
     XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
     """
@@ -96,65 +86,51 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result
         raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
     p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
-    return _shifted(write, shapes, (p, q), -shift, result, into)
+    _shifted(write, shapes, (p, q), -shift, result)
 
 
 def _shifted(
-    write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: ir.Into
-) -> ir.Ref:
-    """Add the operations `round_half_up((a * p + b * q) * 2**shift) + result.zero`, and return their result.
+    write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored
+) -> None:
+    """Add the operations `round_half_up((a * p + b * q) * 2**shift) + result.zero`.
 
     a and b are the codes of the two inputs minus their zero points; (p, q) is `factors`.
     """
-    left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
-    right = _widened(write, 1, shapes[1], factors[1], 0)
+    left = write.hold(write.centred(0, I32, factors[0], 0, Rounding.HALF_UP, shapes[0].zero))
+    right = write.centred(1, I32, factors[1], 0, Rounding.HALF_UP, shapes[1].zero)
     write.release()
     total = write.add("int_add", I32, a=left, b=right)
-    return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)
+    write.scale(total, ir.Output(), np.array(shift), result.zero, Rounding.HALF_UP)
 
 
-def _fused(
-    write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
-) -> ir.Ref:
-    """Add the operations that add two tensors as onnxruntime does, and return their result.
+def _fused(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> None:
+    """Add the operations that add two tensors as onnxruntime does.
 
     `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds of the codes a and b minus their zero points.
     `_search` finds the factors ra and rb.
     """
-    factors = _search(site, shapes, result, mode)
-    left = write.hold(_real(write, 0, shapes[0], factors[0]))
-    right = _real(write, 1, shapes[1], factors[1])
+    factors = _search(site, shapes, mode)
+    left = write.hold(write.centred_real(0, factors[0], shapes[0].zero))
+    right = write.centred_real(1, factors[1], shapes[1].zero)
     write.release()
-    total = write.add("fp_add", F32, a=left, b=right)
-    return linear.add_zero_point(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
+    linear.add_zero_point(write, result, "cast", x=write.add("fp_add", F32, a=left, b=right))
 
 
-def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref:
-    scale = Constant.of(float(factor), F32)
-    return write.add("fp32_dequant", F32, x=ir.Input(index), offset=Constant.of(x.zero, I32), scale=scale)
-
-
-def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
+def _search(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[np.float32, np.float32]:
     """Return two float32 factors for `_fused` with which every pair of codes gives the same sum as the reference.
 
     The factors are close to input scale / output scale. Raises Refused if there are none.
     """
     out = site.output
-    codes = [np.arange(x.dtype.low, x.dtype.high + 1) - x.add for x in shapes]
-    pairs = [np.broadcast_to(code, (256, 256)) for code in (codes[0][:, None], codes[1])]
-    tensors = [replace(site.input(index), shape=(256, 256)) for index in (0, 1)]
-    every = Site(site.node, tuple(tensors), (replace(out, shape=(256, 256)),))
-    values = [pair[None].astype(tensor.dtype) for pair, tensor in zip(pairs, tensors, strict=True)]
-    (expected,) = site.node.op.evaluate(every, values, mode)
-    low, high = int(expected.min()), int(expected.max())
-    near = [neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
+    codes, expected = every_code(site, shapes, mode)
+    near = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]
     parts = [
-        [(code - tensor.zero_point).astype(np.float32) * factor for factor in factors]
-        for code, tensor, factors in zip(codes, tensors, near, strict=True)
+        [(code - x.zero).astype(np.float32) * factor for factor in factors]
+        for code, x, factors in zip(codes, shapes, near, strict=True)
     ]
     for left, right in sorted(product(range(len(near[0])), range(len(near[1]))), key=sum):
         total = np.rint(parts[0][left][:, None] + parts[1][right])
-        if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
+        if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):
             return near[0][left], near[1][right]
     raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")
 
@@ -208,13 +184,14 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     if xnnpack:
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
-        code = write.scale_real(total, I16, np.asarray(scale), float(offset))
+        named = write.parameters(scale=(scale, F32), offset=(float(offset), F32))
+        code = write.add("fp32_requant", I16, Rounding.HALF_TO_EVEN, x=total, **named)
         shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=shifted)
     elif mode.elementwise == "ort":
-        linear.real(write, total, np.asarray(op.factor32(site, count)), result, ir.Output())
+        linear.real(write, total, np.asarray(op.factor32(site, count)), result)
     elif mode.elementwise == "tflite":
-        linear.doubled(write, total, *op.folded(site, count), result.zero, ir.Output())
+        linear.doubled(write, total, *op.folded(site, count), result.zero)
     else:
         factor, exponent = mean_factor(count)
         shift = power_of_two(source.scale / out.scale, "mean") - exponent
@@ -234,8 +211,8 @@ def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
         return linear.window_sums(write, pad), window, 1
-    columns = linear.window_sums(write, pad, ir.Buffer(I32, (1, w)))
-    real = write.add("cast", ir.Buffer(F32, (1, w)), Rounding.HALF_TO_EVEN, x=columns)
+    columns = linear.window_sums(write, pad, (1, w))
+    real = write.add("cast", F32, Rounding.HALF_TO_EVEN, (1, w), x=columns)
     one = Constant.of(1.0, F32)
     total = write.add("fp_avg_pool2d", F32, x=real, scale=one, window=Window((1, w)))
     return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1)), w
