@@ -18,11 +18,12 @@ from tilewright.run import run
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.elaborate import elaborate
 from tilewright.targets.vta.steps.portability import portability, write_distance
 from tilewright.targets.vta.timing import MODELS
-from tilewright.targets.vta.timing.limits import limits, total
+from tilewright.targets.vta.timing.limits import Limits, of_layers, summed
 
 VTA = targets.get("vta")
 
@@ -59,6 +60,17 @@ def check_program(program: Program, case: Case, machine: Config, folder: Path) -
     assert repeated.cycles == result.cycles
 
 
+def limits(program: Program, timing: str) -> dict[str, Limits]:
+    """The limits of each layer that runs on the machine, by node name."""
+    config = Config.from_json(program.config)
+    found: dict[str, Limits] = {}
+    for launch in program.launches:
+        image = image_of(launch)
+        elaborated = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
+        found |= dict(zip(launch.nodes, of_layers(elaborated, image.layer, len(launch.nodes), timing), strict=True))
+    return found
+
+
 def check_time(program: Program, machine: Config) -> None:
     """Under every timing model: no launch takes less than its units' or the DRAM port's work, no queue overflows."""
     for model in MODELS:
@@ -68,7 +80,7 @@ def check_time(program: Program, machine: Config) -> None:
             options = RunOptions(timing=model, check=False, values=False)
             trace = run_passes(image.insns, machine, image.dram({}, 1), image.bases, 1, options).trace
             assert trace
-            assert total({name: work[name] for name in launch.nodes}).bound <= trace.cycles, f"{launch.name}, {model}"
+            assert summed([work[name] for name in launch.nodes]).bound <= trace.cycles, f"{launch.name}, {model}"
             if MODELS[model].tokens_wait:
                 check_queues(trace)
 

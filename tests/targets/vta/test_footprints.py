@@ -18,7 +18,7 @@ from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.steps.micro_kernel import ALU_UOP, FIELDS, UOP, Kernels, Loops
+from tilewright.targets.vta.steps.micro_kernel import ALU_UOP, FIELDS, UOP, Kernels, expanded
 from tilewright.targets.vta.steps.moves import bounds
 
 SEED = 20261123
@@ -60,7 +60,7 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
         for item, rows in zip(items, bounds(items, config), strict=True):
             exact = item.footprint(config)
             exact = exact[exact[:, LENGTH] > 0]
-            if not item.loop.micro_ops:
+            if not item.size:
                 assert not rows.any()
                 assert np.isin(exact[:, SPACE], (UOP, ALU_UOP)).all()
                 continue
@@ -79,9 +79,9 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
     assert min(dense, gaps) > 100
 
 
-def fields_of(loop: Loops) -> tuple[int, ...]:
-    """Of a reset GEMM."""
-    return (0, *loop[:4], *loop.dst, *loop.src, *loop.wgt, 1, 0, 0)
+def fields_of(count: int, loops: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a reset GEMM of `count` micro-ops in loops that move its destination only."""
+    return (0, 0, count, *loops, 0, 0, 0, 0, 1, 0, 0)
 
 
 def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
@@ -92,13 +92,13 @@ def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
         outer, inner, step = order
         table = np.zeros((extent[step], 3), np.int64)
         table[:, 0] = 7 + np.arange(extent[step]) * step
-        loop = Loops(0, len(table), extent[outer], extent[inner], (outer, inner), (0, 0))
-        (rows,) = bounds(kernels([(fields_of(loop), table)], config), config)
+        loops = extent[outer], extent[inner], outer, inner
+        (rows,) = bounds(kernels([(fields_of(len(table), loops), table)], config), config)
         assert rows[1, [BASE, LENGTH]].tolist() == [7, 60]
         assert not rows[1, MODE] & PARTLY
-        loop = loop._replace(dst=(outer, inner + 1))
-        (rows,) = bounds(kernels([(fields_of(loop), table)], config), config)
-        exact = np.unique(loop.expand(table)[0])
+        loops = *loops[:3], inner + 1
+        (rows,) = bounds(kernels([(fields_of(len(table), loops), table)], config), config)
+        exact = np.unique(expanded(table, np.array([*loops, 0, 0, 0, 0]))[0])
         assert bool(rows[1, MODE] & PARTLY) >= (len(exact) != exact.max() - exact.min() + 1)
 
 

@@ -9,13 +9,12 @@ from tilewright.array import Array
 from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.alu import AluOp, Form, operate
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loops
+from tilewright.targets.vta.steps.micro_kernel import GEMM_OP, Kernel, expanded
 from tilewright.targets.vta.steps.pattern import Pattern
 from tilewright.targets.vta.values.machine import Machine, matrices
 
 SEED = 7
 CONFIG = PRESETS["pynq"]
-LOOP = Loops(0, 1, 1, 1, (0, 0), (0, 0))
 
 
 def machine(rng: np.random.Generator, samples: int) -> Machine:
@@ -47,12 +46,12 @@ def test_products_equal_the_micro_op_loop(trial: int) -> None:
     expected = state.acc.astype(np.int64)
     for d, s, w in zip(dst, src, wgt, strict=True):
         expected[:, d] += state.inp[:, s].astype(np.int64) @ matrices(state.wgt[:, w]).astype(np.int64)
-    state._accumulate(GemmKernel(LOOP, False, Pattern(dst, src, wgt)))
+    state._accumulate(Kernel(GEMM_OP, range(1), 1, Pattern(dst, src, wgt)))
     np.testing.assert_array_equal(state.acc, expected.astype(np.int32), err_msg=f"seed {SEED + trial}")
 
 
-def alu(op: AluOp, imm: int | None, dst: Array, src: Array) -> AluKernel:
-    return AluKernel(LOOP, op, imm, Pattern(dst, src, src), field=imm or 0)
+def alu(op: AluOp, imm: int | None, dst: Array, src: Array) -> Kernel:
+    return Kernel(op, range(1), 1, Pattern(dst, src, src), imm=imm, field=imm or 0)
 
 
 @pytest.mark.parametrize("op", [AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR])
@@ -100,5 +99,5 @@ def test_shift_by_an_immediate(semantics: str, amount: int, result: int) -> None
 
 
 def test_no_micro_ops_in_loops_of_any_size_take_no_memory() -> None:
-    loop = Loops(5, 5, 1 << 14, 1 << 14, (1, 1), (1, 1))
-    assert loop.expand(np.zeros((0, 3), np.int64)).shape == (3, 0)
+    loops = np.array([1 << 14, 1 << 14, 1, 1, 1, 1, 0, 0])
+    assert expanded(np.zeros((0, 3), np.int64), loops).shape == (3, 0)

@@ -11,13 +11,14 @@ import tilewright as tw
 from tests.conftest import ROOT
 from tests.mlperf import FILES, model_path
 from tests.targets.vta.networks import Builder
+from tests.targets.vta.promises import limits
 from tilewright.graph.ops import Conv2D
 from tilewright.model import inputs
 from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.timing import MODELS
-from tilewright.targets.vta.timing.limits import limits, total
+from tilewright.targets.vta.timing.limits import summed
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 
@@ -32,7 +33,7 @@ def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, s
     result = program.run(inputs.random(graph).values, timing="hls")
     assert result.matches_reference
     assert not result.findings
-    assert result.cycles <= 1.15 * total(limits(program, "hls")).bound
+    assert result.cycles <= 1.15 * summed(limits(program, "hls").values()).bound
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape", "softmax"}
 
 
@@ -54,7 +55,10 @@ def test_a_layer_of_hardly_any_work_does_not_beat_its_limits(timing: str) -> Non
     builder = Builder(np.random.default_rng(1))
     builder.linear(Conv2D("none"), builder.given((1, 1, 1, 1)), (1, 1, 1, 1), 0)
     program = compile_graph(builder.graph(), PRESETS["pynq"], "tflm")
-    assert total(limits(program, timing)).bound <= run(program, np.ones((1, 1, 1, 1, 1), np.int8), timing=timing).cycles
+    assert (
+        summed(limits(program, timing).values()).bound
+        <= run(program, np.ones((1, 1, 1, 1, 1), np.int8), timing=timing).cycles
+    )
 
 
 @pytest.mark.parametrize("keys", [{}, {"alu": "fused"}, {"stages": "4"}], ids=str)
@@ -63,7 +67,7 @@ def test_no_program_beats_its_limits(keys: dict[str, str]) -> None:
     assert program.graph
     result = program.run(inputs.random(program.graph).values, timing="ideal")
     found = limits(program, "ideal")
-    assert total(found).bound <= result.cycles
+    assert summed(found.values()).bound <= result.cycles
     assert set(found) == {layer.name for layer in result.layers if layer.where == "vta"}
     work = {layer.name: layer.executed_macs for layer in result.layers}
     assert all(part.gemm * 256 >= work[name] for name, part in found.items())

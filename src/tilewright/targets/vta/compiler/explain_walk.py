@@ -20,7 +20,6 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.steps.moves import Move
 
 #: Most lines of a table, lines of a short table, and entries of a line. Longer ones show the first few and the last.
@@ -109,7 +108,7 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWa
             firsts.setdefault(move.memory, move)
         if move.memory in origin and move.row_bytes:
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
-        if kernel[step] < 0 or not isinstance(item := program.kernels[kernel[step]], GemmKernel):
+        if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
             continue
         if item.reset or not item.dst.size:
             origin[Memory.ACC][item.written] = NOWHERE

@@ -21,8 +21,7 @@ from tilewright.targets.vta.steps.micro_kernel import (
     PAR,
     SPACE_OF,
     WGT,
-    AluKernel,
-    GemmKernel,
+    Kernel,
 )
 from tilewright.targets.vta.steps.moves import NOTHING, Move, granule
 from tilewright.targets.vta.steps.pattern import Tiles, shifted
@@ -42,15 +41,15 @@ def backward(program: Elaborated, step: int, wanted: Wanted) -> int:
     bits = _bits(wanted[ACC][kernel.written]) | _bits(given_out)
     if not bits:
         return 0
-    if isinstance(kernel, GemmKernel) and kernel.reset:
+    if kernel.reset:
         _reset(kernel, wanted, OUT in spaces)
         return bits
     if OUT in spaces:  # the same values go to both memories
         wanted[ACC][kernel.written] |= given_out
         wanted[OUT][kernel.written] = 0
     each = wanted[ACC][kernel.dst]
-    _add(wanted[kernel.uops(program.config)], kernel.loop.uop_bgn + np.arange(kernel.size) % _listed(kernel), each)
-    if isinstance(kernel, AluKernel):
+    _add(wanted[kernel.uop_space(program.config)], np.resize(kernel.uops, kernel.size), each)
+    if kernel.is_alu:
         _alu(kernel, wanted)
     else:
         _add(wanted[INP], kernel.src, each)
@@ -84,7 +83,7 @@ def _move(program: Elaborated, move: Move, wanted: Wanted) -> int:
     return bits
 
 
-def _reset(kernel: GemmKernel, wanted: Wanted, writes_out: bool) -> None:
+def _reset(kernel: Kernel, wanted: Wanted, writes_out: bool) -> None:
     """Go back over a reset: acc becomes 0; the out memory gets the sums, or keeps its tiles if not `writes_out`."""
     wanted[ACC][kernel.written] = 0
     if not writes_out:
@@ -96,7 +95,7 @@ def _reset(kernel: GemmKernel, wanted: Wanted, writes_out: bool) -> None:
         _add(wanted[space], tiles, each)
 
 
-def _alu(kernel: AluKernel, wanted: Wanted) -> None:
+def _alu(kernel: Kernel, wanted: Wanted) -> None:
     acc = wanted[ACC]
     if kernel.factors is not None:
         for dst, bias, factors in reversed(kernel.requantised):
@@ -110,10 +109,6 @@ def _alu(kernel: AluKernel, wanted: Wanted) -> None:
         if kernel.first_is_src:
             acc[dst] = 0
         _add(acc, src, each)
-
-
-def _listed(kernel: GemmKernel | AluKernel) -> int:
-    return max(1, kernel.loop.uop_end - kernel.loop.uop_bgn)
 
 
 def _add(to: Array, tiles: Tiles, bits: Array) -> None:

@@ -14,7 +14,6 @@ from tilewright.program.launch_image import Dram
 from tilewright.sim.walk import State, Walk
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated, fill
-from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.values.actions import Action, plan
 from tilewright.targets.vta.values.machine import Machine, matrices
 
@@ -57,7 +56,7 @@ class VtaState(State):
         kernel = int(program.kernel[step])
         if kernel >= 0:
             work = program.kernels[kernel]
-            if isinstance(work, GemmKernel) and not work.size:
+            if not (work.is_alu or work.size):
                 return
             self.machine.run([Action(work, f"instruction {step}", bool(self._resets[step]))])
         elif program.moves.memory[step] >= 0 and not program.moves.of_uops[step]:

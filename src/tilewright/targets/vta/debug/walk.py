@@ -19,7 +19,6 @@ from tilewright.targets.vta.debug.tensors import Tensors
 from tilewright.targets.vta.isa.text import instructions
 from tilewright.targets.vta.launch.pack import unpack
 from tilewright.targets.vta.passes import prepare
-from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.steps.moves import granule
 
 #: What a tile of each memory is, in words.
@@ -97,7 +96,7 @@ class VtaWalk(Walk):
         words = [f"{kernel.size} micro-ops"]
         for at in range(min(LISTED, kernel.size)):
             dst, src, wgt = int(kernel.dst[at]), int(kernel.src[at]), int(kernel.wgt[at])
-            if isinstance(kernel, GemmKernel):
+            if not kernel.is_alu:
                 operands = f"inp[{src}], wgt[{wgt}]"
             elif kernel.factors is not None:
                 operands = f"par[{src}], par[{int(kernel.factors[at])}] and after"

@@ -20,7 +20,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.formats import Stream
 from tilewright.targets.vta.isa.stream import decode_uops
-from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, GemmKernel, Kernels
+from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, Kernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move, Moves, footprints, granule, moves
 from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
@@ -41,7 +41,7 @@ class Elaborated:
     micro_ops: Array
     moves: Moves
     findings: tuple[Finding, ...]
-    _fused: dict[tuple[int, ...], GemmKernel] = field(default_factory=dict)
+    _fused: dict[tuple[int, ...], Kernel] = field(default_factory=dict)
     _joined: dict[tuple[tuple[int, Origin], ...], Pattern] = field(default_factory=dict)
 
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
@@ -54,29 +54,28 @@ class Elaborated:
         extra = []
         for step, tiles in sorted(stored.items()):
             kernel = self.kernels[self.kernel[step]]
-            assert isinstance(kernel, GemmKernel)
             extra.append(np.concatenate([kernel.would_read(tiles), table.footprints.of_step(int(footprint[step]))]))
             footprint[step] = len(table.footprints) - 1 + len(extra)
         table = replace(table, footprint=footprint, footprints=table.footprints.extended(extra))
         return replace(self, table=table)
 
-    def fused(self, indices: tuple[int, ...]) -> GemmKernel:
+    def fused(self, indices: tuple[int, ...]) -> Kernel:
         """Return one kernel that does what the accumulating GEMM kernels with the numbers `indices` do, in one step.
 
         Results that differ only in the position of their tiles share a Pattern.
         """
         if indices not in self._fused:
-            gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
+            gemms = [self.kernels[index] for index in indices]
             self._fused[indices] = gemms[0] if len(gemms) == 1 else self._join(gemms)
         return self._fused[indices]
 
-    def _join(self, gemms: Sequence[GemmKernel]) -> GemmKernel:
+    def _join(self, gemms: Sequence[Kernel]) -> Kernel:
         dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
         parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
         key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
         if key not in self._joined:
             self._joined[key] = Pattern.joined(parts)
-        return GemmKernel(gemms[0].loop, False, self._joined[key], (dst, src, wgt))
+        return replace(gemms[0], pattern=self._joined[key], origin=(dst, src, wgt))
 
 
 def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, int]) -> Elaborated:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,49 +28,50 @@ SPACE_OF = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 FACTOR_TILES = 3
 
 
-class Loops(NamedTuple):
-    """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles added per outer, inner iteration."""
+def expanded(listed: Array, loops: Array) -> Array:
+    """Return the tile indices of all micro-ops that two loops execute, int64 [3, micro-ops]: rows dst, src, wgt.
 
-    uop_bgn: int
-    uop_end: int
-    iter_out: int
-    iter_in: int
-    dst: tuple[int, int]
-    src: tuple[int, int]
-    wgt: tuple[int, int] = (0, 0)
-
-    @property
-    def micro_ops(self) -> int:
-        return max(0, self.uop_end - self.uop_bgn) * self.iter_out * self.iter_in
-
-    def expand(self, listed: Array) -> Array:
-        """Return the tile indices of all micro-ops that the loops execute, int64 [3, micro_ops]: rows dst, src, wgt.
-
-        `listed` has the micro-ops without loops, int64 [m, 3]. Columns are in execution order: outer loop, inner, list.
-        """
-        if not self.micro_ops:  # without micro-ops, the loop counts may be too large to expand
-            return np.zeros((3, 0), np.int64)
-        factors = np.array((self.dst, self.src, self.wgt))[:, :, None]
-        outer = np.arange(self.iter_out) * factors[:, 0]
-        inner = np.arange(self.iter_in) * factors[:, 1]
-        loops = (outer[:, :, None] + inner[:, None, :]).reshape(3, -1, 1)
-        return (loops + listed.T[:, None, :]).reshape(3, -1)
+    `listed` has the micro-ops without loops, int64 [m, 3]; `loops` the fields LOOPS. Columns are in execution order:
+    outer loop, inner, list.
+    """
+    outer, inner = loops[:2].tolist()
+    if not len(listed) * outer * inner:  # without micro-ops, the loop counts may be too large to expand
+        return np.zeros((3, 0), np.int64)
+    factors = loops[2:].reshape(3, 2, 1)
+    steps = (np.arange(outer) * factors[:, 0])[:, :, None] + (np.arange(inner) * factors[:, 1])[:, None, :]
+    return (steps.reshape(3, -1, 1) + listed.T[:, None, :]).reshape(3, -1)
 
 
-#: Operands of micro-ops: the rows of `Loops.expand`, the tiles of REQ's factors, and the acc banks of the destinations.
+#: The operation of a GEMM kernel; those of ALU kernels have other numbers.
+GEMM_OP = -1
+#: Operands of micro-ops: the rows of `expanded`, the tiles of REQ's factors, and the acc banks of the destinations.
 DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
 #: One access of a micro-op: space, mode (READ, WRITE), operand.
 Access = tuple[int, int, int]
 
 
-class _Placed:
-    """A kernel: a pattern of micro-ops, and its `origin`, the numbers to add to the pattern's dst, src and wgt."""
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One distinct GEMM or ALU instruction: a pattern of micro-ops, whose tiles `origin` adds to dst, src and wgt.
 
-    is_alu: ClassVar[bool]
-    loop: Loops
+    `op` is one of AluOp, or the number of an own operation (Config.own_numbers), or GEMM_OP. With `reset`, a GEMM
+    clears its acc tiles instead of adding to them. The pattern's wgt is unused in the ALU.
+    """
+
+    op: int
+    uops: range  # the micro-ops that it reads, in the memory of micro-ops
+    outer: int  # iterations of the outer loop
     pattern: Pattern
-    origin: Origin
+    origin: Origin = (0, 0, 0)
+    reset: bool = False
+    imm: int | None = None
+    first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
+    field: int = 0  # the immediate field, used as an operand or not (Semantics.shift, own operations)
     factors: Array | None = None  # REQ: for each micro-op, the first of its FACTOR_TILES tiles of par
+
+    @property
+    def is_alu(self) -> bool:
+        return self.op != GEMM_OP
 
     @cached_property
     def dst(self) -> Array:
@@ -95,50 +95,48 @@ class _Placed:
     def written(self) -> Tiles:
         return shifted(self.pattern.written, self.origin[0])
 
-    def uops(self, config: Config) -> int:
+    @property
+    def reads_source(self) -> bool:
+        """Whether a result of the ALU depends on acc[src]."""
+        return self.is_alu and (self.imm is None or self.first_is_src) and self.factors is None
+
+    def uop_space(self, config: Config) -> int:
         """Return the number, among the spaces of step tables, of the memory that holds the micro-ops."""
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return what each micro-op accesses: a tuple (space, READ or WRITE, operand) for each access."""
-        raise NotImplementedError
+        """Return what each micro-op accesses: a tuple (space, READ or WRITE, operand) for each access.
+
+        A reset GEMM only writes; `would_read` returns its operands. With four stages, two units share acc by its banks.
+        """
+        operands: tuple[Access, ...] = ((INP, READ, SRC), (WGT, READ, WEIGHT))
+        if self.reset:
+            operands = ()
+        elif self.factors is not None:
+            operands = (PAR, READ, SRC), (PAR, READ, FACTORS)
+        elif self.is_alu:
+            operands = ((ACC, READ, SRC),) if self.reads_source else ()
+        writes_out = config.rules.out_memory if self.is_alu else config.gemm_writes_out
+        if self.reset and not config.rules.reset_writes_out:
+            writes_out = False
+        out: tuple[Access, ...] = ((OUT, WRITE, DST),) if writes_out else ()
+        bank: tuple[Access, ...] = ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
+        return *operands, (ACC, WRITE if self.reset else READ | WRITE, DST), *out, *bank
 
     def footprint(self, config: Config) -> Array:
         """Return the kernel's footprint rows (sim.steps.Footprints): the micro-ops that it reads, then the tiles."""
         factors = self.src[:0] if self.factors is None else np.add.outer(range(FACTOR_TILES), self.factors).reshape(-1)
         operands = self.dst, self.src, self.wgt, factors, banks(self.dst, config)
-        begin, length = self.loop.uop_bgn, max(0, self.loop.uop_end - self.loop.uop_bgn)
-        listed = np.array([[self.uops(config), READ, begin, length, 1, 0]], np.int64)
+        listed = np.array([[self.uop_space(config), READ, self.uops.start, len(self.uops), 1, 0]], np.int64)
         return np.concatenate([listed, *(runs(space, mode, operands[at]) for space, mode, at in self.accesses(config))])
-
-
-@dataclass(frozen=True, eq=False)
-class GemmKernel(_Placed):
-    """One distinct GEMM instruction. With `reset`, it clears its acc tiles instead of adding to them."""
-
-    is_alu = False
-    loop: Loops
-    reset: bool
-    pattern: Pattern
-    origin: Origin = (0, 0, 0)
-
-    def operands(self) -> Array:
-        """Return footprint rows (sim.steps.Footprints): the inp and wgt tiles that the micro-ops read."""
-        return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
-
-    def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return what each micro-op accesses. A reset GEMM only writes; `would_read` returns its operands."""
-        acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
-        writes_out = config.gemm_writes_out and (config.rules.reset_writes_out or not self.reset)
-        return (*acc, *(((OUT, WRITE, DST),) if writes_out else ()), *shared(config))
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The micro-ops grouped into a few matrix products."""
+        """The micro-ops of a GEMM grouped into a few matrix products."""
         return tuple(product.at(self.origin) for product in self.pattern.products)
 
     @cached_property
-    def last_writes(self) -> tuple[GemmKernel, Array]:
+    def last_writes(self) -> tuple[Kernel, Array]:
         """Two values: a kernel of only the last micro-op on each acc tile; the acc tiles with several micro-ops."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
@@ -151,52 +149,16 @@ class GemmKernel(_Placed):
         """
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
-        rows = replace(last, pattern=last.pattern.chosen(mine)).operands()
-        return np.concatenate([rows, runs(ACC, READ, np.setdiff1d(last.dst[mine], again))])
-
-
-def shared(config: Config) -> tuple[Access, ...]:
-    """Return each micro-op's access to a bank of acc with four stages, where two units share acc; with three, ()."""
-    return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
-
-
-def banks(tiles: Array, config: Config) -> Array:
-    """Return the number of the acc bank that holds each tile."""
-    return tiles // (config.acc.depth // config.acc_banks)
-
-
-@dataclass(frozen=True, eq=False)
-class AluKernel(_Placed):
-    """One distinct ALU instruction; the pattern's wgt is unused."""
-
-    is_alu = True
-    loop: Loops
-    op: int  # of AluOp, or the number of an own operation (Config.own_numbers)
-    imm: int | None
-    pattern: Pattern
-    origin: Origin = (0, 0, 0)
-    first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
-    field: int = 0  # the immediate field, used as an operand or not (Semantics.shift, own operations)
-    factors: Array | None = None
-
-    @property
-    def reads_source(self) -> bool:
-        """Whether a result depends on acc[src]."""
-        return (self.imm is None or self.first_is_src) and self.factors is None
-
-    def accesses(self, config: Config) -> tuple[Access, ...]:
-        source: tuple[Access, ...] = ((ACC, READ, SRC),) if self.reads_source else ()
-        if self.factors is not None:
-            source = ((PAR, READ, SRC), (PAR, READ, FACTORS))
-        out = ((OUT, WRITE, DST),) if config.rules.out_memory else ()
-        return (*source, (ACC, READ | WRITE, DST), *out, *shared(config))
+        acc = np.setdiff1d(last.dst[mine], again)
+        operands = (INP, last.src[mine]), (WGT, last.wgt[mine]), (ACC, acc)
+        return np.concatenate([runs(space, READ, read) for space, read in operands])
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
         """The micro-ops in waves (groups without dependences inside), in execution order: (dst, src) tiles of each."""
-        reads_own = self.imm is not None and not self.first_is_src
         dst, src, _ = self.origin
-        return tuple((shifted(a, dst), shifted(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
+        groups = self.pattern.waves(not self.reads_source, src - dst)
+        return tuple((shifted(a, dst), shifted(b, src)) for a, b in groups)
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
@@ -206,7 +168,11 @@ class AluKernel(_Placed):
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
 
 
-Kernel = GemmKernel | AluKernel
+def banks(tiles: Array, config: Config) -> Array:
+    """Return the number of the acc bank that holds each tile."""
+    return tiles // (config.acc.depth // config.acc_banks)
+
+
 #: The loop fields of GEMM and ALU instructions; 0 if the format has no such field.
 LOOP_FIELDS: tuple[str, ...] = ("uop_bgn", "uop_end", "iter_out", "iter_in")
 LOOP_FIELDS += tuple(f"{name}_factor_{loop}" for name in ("dst", "src", "wgt") for loop in ("out", "in"))
@@ -240,7 +206,10 @@ class Kernels:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Kernel:
-        return self._made[index] or self._make(index)
+        kernel = self._made[index]
+        if kernel is None:
+            kernel = self._made[index] = self._make(index)
+        return kernel
 
     def column(self, name: str) -> Array:
         """Return the field `name`, one of FIELDS, of each kernel: int64 [k]."""
@@ -337,26 +306,27 @@ class Kernels:
 
     def _make(self, index: int) -> Kernel:
         fields, listed = self.fields[index], self.lists[index]
-        is_alu, bgn, end, iter_out, iter_in, *factors, code, use_imm, imm = fields.tolist()
-        dst_factors, src_factors, wgt_factors = zip(factors[::2], factors[1::2], strict=True)
-        loop = Loops(bgn, end, iter_out, iter_in, dst_factors, src_factors, wgt_factors)
+        is_alu, bgn, end, outer, inner, *_, code, use_imm, imm = fields.tolist()
         lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
         moved = listed - lowest
         same = moved.tobytes(), fields[LOOPS].tobytes()
         pattern = self._patterns.get(same)
         if pattern is None:
-            pattern = self._patterns[same] = Pattern(*loop.expand(moved))
+            pattern = self._patterns[same] = Pattern(*expanded(moved, fields[LOOPS]))
+        factors = None
+        if is_alu and code == AluOp.REQ:  # the immediate is the outer loop factor of wgt: one set of factors each
+            factors = listed[:1, 2].repeat(pattern.dst.size)
+            factors += imm * np.arange(outer).repeat(len(listed) * inner)[: len(factors)]
         dst, src, wgt = lowest.tolist()
-        kernel: Kernel
-        if not is_alu:
-            kernel = GemmKernel(loop, bool(code), pattern, (dst, src, wgt))
-        elif code == AluOp.REQ:  # the immediate is the outer loop factor of `first`: one set of factors an iteration
-            first = listed[:1, 2].repeat(pattern.dst.size)
-            first += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(first)]
-            kernel = AluKernel(loop, AluOp.REQ, None, pattern, (dst, src, wgt), factors=first)
-        else:
-            first_is_src = bool(use_imm) and self._rules.immediate_reads_src
-            operand = imm if use_imm else None
-            kernel = AluKernel(loop, code, operand, pattern, (dst, src, wgt), first_is_src, imm)
-        self._made[index] = kernel
-        return kernel
+        return Kernel(
+            op=code if is_alu else GEMM_OP,
+            uops=range(bgn, max(bgn, end)),
+            outer=outer,
+            pattern=pattern,
+            origin=(dst, src, wgt),
+            reset=not is_alu and code == 1,
+            imm=imm if use_imm and factors is None else None,
+            first_is_src=bool(use_imm) and self._rules.immediate_reads_src and factors is None,
+            field=imm,
+            factors=factors,
+        )

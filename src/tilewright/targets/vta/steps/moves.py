@@ -169,7 +169,7 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     space, mode, operand = table[kind[live]].transpose(2, 0, 1)
     each = np.arange(len(live))[:, None]
     found = np.zeros((len(live), 1 + table.shape[1], 6), np.int64)
-    found[:, 0, SPACE] = np.array([kernels[index].uops(config) for index in examples.tolist()])[kind[live]]
+    found[:, 0, SPACE] = np.array([kernels[index].uop_space(config) for index in examples.tolist()])[kind[live]]
     found[:, 0, MODE], found[:, :, COUNT] = READ, 1
     found[:, 0, BASE], found[:, 0, LENGTH] = kernels.column("uop_bgn")[live], kernels.listed[live]
     found[:, 1:, SPACE], found[:, 1:, MODE] = space, np.where(dense[operand, each], mode, mode | PARTLY)

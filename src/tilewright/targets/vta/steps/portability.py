@@ -11,7 +11,7 @@ from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Kernels
+from tilewright.targets.vta.steps.micro_kernel import Kernels
 
 #: Largest portable shift in bits. HLS reads five signed bits of the amount, fsim all bits.
 LARGEST_SHIFT = 15
@@ -23,19 +23,22 @@ LISTED = 8
 
 def portability(program: Elaborated, sequence: Array) -> list[Finding]:
     """Return a finding for each rule and each of the first LISTED steps that break it. `sequence`: a legal order."""
-    found: list[Finding] = []
-    for rule, steps in (
-        *_fields(program),
-        *_kernels(program),
-        (
-            "stores a tile whose value differs between hls (out memory) and fsim (accumulator): "
-            "the last write of a stored tile must be a GEMM that adds or an ALU operation",
-            _stale_stores(program, sequence),
+    elsewhere = [kernel.imm is not None and not np.array_equal(kernel.dst, kernel.src) for kernel in program.kernels]
+    rules = {
+        **dict(_fields(program)),
+        "has an immediate, and src differs from dst: chisel reads acc[src], hls and fsim read acc[dst]": np.flatnonzero(
+            np.array([*elsewhere, False])[program.kernel]
         ),
-    ):
-        for step in steps[:LISTED]:
-            message = f"#{step} {program.table.describe(int(step))} {rule}"
-            found.append(Finding(PORTABILITY, message, (int(step),)))
+        "stores a tile whose value differs between hls (out memory) and fsim (accumulator): "
+        "the last write of a stored tile must be a GEMM that adds or an ALU operation": _stale_stores(
+            program, sequence
+        ),
+    }
+    found: list[Finding] = []
+    for rule, steps in rules.items():
+        for step in steps[:LISTED].tolist():
+            message = f"#{step} {program.table.describe(step)} {rule}"
+            found.append(Finding(PORTABILITY, message, (step,)))
     return sorted(found, key=lambda finding: finding.steps)
 
 
@@ -69,19 +72,6 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     yield "runs no micro-op, on which chisel hangs", at(empty)
 
 
-def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield each rule on micro-ops as (description of the violation, the instructions that break the rule).
-
-    Each kernel is checked only once, because all instructions that run it break the same rules.
-    """
-    moved = [
-        isinstance(k, AluKernel) and k.imm is not None and not np.array_equal(k.dst, k.src) for k in program.kernels
-    ]
-    rows = np.array([*moved, False])[program.kernel]
-    rule = "has an immediate, and src differs from dst: chisel reads acc[src], hls and fsim read acc[dst]"
-    yield rule, np.flatnonzero(rows)
-
-
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
     """Return the steps that STORE a tile whose last writer is a reset GEMM or a LOAD, or that has no writer.
 
@@ -93,9 +83,9 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
     for step in sequence.tolist():
         if kernel[step] >= 0:
             item = program.kernels[kernel[step]]
-            if isinstance(item, GemmKernel) and not one_unit:
+            if not (item.is_alu or one_unit):
                 continue
-            fresh[item.written] = not (isinstance(item, GemmKernel) and item.reset)
+            fresh[item.written] = not item.reset
         elif moves[step].memory in (Memory.ACC, Memory.ACC_8BIT):
             fresh[moves[step].base : moves[step].end] &= not one_unit
         elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
@@ -132,8 +122,8 @@ def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     sizes = [kernel.dst.size for kernel in kernels]
     owner = np.repeat(np.arange(len(kernels)), sizes)
     dst, src = (np.concatenate([getattr(kernel, name) for kernel in kernels]) for name in ("dst", "src"))
-    updates = np.array([not (isinstance(kernel, GemmKernel) and kernel.reset) for kernel in kernels])
-    sources = np.array([isinstance(kernel, AluKernel) and kernel.reads_source for kernel in kernels])
+    updates = np.array([not kernel.reset for kernel in kernels])
+    sources = np.array([kernel.reads_source for kernel in kernels])
     near: dict[int, tuple[str, int, int]] = {}
     for apart in range(1, WRITE_BACK):
         written, mine = dst[:-apart], owner[apart:]

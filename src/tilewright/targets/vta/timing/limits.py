@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.program.program import Program
-from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
-from tilewright.targets.vta.isa.stream import decode, image_of
-from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing import MODELS
 from tilewright.targets.vta.timing.model import compute, stores
 
@@ -40,23 +37,8 @@ class Limits(NamedTuple):
         return max(self.compute, self.dram)
 
 
-def limits(program: Program, timing: str) -> dict[str, Limits]:
-    """Return the limits of each layer that runs on the machine, by node name, in the timing model `timing`."""
-    config = Config.from_json(program.config)
-    found: dict[str, Limits] = {}
-    for launch in program.launches:
-        image = image_of(launch)
-        elaborated = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
-        found |= dict(zip(launch.nodes, of_layers(elaborated, image.layer, len(launch.nodes), timing), strict=True))
-    return found
-
-
-def total(parts: Mapping[str, Limits]) -> Limits:
-    """Return the sum of the limits of all layers."""
-    return summed(parts.values())
-
-
 def summed(parts: Collection[Limits]) -> Limits:
+    """Return the sum of the limits of some layers."""
     gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts), strict=True))
     return Limits(gemm, alu, read, write, all(part.shared for part in parts))
 

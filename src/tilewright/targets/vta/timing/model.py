@@ -25,7 +25,7 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, REQUANTISE, AluKernel
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, REQUANTISE, Kernel
 
 #: The config key of each SRAM port of the compute core, and the port's memory.
 PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc", "acc_write_bits": "acc"}
@@ -254,7 +254,6 @@ def _core(program: Elaborated, timing: Timing) -> Array:
     intervals = _intervals(program, timing)
     for index in np.flatnonzero(latency).tolist():
         item, extra = kernels[index], int(latency[index])
-        assert isinstance(item, AluKernel)
         late[index] = drained(config, extra) + _waits(item, int(intervals[index]), extra + 1)
     busy = compute(program, timing) + late[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
@@ -277,19 +276,19 @@ def batch_of(config: Config) -> int:
 MICRO_OP_US = 4
 
 
-def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
+def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     """Return the cycles that an instruction stalls for its own results, when micro-ops reuse a tile too soon.
 
     A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
     Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer iteration. A
     micro-op reads its source in its first cycle and its destination in its last. A stall delays all later micro-ops.
     """
-    count, loop = kernel.size, kernel.loop
+    count = kernel.size
     if count < 2:
         return 0
     first = np.arange(count) * interval
     if kernel.factors is not None:
-        first += FACTOR_TILES * (1 + np.arange(count) // (count // loop.iter_out))
+        first += FACTOR_TILES * (1 + np.arange(count) // (count // kernel.outer))
     last, dst, src = first + interval - 1, kernel.dst, kernel.src if kernel.reads_source else kernel.dst
     reads = first if kernel.reads_source else last
     for back in range(1, min(count, latency)):

@@ -21,7 +21,7 @@ from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, AluKernel, GemmKernel, Kernels
+from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, Kernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop, tables
 
@@ -53,7 +53,7 @@ class Action(NamedTuple):
     `stored`: the kernel is a reset GEMM, and a STORE reads the sum that the reset writes to the out memory.
     """
 
-    work: Move | GemmKernel | AluKernel
+    work: Move | Kernel
     where: str
     stored: bool = False
 
@@ -286,32 +286,29 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
     `used` int64 [k] are the numbers of the kernels in the tables.
     """
     rules, column = config.rules, {name: kernels.column(name)[used] for name in FIELDS}
-    is_gemm, op = column["is_alu"] == 0, column["code"]
+    is_gemm, code = column["is_alu"] == 0, column["code"]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
-    kinds = np.where(is_gemm, np.where(op == 1, reset, loop.ADD), np.where(op >= OWN, loop.OWN_ALU, loop.ALU))
+    kinds = np.where(is_gemm, np.where(code == 1, reset, loop.ADD), np.where(code >= OWN, loop.OWN_ALU, loop.ALU))
     if not rules.multiplies:
-        op = np.where(op == AluOp.MUL, loop.NONE, op)
-    lists = [np.zeros((0, 3), np.int64), *(kernels.lists[index] for index in used.tolist())]
+        code = np.where(code == AluOp.MUL, loop.NONE, code)
     stop = np.cumsum(kernels.listed[used])
-    steps = {
-        f"{name}_{level}": column[f"{name}_factor_{field}"]
-        for name in ("dst", "src", "wgt")
-        for level, field in (("outer", "out"), ("inner", "in"))
+    first_is_src = column["use_imm"] * rules.immediate_reads_src * (code != loop.NONE)
+    one_source = is_gemm | ((column["use_imm"] == 1) & (first_is_src == 0))
+    side_by_side = (column["dst_factor_in"] == 1) & ((column["src_factor_in"] == 1) | one_source)
+    column |= {
+        "start": stop - kernels.listed[used],
+        "stop": stop,
+        "iter_out": column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
+        "adjacent": (kernels.listed[used] == 1) & side_by_side,
+        "code": code,
+        "imm": column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),
+        "first_is_src": first_is_src,
+        "table": (column["imm"] < 0).astype(np.int64),
     }
-    first_is_src = column["use_imm"] * rules.immediate_reads_src * (op != loop.NONE)
-    reads_source = ~is_gemm & ((column["use_imm"] == 0) | (first_is_src == 1))
-    table = tables.KernelTable(
-        start=stop - kernels.listed[used],
-        stop=stop,
-        outer=column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
-        inner=column["iter_in"],
-        **steps,
-        adjacent=(kernels.listed[used] == 1) & (steps["dst_inner"] == 1) & ((steps["src_inner"] == 1) | ~reads_source),
-        op=op,
-        has_imm=column["use_imm"],
-        imm=column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),
-        first_is_src=first_is_src,
-        table=(column["imm"] < 0).astype(np.int64),
+    lists = np.concatenate([np.zeros((0, 3), np.int64), *(kernels.lists[index] for index in used.tolist())])
+    tiles = tables.Tiles(*map(np.ascontiguousarray, lists.T))
+    return (
+        kinds,
+        tables.KernelTable(*(np.ascontiguousarray(column[name]) for name in tables.KernelTable._fields)),
+        tiles,
     )
-    tiles = tables.Tiles(*(np.ascontiguousarray(row) for row in np.concatenate(lists).T))
-    return kinds, tables.KernelTable(*map(np.ascontiguousarray, table)), tiles

@@ -14,20 +14,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.alu import UPSTREAM
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.expression import Do
+from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.values.tables import KernelTable, Own, Steps, Tiles
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
-#: Operations of the ALU. SHIFT takes signed amounts from a table; NONE leaves acc unchanged.
-MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
+#: An operation of the ALU that leaves acc unchanged.
 NONE = -1
-#: The first own operation (isa/own.py, OWN), and the steps of expressions in the order of isa.expression.Do. They are
-#: numbers here, because files of compiled loops are checked against this file only; a test compares them.
-FIRST_OWN = 16
-DST, SRC, IMM, CONSTANT, PLUS, MINUS, TIMES, AND, OR, XOR, LEFT, RIGHT, LEAST, MOST = range(14)
-LESS, EQUAL, ABS, WRAP, WHERE = range(14, 19)
 #: The memory that a LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
 
@@ -222,26 +218,26 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
 
     Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
     """
-    inner, wgt_step = kernels.inner[kernel], kernels.wgt_inner[kernel]
+    inner, wgt_step = kernels.iter_in[kernel], kernels.wgt_factor_in[kernel]
     count = 1 if wgt_step else max(1, inner)  # products of one wgt tile at once
-    for outer in range(kernels.outer[kernel]):
+    for outer in range(kernels.iter_out[kernel]):
         for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-            dst = outer * kernels.dst_outer[kernel] + tiles.dst[uop]
-            src = outer * kernels.src_outer[kernel] + tiles.src[uop]
-            wgt = outer * kernels.wgt_outer[kernel] + tiles.wgt[uop]
+            dst = outer * kernels.dst_factor_out[kernel] + tiles.dst[uop]
+            src = outer * kernels.src_factor_out[kernel] + tiles.src[uop]
+            wgt = outer * kernels.wgt_factor_out[kernel] + tiles.wgt[uop]
             for first in range(0, inner, count):
-                to, by = dst + first * kernels.dst_inner[kernel], src + first * kernels.src_inner[kernel]
+                to, by = dst + first * kernels.dst_factor_in[kernel], src + first * kernels.src_factor_in[kernel]
                 if shape.in_lanes:
                     add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * wgt_step, count)
                     continue
                 for i in range(count):
-                    at, x = to + i * kernels.dst_inner[kernel], by + i * kernels.src_inner[kernel]
+                    at, x = to + i * kernels.dst_factor_in[kernel], by + i * kernels.src_factor_in[kernel]
                     add(chips, shape, at, x, wgt + first * wgt_step)
-            if kernels.dst_inner[kernel] == 1:
+            if kernels.dst_factor_in[kernel] == 1:
                 chips.mirrors[dst : dst + inner] = True
             else:
                 for i in range(inner):
-                    chips.mirrors[dst + i * kernels.dst_inner[kernel]] = True
+                    chips.mirrors[dst + i * kernels.dst_factor_in[kernel]] = True
 
 
 @part
@@ -250,7 +246,7 @@ def add_lanes(
 ) -> None:
     """Add to `count` acc tiles the products of as many inp tiles with one wgt tile, as the inner loop steps."""
     block, size = shape.block, shape.batch * shape.block
-    to_step, by_step = kernels.dst_inner[kernel] * size, kernels.src_inner[kernel] * size
+    to_step, by_step = kernels.dst_factor_in[kernel] * size, kernels.src_factor_in[kernel] * size
     for line in range(shape.batch):
         for low in range(0, block, LANES):
             for first in range(0, block, LANES):
@@ -294,12 +290,12 @@ def change(
 ) -> None:
     """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
-    count = kernels.inner[kernel] if at_once else 1
-    for outer in range(kernels.outer[kernel]):
-        for inner in range(1 if at_once else kernels.inner[kernel]):
-            to = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel]
-            by = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel]
-            of = outer * kernels.wgt_outer[kernel] + inner * kernels.wgt_inner[kernel]
+    count = kernels.iter_in[kernel] if at_once else 1
+    for outer in range(kernels.iter_out[kernel]):
+        for inner in range(1 if at_once else kernels.iter_in[kernel]):
+            to = outer * kernels.dst_factor_out[kernel] + inner * kernels.dst_factor_in[kernel]
+            by = outer * kernels.src_factor_out[kernel] + inner * kernels.src_factor_in[kernel]
+            of = outer * kernels.wgt_factor_out[kernel] + inner * kernels.wgt_factor_in[kernel]
             for uop in range(kernels.start[kernel], kernels.stop[kernel]):
                 dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
                 if kind == ALU:
@@ -323,16 +319,16 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
-    count = kernels.inner[kernel] if kernels.adjacent[kernel] else 1
-    for outer in range(kernels.outer[kernel]):
-        for inner in range(1 if kernels.adjacent[kernel] else kernels.inner[kernel]):
+    count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
+    for outer in range(kernels.iter_out[kernel]):
+        for inner in range(1 if kernels.adjacent[kernel] else kernels.iter_in[kernel]):
             for uop in range(kernels.start[kernel], kernels.stop[kernel]):
-                dst = outer * kernels.dst_outer[kernel] + inner * kernels.dst_inner[kernel] + tiles.dst[uop]
-                src = outer * kernels.src_outer[kernel] + inner * kernels.src_inner[kernel] + tiles.src[uop]
+                dst = outer * kernels.dst_factor_out[kernel] + inner * kernels.dst_factor_in[kernel] + tiles.dst[uop]
+                src = outer * kernels.src_factor_out[kernel] + inner * kernels.src_factor_in[kernel] + tiles.src[uop]
                 chips.mirrors[dst : dst + count] = True
                 # Tiles together, unless one of them reads the result of another.
                 several = max(1, own.stack.shape[1] // (shape.batch * shape.block))
-                several = 1 if 0 < dst - src < count and not kernels.has_imm[kernel] else several
+                several = 1 if 0 < dst - src < count and not kernels.use_imm[kernel] else several
                 for tile in range(0, count, several):
                     many = min(several, count - tile)
                     compute_own(own, kernels, chips.acc, shape, kernel, dst + tile, src + tile, many)
@@ -342,76 +338,83 @@ def compute_own(
     own: Own, kernels: KernelTable, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
     """Combine `count` accumulator tiles with others by an own operation: each step of its expression on all values."""
-    size, imm, number = shape.batch * shape.block, kernels.imm[kernel], kernels.op[kernel] - FIRST_OWN
-    dst, src, size = dst * size, src * size, count * size
+    size, number = shape.batch * shape.block, kernels.code[kernel] - OWN
+    first, second = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
+    size *= count
     depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
     for step in range(own.start[number], own.stop[number]):
         do, value = own.do[step], own.value[step]
-        if do <= CONSTANT:
-            top = own.stack[depth]
+        if do <= Do.CONSTANT:
+            a = own.stack[depth]
             depth += 1
-            if do == DST or (do == SRC and not kernels.has_imm[kernel]):
-                first = dst if do == DST else src
+            if do == Do.DST:
                 for j in range(size):
-                    top[j] = acc[first + j]
+                    a[j] = first[j]
+            elif do == Do.SRC and not kernels.use_imm[kernel]:
+                for j in range(size):
+                    a[j] = second[j]
             else:
                 for j in range(size):
-                    top[j] = value if do == CONSTANT else imm
-            continue
-        if do not in (ABS, WRAP):
-            depth -= 1
-        if do == WHERE:
-            depth -= 1
-        a, b = own.stack[depth - 1], own.stack[depth]
-        if do == PLUS:
-            for j in range(size):
-                a[j] += b[j]
-        elif do == MINUS:
-            for j in range(size):
-                a[j] -= b[j]
-        elif do == TIMES:
-            for j in range(size):
-                a[j] *= b[j]
-        elif do == AND:
-            for j in range(size):
-                a[j] &= b[j]
-        elif do == OR:
-            for j in range(size):
-                a[j] |= b[j]
-        elif do == XOR:
-            for j in range(size):
-                a[j] ^= b[j]
-        elif do == LEFT:
-            for j in range(size):
-                a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
-        elif do == RIGHT:
-            for j in range(size):
-                a[j] = a[j] >> (b[j] if b[j] >> 6 == 0 else 63)
-        elif do == LEAST:
-            for j in range(size):
-                a[j] = min(a[j], b[j])
-        elif do == MOST:
-            for j in range(size):
-                a[j] = max(a[j], b[j])
-        elif do == LESS:
-            for j in range(size):
-                a[j] = a[j] < b[j]
-        elif do == EQUAL:
-            for j in range(size):
-                a[j] = a[j] == b[j]
-        elif do == ABS:
+                    a[j] = value if do == Do.CONSTANT else kernels.imm[kernel]
+        elif do == Do.ABS:
+            a = own.stack[depth - 1]
             for j in range(size):
                 a[j] = a[j] if a[j] >= 0 else -a[j]
-        elif do == WRAP:
+        elif do == Do.WRAP:
+            a = own.stack[depth - 1]
             for j in range(size):
                 a[j] = a[j] << (64 - value) >> (64 - value)
-        else:
-            c = own.stack[depth + 1]
+        elif do == Do.WHERE:
+            depth -= 2
+            a, b, c = own.stack[depth - 1], own.stack[depth], own.stack[depth + 1]
             for j in range(size):
                 a[j] = b[j] if a[j] != 0 else c[j]
-    result = own.stack[0]
+        else:
+            depth -= 1
+            combine(do, own.stack[depth - 1], own.stack[depth], size)
     for j in range(size):
-        acc[dst + j] = result[j]
+        first[j] = own.stack[0, j]
+
+
+@part
+def combine(do: int, a: Array, b: Array, size: int) -> None:
+    """Execute a step of two values: change `a`."""
+    if do == Do.ADD:
+        for j in range(size):
+            a[j] += b[j]
+    elif do == Do.SUB:
+        for j in range(size):
+            a[j] -= b[j]
+    elif do == Do.MUL:
+        for j in range(size):
+            a[j] *= b[j]
+    elif do == Do.AND:
+        for j in range(size):
+            a[j] &= b[j]
+    elif do == Do.OR:
+        for j in range(size):
+            a[j] |= b[j]
+    elif do == Do.XOR:
+        for j in range(size):
+            a[j] ^= b[j]
+    elif do == Do.SHL:
+        for j in range(size):
+            a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
+    elif do == Do.SHR:
+        for j in range(size):
+            a[j] = a[j] >> (b[j] if b[j] >> 6 == 0 else 63)
+    elif do == Do.MIN:
+        for j in range(size):
+            a[j] = min(a[j], b[j])
+    elif do == Do.MAX:
+        for j in range(size):
+            a[j] = max(a[j], b[j])
+    elif do == Do.LESS:
+        for j in range(size):
+            a[j] = a[j] < b[j]
+    else:
+        for j in range(size):
+            a[j] = a[j] == b[j]
 
 
 @part
@@ -419,29 +422,29 @@ def operate(
     kernels: KernelTable, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
 ) -> None:
     """Combine `count` accumulator tiles with others, or with an immediate, in the order of their values."""
-    size, op, imm, acc = shape.batch * shape.block, kernels.op[kernel], np.int32(kernels.imm[kernel]), chips.acc
+    size, op, imm, acc = shape.batch * shape.block, kernels.code[kernel], np.int32(kernels.imm[kernel]), chips.acc
     table, amounts = kernels.table[kernel], shifts.shape[1] // 2
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
     chips.mirrors[dst : dst + count] = True
     target, other = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
-    if kernels.has_imm[kernel]:
+    if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:
             operate_immediate(target, other, op, imm, always)
         else:  # in place, which LLVM sees here
             operate_immediate(target, target, op, imm, always)
-    elif op == MIN:
+    elif op == AluOp.MIN:
         for j in range(target.shape[0]):
             target[j] = min(target[j], other[j])
-    elif op == MAX:
+    elif op == AluOp.MAX:
         for j in range(target.shape[0]):
             target[j] = max(target[j], other[j])
-    elif op == SUM:
+    elif op == AluOp.ADD:
         for j in range(target.shape[0]):
             target[j] = np.int64(target[j]) + np.int64(other[j])
-    elif op == PRODUCT:
+    elif op == AluOp.MUL:
         for j in range(target.shape[0]):
             target[j] = np.int64(target[j]) * np.int64(other[j])
-    elif op == SHIFT:
+    elif op == AluOp.SHR:
         for j in range(target.shape[0]):
             y = np.int64(other[j])
             amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
@@ -451,22 +454,22 @@ def operate(
 
 @part
 def operate_immediate(target: Array, first: Array, op: int, imm: np.int32, always: int) -> None:
-    """Combine the values of `first` with an immediate. SHIFT takes the amount `always`; left if negative."""
-    if op == MIN:
+    """Combine the values of `first` with an immediate. SHR takes the amount `always`; left if negative."""
+    if op == AluOp.MIN:
         for j in range(target.shape[0]):
             target[j] = min(np.int32(first[j]), imm)
-    elif op == MAX:
+    elif op == AluOp.MAX:
         for j in range(target.shape[0]):
             target[j] = max(np.int32(first[j]), imm)
-    elif op == SUM:
+    elif op == AluOp.ADD:
         for j in range(target.shape[0]):
             target[j] = np.int64(first[j]) + imm
-    elif op == PRODUCT:
+    elif op == AluOp.MUL:
         for j in range(target.shape[0]):
             target[j] = np.int64(first[j]) * imm
-    elif op == SHIFT and always >= 0:
+    elif op == AluOp.SHR and always >= 0:
         for j in range(target.shape[0]):
             target[j] = np.int32(first[j]) >> np.int32(always)
-    elif op == SHIFT:
+    elif op == AluOp.SHR:
         for j in range(target.shape[0]):
             target[j] = np.int64(first[j]) << -always

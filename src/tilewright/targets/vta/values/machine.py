@@ -18,7 +18,7 @@ from tilewright.targets.vta.isa import alu
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
-from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, Kernel
 from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
 from tilewright.targets.vta.values import loop, tables
@@ -71,7 +71,7 @@ class Machine:
         work = action.work
         if isinstance(work, Move):
             (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
-        elif isinstance(work, AluKernel):
+        elif work.is_alu:
             (self._alu if work.factors is None else self._requantise)(work)
         elif work.reset:
             self._reset(work, action.stored)
@@ -115,7 +115,7 @@ class Machine:
         rows = (alu.shift_amount(operand, form) for form in forms)
         return np.array([np.where(left, -amount.astype(np.int64), amount) for left, amount in rows], np.int64)
 
-    def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
+    def _reset(self, kernel: Kernel, is_stored: bool) -> None:
         writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
         if not writes_out:
             self._keep_out(kernel.written)
@@ -137,7 +137,7 @@ class Machine:
         if self._differs:
             self._mirrors[tiles] = True
 
-    def _accumulate(self, kernel: GemmKernel) -> None:
+    def _accumulate(self, kernel: Kernel) -> None:
         samples, block, batch = self.samples, self.config.block, self.config.batch
         if not self.config.gemm_writes_out:
             self._keep_out(kernel.written)
@@ -169,14 +169,14 @@ class Machine:
         right = matrices(self.wgt[:, tiles]).reshape(own, columns, terms * block, block)
         return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
 
-    def _requantise(self, kernel: AluKernel) -> None:
+    def _requantise(self, kernel: Kernel) -> None:
         for dst, bias, factors in kernel.requantised:
             tiles = (self.par[:, shifted(factors, by)] for by in range(FACTOR_TILES))
             rule = alu.requantise_float if self.config.alu == "float" else alu.requantise
             self.acc[:, dst] = rule(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
 
-    def _alu(self, kernel: AluKernel) -> None:
+    def _alu(self, kernel: Kernel) -> None:
         form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.field < 0)
         own = self.config.own_alu[kernel.op - OWN] if kernel.op >= OWN else None
         for dst, src in kernel.waves:

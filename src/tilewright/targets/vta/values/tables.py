@@ -34,26 +34,26 @@ class Steps(NamedTuple):
 class KernelTable(NamedTuple):
     """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
 
-    The loops have `outer` and `inner` iterations. An iteration adds `dst_outer` or `dst_inner` to the dst tile, and so
-    on. `adjacent`: the tiles of the inner loop follow each other. The columns from `op` on are for the ALU only.
+    Names are those of the instruction's fields (micro_kernel.FIELDS). `adjacent`: the tiles of the inner loop follow
+    each other. The columns from `code` on are for the ALU only.
     """
 
     start: Array
     stop: Array
-    outer: Array
-    inner: Array
-    dst_outer: Array
-    dst_inner: Array
-    src_outer: Array
-    src_inner: Array
-    wgt_outer: Array
-    wgt_inner: Array
+    iter_out: Array
+    iter_in: Array
+    dst_factor_out: Array
+    dst_factor_in: Array
+    src_factor_out: Array
+    src_factor_in: Array
+    wgt_factor_out: Array
+    wgt_factor_in: Array
     adjacent: Array
-    op: Array
-    has_imm: Array
+    code: Array
+    use_imm: Array
     imm: Array
     first_is_src: Array
-    table: Array  # the row of `shifts` that SHIFT uses
+    table: Array  # the row of `shifts` that SHR uses
 
 
 class Tiles(NamedTuple):
