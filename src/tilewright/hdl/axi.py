@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -42,8 +42,7 @@ class RowBursts(Part):
         self.beat_bytes, self.longest = beat_bits // 8, longest
         super().__init__(rows=In(ROWS), start=In(1), active=Out(1), last=Out(1), bursts=Out(stream.Signature(BURST)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         log, edge = ceil_log2(self.beat_bytes), ceil_log2(self.longest)
         row, stride, row_bytes, following = (Signal(ADDRESS_BITS, name=n) for n in ("row", "stride", "size", "next"))
         rows, beat, left = Signal(16), Signal(ADDRESS_BITS - log), Signal(ADDRESS_BITS - log)
@@ -71,7 +70,6 @@ class RowBursts(Part):
                 m.d.sync += [rows.eq(rows - 1), *begin(following, row_bytes)]
                 with m.If(rows == 1):
                     m.d.sync += self.active.eq(0)
-        return m
 
 
 class ReadBus(wiring.Signature):
@@ -118,8 +116,7 @@ class ReadMaster(Part):
             **{f"client{i}": In(stream.Signature(BURST)) for i in range(clients)},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
         ar, r = self.bus.ar, self.bus.r
         may = Signal()
@@ -141,7 +138,6 @@ class ReadMaster(Part):
             owners.o.ready.eq(beat & last),
         ]
         m.d.sync += [beat.eq(r.valid), last.eq(r.payload.last), self.data.eq(r.payload.data)]
-        return m
 
 
 class WriteMaster(Part):
@@ -156,8 +152,7 @@ class WriteMaster(Part):
             ended=Out(16),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         aw = self.bus.aw
         wiring.connect(m, wiring.flipped(self.bus.w), wiring.flipped(self.beats))
         m.d.comb += [self.client.ready.eq(~aw.valid | aw.ready), self.bus.b.ready.eq(1)]
@@ -166,7 +161,6 @@ class WriteMaster(Part):
         m.d.sync += drive(
             self, granted=self.granted + (self.client.valid & self.client.ready), ended=self.ended + self.bus.b.valid
         )
-        return m
 
 
 class AxiLite(wiring.Signature):
@@ -209,8 +203,8 @@ class AxiLiteRegisters(Part):
             **{name: In(32) for name in read.values()},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, bus = Module(), self.bus
+    def define(self, m: Module) -> None:
+        bus = self.bus
         takes = Signal()
         m.d.comb += drive(
             self,
@@ -241,4 +235,3 @@ class AxiLiteRegisters(Part):
             for offset, name in (self.written | self.read).items():
                 with m.If(bus.ar.payload[2:] == offset >> 2):
                     m.d.sync += bus.r.payload.eq(getattr(self, name))
-        return m

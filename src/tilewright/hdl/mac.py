@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -41,8 +40,8 @@ class MacArray(Part):
             inp=In(batch * block * inp_bits), wgt=In(block * block * wgt_bits), sums=Out(batch * block * self.sum_bits)
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, block = Module(), self.block
+    def define(self, m: Module) -> None:
+        block = self.block
         inp, wgt = _values(self.inp, self.inp_bits), _values(self.wgt, self.wgt_bits)
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
@@ -60,7 +59,6 @@ class MacArray(Part):
                     m.d.sync += total.eq(reduce(add, terms))
                     sums.append(total)
         m.d.comb += self.sums.eq(Cat(sums))
-        return m
 
 
 def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic: bool = False) -> list[Value]:
@@ -122,8 +120,7 @@ class TensorAlu(Part):
         ports = {"op": In(Operation), "left": In(1), "first": In(word), "second": In(word), "result": Out(word)}
         super().__init__(**ports)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         results = []
         for lane in range(self.lanes):
             part = slice(lane * self.bits, (lane + 1) * self.bits)
@@ -142,7 +139,6 @@ class TensorAlu(Part):
                     m.d.comb += result.eq(a)
             results.append(result)
         m.d.comb += self.result.eq(Cat(results))
-        return m
 
     def _shifted(self, value: Value, operand: Value) -> Value:
         amount = operand[: self.log_bits].as_signed()

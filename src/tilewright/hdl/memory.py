@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -91,8 +91,8 @@ class BankedMemory(Part):
         self.beat_writes, self.tile_writes, self.wide_reads = beat_writes, tile_writes, wide_reads
         super().__init__(**ports)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, t = Module(), self.tiles
+    def define(self, m: Module) -> None:
+        t = self.tiles
         log = ceil_log2(t.lanes)
         granularity = t.tile_bits // t.parts if t.parts > 1 else None
         outputs = []
@@ -116,7 +116,6 @@ class BankedMemory(Part):
                     )
         everything, count = Cat(outputs), t.lanes if self.wide_reads else 1
         m.d.comb += self.read.data.eq(Cat(lane_of(everything, (first + lane)[:log], t) for lane in range(count)))
-        return m
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
@@ -157,8 +156,8 @@ class PartedMemory(Part):
             **{f"tile{user}": In(TileWrite(tiles)) for user in range(users)},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, t = Module(), self.tiles
+    def define(self, m: Module) -> None:
+        t = self.tiles
         log, granularity = ceil_log2(t.lanes), t.tile_bits // t.parts if t.parts > 1 else None
         reads = [getattr(self, f"read{user}") for user in range(self.users)]
         writes = [getattr(self, f"tile{user}") for user in range(self.users)]
@@ -184,7 +183,6 @@ class PartedMemory(Part):
             with m.If(user.en):
                 m.d.sync += place.eq(lane_bits * self.parts + self._part(user.index >> log))
             m.d.comb += user.data.eq(Array(outputs)[place])
-        return m
 
     def _part(self, row: Value) -> Value | int:
         """Return the number of the memory's part that contains row number `row` of a bank."""

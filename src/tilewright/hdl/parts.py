@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Elaboratable, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.tracer import get_src_loc
@@ -13,10 +13,19 @@ _Part = TypeVar("_Part", bound=wiring.Component)
 
 
 class Part(wiring.Component):
-    """A component whose ports are given by name."""
+    """A component whose ports are given by name, and whose logic `define` adds to its module."""
 
     def __init__(self, **ports: Any) -> None:
         super().__init__(ports, src_loc_at=1)
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        self.define(m)
+        return m
+
+    def define(self, m: Module) -> None:
+        """Add the logic of this part to its module."""
+        raise NotImplementedError
 
 
 def flags(flow: Any, *names: str) -> dict[str, Any]:

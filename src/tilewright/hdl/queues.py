@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -21,8 +19,7 @@ class StreamFifo(Part):
         self.shape, self.depth = shape, depth
         super().__init__(i=In(stream.Signature(shape)), o=Out(stream.Signature(shape)), level=Out(range(depth + 1)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         write, read = ram(m, "memory", self.shape, self.depth, transparent=True)
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes, gives = Signal(), Signal()
@@ -42,7 +39,6 @@ class StreamFifo(Part):
         with m.If(takes):
             m.d.sync += last.eq(_next(last, self.depth))
         m.d.sync += self.level.eq(self.level + takes - gives)
-        return m
 
 
 def _next(pointer: Signal, depth: int) -> Value:
@@ -62,9 +58,7 @@ class TokenQueue(Part):
         self.depth = depth
         super().__init__(reserve=In(1), push=In(1), pop=In(1), room=Out(1), available=Out(1))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         tokens, places = Signal(range(self.depth + 1)), Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += [tokens.eq(tokens + self.push - self.pop), places.eq(places + self.pop - self.reserve)]
         m.d.comb += drive(self, available=tokens != 0, room=places != 0)
-        return m

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -36,8 +36,7 @@ class FloatScale(Part):
     def __init__(self) -> None:
         super().__init__(value=In(signed(32)), factor=In(32), result=Out(signed(32)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         # Stage 0: shift the magnitude until its highest bit is set.
         size = Signal(32)
         m.d.comb += size.eq(Mux(self.value < 0, -self.value, self.value))
@@ -82,7 +81,6 @@ class FloatScale(Part):
         m.d.comb += self.result.eq(
             Mux(none, 0, Mux(over, Mux(is_negative, LEAST, MOST), Mux(is_negative, -integer, integer)))
         )
-        return m
 
 
 def normalised(m: Module, word: Value) -> tuple[Value, Value]:
@@ -141,8 +139,7 @@ class Rescaler(Part):
             result=Out(word),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         ops: list[Any] = [self.op]
         for stage in range(1, RESCALE_LATENCY + 1):
             ops.append(Signal(Rescale, name=f"op{stage}"))
@@ -170,7 +167,6 @@ class Rescaler(Part):
                 m.d.comb += [*(lane.op[stage].eq(op) for stage, op in enumerate(ops))]
                 results.append(lane.result)
         m.d.comb += self.result.eq(Cat(results))
-        return m
 
 
 class Lane(Part):
@@ -191,8 +187,7 @@ class Lane(Part):
             result=Out(signed(BITS)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         is_req = [op == Rescale.REQ for op in self.op]
         # Stage 0: the sum.
         total, value, factor = Signal(signed(BITS)), Signal(signed(BITS)), Signal(signed(BITS))
@@ -236,7 +231,6 @@ class Lane(Part):
         low, high_ = Mux(bounded, self.low, LOWEST), Mux(bounded, self.high, HIGHEST)
         clipped = Mux(moved < low, low, Mux(moved > high_, high_, moved))
         m.d.comb += self.result.eq(Mux(is_req[5], clipped, moved))
-        return m
 
 
 def _lane(number: int) -> slice:

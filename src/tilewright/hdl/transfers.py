@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -43,8 +43,7 @@ class Placer(Part):
     def __init__(self) -> None:
         super().__init__(window=In(WINDOW), which=In(WHICH_BITS), placement=Out(PLACEMENT), padded=Out(1))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         w, p = self.window, self.placement
         width, first, last = Signal(17), Signal(22), Signal(22)
         between, from_rows = Signal(5), Signal()
@@ -73,7 +72,6 @@ class Placer(Part):
                 m.d.comb += drive(p, zero=w.index + w.columns, zeros=between, middle=w.rows - 2)
             with m.Else():
                 m.d.comb += drive(p, zero=w.index + p.skip, zeros=last, behind=0)
-        return m
 
 
 class TileReceiver(Part):
@@ -95,8 +93,7 @@ class TileReceiver(Part):
             **{f"write{i}": Out(BeatWrite(tiles)) for i, tiles in enumerate(memories)},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         p, new, busy = Signal(PLACEMENT), self.placements.payload, Signal()
         index, offset, row_offset = Signal(INDEX_BITS), Signal(INDEX_BITS), Signal(INDEX_BITS)
         left, part = Signal(INDEX_BITS), Signal(INDEX_BITS)
@@ -141,7 +138,6 @@ class TileReceiver(Part):
             m.d.sync += [p.eq(new), busy.eq(1), part.eq(0), left.eq(new.columns), index.eq(new.index)]
             m.d.sync += [offset.eq(new.offset), row_offset.eq(new.offset)]
         self._writes(m, p, beat, zeroes, (index, offset, taken, part))
-        return m
 
     def _writes(self, m: Module, p: Any, beat: Value, zeroes: Value, place: tuple[Value, ...]) -> None:
         """Write a beat of the placement `p`, or a tile of padding with `zeroes`."""
@@ -191,8 +187,8 @@ class TileSender(Part):
             beats=Out(stream.Signature(beat_of(tiles.beat_bits))),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, t = Module(), self.tiles
+    def define(self, m: Module) -> None:
+        t = self.tiles
         log, log_tile = ceil_log2(t.beat_bits // 8), ceil_log2(t.tile_bits // 8)
         within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
         p, part = Signal(PACKED), Signal(range(max(2, t.parts)))
@@ -241,4 +237,3 @@ class TileSender(Part):
         with m.If(self.start):
             m.d.sync += [self.active.eq(1), p.eq(self.packed), part.eq(0), left.eq(self.packed.columns)]
             m.d.sync += begin(self.packed.address)
-        return m

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part, clear, drive, flags
@@ -28,8 +26,8 @@ class Addition(Part):
         layers = dict.fromkeys(("now", "layer"), In(LAYER))
         super().__init__(**flags(In, "start", "hold"), busy=Out(1), **addresses, **layers, place=Out(PLACE))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, layer = Module(), self.layer
+    def define(self, m: Module) -> None:
+        layer = self.layer
         index, left = Signal(ADDRESS, name="index"), Signal.like(self.now.size, name="left")
         active, pause, ending = Signal(name="active"), Signal(name="pause"), Signal(5)
         fast = layer.all_banks if self.four else 0
@@ -46,4 +44,3 @@ class Addition(Part):
                 m.d.sync += [active.eq(0), ending.eq(Mux(fast, 0b01000, 0b10000))]
         with m.If(self.start):
             m.d.sync += [active.eq(1), *clear(pause, index), left.eq(self.now.size)]
-        return m

@@ -6,9 +6,7 @@ two factors of a product meet in the element that adds it up.
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Array, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -37,14 +35,12 @@ class ProcessingElement(Part):
             sum=Out(signed(SUM_BITS)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         product = Signal(signed(LEFT_BITS + TOP_BITS))
         m.d.comb += product.eq(by_logic(self.left, self.top) if self.in_logic else self.left * self.top)
         m.d.sync += drive(self, right=self.left, down=self.top, sum=self.sum + product)
         with m.If(self.clear):
             m.d.sync += self.sum.eq(0)
-        return m
 
 
 class ArrayRow(Part):
@@ -64,8 +60,8 @@ class ArrayRow(Part):
             sums=Out(lanes * SUM_BITS),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, left = Module(), self.left
+    def define(self, m: Module) -> None:
+        left = self.left
         for lane in range(self.lanes):
             in_logic = lane >= self.lanes - self.in_logic
             element = part(ProcessingElement(in_logic), f"ProcessingElement{'InLogic' if in_logic else ''}")
@@ -74,7 +70,6 @@ class ArrayRow(Part):
             m.d.comb += self.down.word_select(lane, TOP_BITS).eq(element.down)
             m.d.comb += self.sums.word_select(lane, SUM_BITS).eq(element.sum)
             left = element.right
-        return m
 
 
 class Skew(Part):
@@ -84,13 +79,11 @@ class Skew(Part):
         self.lanes, self.bits = lanes, bits
         super().__init__(values=In(lanes * bits), skewed=Out(lanes * bits))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         for lane in range(self.lanes):
             value = self.values.word_select(lane, self.bits)
             value = after(m, value, lane, f"lane{lane}")
             m.d.comb += self.skewed.word_select(lane, self.bits).eq(value)
-        return m
 
 
 class SystolicArray(Part):
@@ -115,8 +108,8 @@ class SystolicArray(Part):
             **late,
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, lanes = Module(), self.lanes
+    def define(self, m: Module) -> None:
+        lanes = self.lanes
         left = add(m, "skew_left", part(Skew(lanes, LEFT_BITS), "SkewLeft"), values=self.left)
         top = add(m, "skew_top", part(Skew(lanes, TOP_BITS), "SkewTop"), values=self.top)
         clear = Signal(2 * lanes - 1)  # bit d: `clear` d cycles ago, for the elements of diagonal d
@@ -132,4 +125,3 @@ class SystolicArray(Part):
             down = row.down
             sums.append(row.sums)
         m.d.comb += self.sums.eq(Array(sums)[self.row])
-        return m

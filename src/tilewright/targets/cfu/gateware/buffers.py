@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -52,8 +52,8 @@ class OperandBuffer(Part):
             **{"filled": In(HalfRow(config))} if direct else {},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         addressed = config.transfer == "addressed"
         granularity = WORD if addressed else HALF if self.direct else None
         write, read = ram(m, "rows", VALUE * config.array, config.buffer_rows, granularity)
@@ -68,7 +68,6 @@ class OperandBuffer(Part):
                     data=Cat(map(_lanes, (self.filled.data[:WORD], self.filled.data[WORD:]))).replicate(2),
                     en=((1 << words) - 1) << Mux(self.filled.half, words, 0),
                 )
-        return m
 
     def _addressed(self, m: Module, write: Any) -> None:
         """Write one word of a row, at the address that the command gives."""

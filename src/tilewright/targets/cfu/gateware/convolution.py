@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -55,8 +55,8 @@ class Convolution(Part):
         super().__init__(**ports, left=Out(lanes * LEFT_BITS))
         self._pixel = Signal(PIXEL)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, lanes, layer = Module(), self.config.array, self.layer
+    def define(self, m: Module) -> None:
+        lanes, layer = self.config.array, self.layer
         state = Signal(Phase)
         walker = add(m, "walker", PixelWalker(), layer=layer, launch=self.launch)
         began = Signal(name="began")  # the first cycle of a tile
@@ -104,7 +104,6 @@ class Convolution(Part):
                         m.d.sync += state.eq(Phase.STORE)
             with m.Case(Phase.STORE), m.If(self.finished):
                 m.d.sync += state.eq(Phase.IDLE)
-        return m
 
     def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
         """Add the lanes, and the counters of the element that lane 0 reads. Return whether it is the window's last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -56,8 +56,8 @@ class CoupledUnit(Part):
             members |= {"bus": Out(BusMaster()), "filled": Out(HalfRow(config)), "fetching": Out(1)}
         super().__init__(**members)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, names = Module(), self.config.extension_names
+    def define(self, m: Module) -> None:
+        names = self.config.extension_names
         command = ports(self, "put", "first", "second")
         registers = add(m, "registers", LayerRegisters(), **command)
         image = ImageMemory(bill.copies(self.config))
@@ -108,7 +108,6 @@ class CoupledUnit(Part):
             self._store(m, image, pool.place, pool.code)
             self._works(begins, pool.busy)
         m.d.comb += drive(self, begins=Cat(self._begins).any(), busy=Cat(self._busy).any())
-        return m
 
     def _works(self, begins: Value, busy: Value) -> None:
         """Note when a sequencer begins, and when it is busy."""

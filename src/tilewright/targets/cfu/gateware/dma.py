@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -73,8 +73,7 @@ class Dma(Part):
             data=Out(BEAT),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         m.submodules.queue = queue = fifo.SyncFIFO(width=FETCH.size, depth=QUEUE)
         entry, head = Signal(FETCH), FETCH(queue.r_data)
         row = Signal(ADDRESS, name="fetch_row")
@@ -111,7 +110,6 @@ class Dma(Part):
             with m.If(sets):
                 m.d.sync += remaining.eq(count)
         self._receive(m, queue.r_rdy, head, pops)
-        return m
 
     def _receive(self, m: Module, there: Any, head: Any, pops: Signal) -> None:
         """Request the bursts of the first fetch in the queue, and pass their beats on."""

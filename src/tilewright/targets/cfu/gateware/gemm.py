@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -49,8 +49,8 @@ class MatrixUnit(Part):
             members |= {"convolution": In(ArrayControl(config)), "sums": Out(config.array * SUM_BITS)}
         super().__init__(**members)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         launch, accumulate = Signal(name="launch"), Signal(name="accumulate")
         offset = Signal(signed(LEFT_BITS))
         sizes = [Signal(SIZE_BITS, name=name) for name in "knm"]
@@ -81,7 +81,6 @@ class MatrixUnit(Part):
         m.d.comb += drive(b, start=start, row=b_row)
         m.d.comb += drive(array, clear=clear, row=row)
         self._buffer_c(m, sequencer, array, accumulate, height)
-        return m
 
     def _buffer_c(
         self, m: Module, sequencer: Sequencer, array: SystolicArray, accumulate: Signal, height: Signal

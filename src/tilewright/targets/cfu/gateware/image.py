@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -46,8 +46,8 @@ class ImageMemory(Part):
             members |= {f"address_{port}": In(ADDRESS), f"pair_{port}": Out(PAIR)}
         super().__init__(**members)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, copies = Module(), self.copies
+    def define(self, m: Module) -> None:
+        copies = self.copies
         pointer = Signal(ADDRESS)
         with m.If(self.put & (self.first == FIELDS["POINTER"])):
             m.d.sync += pointer.eq(self.second)
@@ -82,7 +82,6 @@ class ImageMemory(Part):
                 m.d.comb += getattr(self, f"pair_{number}").eq(read)
             if number == 0:
                 m.d.comb += self.word.eq(written.word_select(pointer[2], 32))
-        return m
 
     def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
         """Add a copy. Return the pair of words at byte address `place`, and that of its own port."""
@@ -118,8 +117,7 @@ class DotProduct(Part):
         operands = dict.fromkeys(("first", "second"), In(32))
         super().__init__(put=In(1), dot=In(1), **operands, total=Out(32))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         register = Signal(32, name="DOT")
         products = []
         for lane in range(4):
@@ -132,4 +130,3 @@ class DotProduct(Part):
             m.d.sync += register.eq(self.total)
         with m.If(self.put & (self.first == FIELDS["DOT"])):
             m.d.sync += register.eq(self.second)
-        return m

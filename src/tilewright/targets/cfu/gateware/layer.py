@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Shape, Signal
+from amaranth.hdl import Module, Shape, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -39,8 +37,8 @@ class LayerRegisters(Part):
     def __init__(self) -> None:
         super().__init__(put=In(1), first=In(32), second=In(32), layer=Out(LAYER))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, layer = Module(), self.layer
+    def define(self, m: Module) -> None:
+        layer = self.layer
         for reg, bits in LAYER_BITS.items():
             if reg not in ELSEWHERE:
                 name = reg.name.lower()
@@ -60,4 +58,3 @@ class LayerRegisters(Part):
             size=pixels * layer.out_c,
             all_banks=pixels >= BANKS,
         )
-        return m

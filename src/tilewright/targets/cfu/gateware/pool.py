@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -41,8 +41,8 @@ class MeanPool(Part):
         memory = {"address": Out(ADDRESS), "word": In(32), "place": Out(PLACE), "code": Out(signed(8))}
         super().__init__(**flags(In, "start", "hold"), busy=Out(1), **layers, **memory)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, layer = Module(), self.layer
+    def define(self, m: Module) -> None:
+        layer = self.layer
         state = Signal(PoolState)
         x, y = (Signal(10, name=name) for name in "xy")
         channel, count = Signal(16, name="first_channel"), Signal(COUNT, name="count")
@@ -78,7 +78,6 @@ class MeanPool(Part):
             address=layer.output + channel + lane,
             count=1,
         )
-        return m
 
     def _add(self, m: Module, reads: Any, first: Any) -> list[Signal]:
         """Add the four bytes of a pixel to the sums, in the cycle after its read. Return the sums."""

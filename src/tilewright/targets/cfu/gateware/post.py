@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part
@@ -23,15 +21,13 @@ class HighProduct(Part):
     def __init__(self) -> None:
         super().__init__(set=In(1), a=In(signed(32)), b=In(signed(32)), high=Out(signed(32)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         product, overflow = Signal(signed(64), name="product"), Signal(name="overflow")
         with m.If(self.set):
             m.d.sync += [product.eq(self.a * self.b), overflow.eq((self.a == INT_MIN) & (self.b == INT_MIN))]
         # gemmlowp adds 2^30 or 1 - 2^30 and truncates towards zero. That is to add 2^30 and round down.
         rounded = (product >> (HALF + 1)) + product[HALF]
         m.d.comb += self.high.eq(Mux(overflow, INT_MAX, rounded))
-        return m
 
 
 class RoundingShift(Part):
@@ -40,8 +36,7 @@ class RoundingShift(Part):
     def __init__(self) -> None:
         super().__init__(x=In(signed(32)), exponent=In(32), result=Out(signed(32)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         amount = self.exponent[:5]
         half, biased = Signal(31, name="half"), Signal(signed(33), name="biased")
         m.d.comb += [
@@ -49,7 +44,6 @@ class RoundingShift(Part):
             biased.eq(self.x + half - ((self.x < 0) & (amount != 0))),
             self.result.eq(Mux(self.exponent[5:].any(), -(self.x == INT_MIN), biased >> amount)),
         ]
-        return m
 
 
 class OffsetClamp(Part):
@@ -58,15 +52,13 @@ class OffsetClamp(Part):
     def __init__(self) -> None:
         super().__init__(x=In(signed(32)), offset=In(signed(32)), result=Out(signed(8)))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         total = Signal(signed(32))
         inside = total[7:].all() | ~total[7:].any()
         m.d.comb += [
             total.eq(self.x + self.offset),
             self.result.eq(Mux(inside, total[:8], Cat((~total[31]).replicate(7), total[31]))),
         ]
-        return m
 
 
 def bounded(value: Value, low: Value, high: Value) -> Value:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -38,8 +36,7 @@ class ChannelTables(Part):
         banks = {f"bank_{bank}": Out(CHANNEL) for bank in range(LANES)}
         super().__init__(**commands, **operands, entry=In(ENTRY), **filling, next=Out(ENTRY), **banks)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         channel = Signal(ENTRY, name="channel")
         with m.If(self.push_shift):
             m.d.sync += channel.eq(channel + 1)
@@ -64,7 +61,6 @@ class ChannelTables(Part):
                     m.d.comb += entry.shift.eq(read.data.as_signed())
                 else:
                     m.d.comb += drive(entry, bias=read.data[:SUM], multiplier=read.data[SUM:])
-        return m
 
 
 class ScalingLane(Part):
@@ -94,8 +90,7 @@ class ScalingLane(Part):
             code=Out(signed(8)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
         right, later = Signal(SHIFT), Signal(SHIFT)  # shifts to the right, of the product and of `value`
         scaled, moved = Signal(signed(SUM + 1), name="scaled"), Signal(signed(SUM + 2), name="moved")
@@ -116,7 +111,6 @@ class ScalingLane(Part):
         ]
         m.d.comb += [scaled.eq(_rounded(m, product, right)), moved.eq(scaled + self.offset)]
         m.d.comb += self.code.eq(bounded(moved, self.low, self.high))
-        return m
 
 
 def _rounded(m: Module, product: Value, right: Value) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -39,8 +39,8 @@ class ResultReader(Part):
         rows, quads = ceil_log2(config.buffer_rows), ceil_log2(config.array // LANES)
         super().__init__(**ports, c_row=Out(rows), quad=Out(quads), entry=Out(ENTRY), last=Out(1))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, layer, lanes = Module(), self.layer, self.config.array
+    def define(self, m: Module) -> None:
+        layer, lanes = self.layer, self.config.array
         pixel = data.StructLayout({"column": 10, "row": 10, "address": ADDRESS})
         here, marked, following = (Signal(pixel, name=name) for name in ("here", "marked", "following"))
         active, inside = Signal(name="active"), Signal(name="inside")
@@ -87,4 +87,3 @@ class ResultReader(Part):
         with m.If(self.launch):
             m.d.sync += [active.eq(1), *clear(self.c_row, column, number, self.quad, inside)]
             m.d.sync += [*clear(here, marked), here.address.eq(layer.output), marked.address.eq(layer.output)]
-        return m

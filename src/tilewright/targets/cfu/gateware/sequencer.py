@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -54,8 +52,8 @@ class Sequencer(Part):
             reads=Out(1),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, lanes = Module(), self.config.array
+    def define(self, m: Module) -> None:
+        lanes = self.config.array
         rows = ceil_log2(self.config.buffer_rows)
         step = Signal(range((1 << SIZE_BITS) + lanes))
         row = Signal(range(lanes))
@@ -99,4 +97,3 @@ class Sequencer(Part):
             m.d.sync += [state.eq(Activity.FEED), *clear(step, self.fed), m_left.eq(self.m), n_left.eq(self.n)]
             m.d.sync += [base.eq(0) for base in (a_base, b_base, top, c_base)]
         m.d.comb += self.busy.eq(state != Activity.IDLE)
-        return m

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -58,8 +58,8 @@ class Cfu(Part):
             **{"dma": Out(BusMaster())} if bill.fetches(config) else {},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
         waits, taken = Signal(name="waits"), Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
@@ -106,7 +106,6 @@ class Cfu(Part):
                 m.d.sync += [waits.eq(1), self.rsp_valid.eq(0)]
             with m.If(gemm.last):
                 m.d.sync += [waits.eq(0), self.rsp_valid.eq(1)]
-        return m
 
     def _extensions(
         self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -45,8 +43,8 @@ class WindowLane(Part):
             value=Out(signed(LEFT_BITS)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, step, layer = Module(), self.step, self.layer
+    def define(self, m: Module) -> None:
+        step, layer = self.step, self.layer
         address = Signal(ADDRESS)
         x, y = (Signal(signed(COORDINATE), name=name) for name in "xy")
         here_x, here_y = (Signal(signed(COORDINATE), name=f"here_{name}") for name in "xy")
@@ -67,7 +65,6 @@ class WindowLane(Part):
         m.d.sync += [inside.eq(step.active & in_x & in_y), place.eq(self.address)]
         value = (self.pair.word_select(place, 8).as_signed() + layer.input_offset)[:LEFT_BITS]
         m.d.comb += self.value.eq(Mux(inside, value, 0).as_signed())
-        return m
 
 
 class PixelWalker(Part):
@@ -81,8 +78,8 @@ class PixelWalker(Part):
         commands = flags(In, "launch", "next", "again", "mark")
         super().__init__(**commands, layer=In(LAYER), pixel=Out(PIXEL), last=Out(1))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, layer, pixel = Module(), self.layer, self.pixel
+    def define(self, m: Module) -> None:
+        layer, pixel = self.layer, self.pixel
         marked, first = Signal(PIXEL), Signal(PIXEL)
         last_column = pixel.column == layer.out_w - 1
         m.d.comb += [
@@ -103,4 +100,3 @@ class PixelWalker(Part):
             m.d.sync += marked.eq(pixel)
         with m.If(self.launch):
             m.d.sync += [pixel.eq(first), marked.eq(first)]
-        return m

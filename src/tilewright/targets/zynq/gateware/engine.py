@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -63,8 +63,8 @@ class Engine(Part):
             lane=Out(range(LANES + 1)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         common = {"start": self.start, "layer": self.descriptor}
         states = States(config)
         steps = ports(states, "next_lane", "next_iteration", "next_sum")
@@ -120,7 +120,6 @@ class Engine(Part):
         # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
         begins = states.requests & states.first | states.elements & pool.gives
         self._leave(m, pool, results, paging, results.full & begins if self.ahead else results.full)
-        return m
 
     def _unit(self, m: Module, states: States, stores: dict[str, Any], used: dict[str, Signal]) -> ComputeUnit:
         """Add the compute unit. Its operands are words of the stores with their zero points subtracted."""

@@ -7,9 +7,7 @@ not exist there are masked. A group's data are therefore three runs of pixels in
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -59,8 +57,8 @@ class Groups(Part):
             sides=Out(len(SIDES) * config.outputs),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         # Sizes in groups of 16 channels, complete a few cycles after the descriptor.
         depth, line, image, both = Signal(12), Signal(ADDRESS), Signal(ADDRESS), Signal(ADDRESS)
         words = config.block_words("data") // GROUP
@@ -75,7 +73,6 @@ class Groups(Part):
         m.d.comb += self.kept.eq(~whole & (both <= words) if config.resident else 0)
         place = self._positions(m, depth, line, whole, words)
         self._requests(m, depth, line, place)
-        return m
 
     def _positions(self, m: Module, depth: Signal, line: Signal, whole: Signal, words: int) -> Value:
         """Add the registers of the group's first position; return the address of the next group's first pixel."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.parts import drive, ram
@@ -24,15 +24,14 @@ class LineStore(Store):
         read = Read(block_bits, max(1, ceil_log2(lines)), self.width)
         super().__init__(read, lines * self.parts + 1, beat, FRAMES)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, size = Module(), 1 << ceil_log2(self.lines)
+    def define(self, m: Module) -> None:
+        size = 1 << ceil_log2(self.lines)
         writes, reads = ram(m, "ram", self.width, FRAMES * size, None if self.whole else self.beat)
         frame, loading = self.uses(m)
         line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
         m.d.comb += drive(reads, en=self.read.en, addr=Mux(frame, size, 0) + self.read.offset)
         m.d.comb += self.read.data.eq(reads.data)
         m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
-        return m
 
     def _placed(self, m: Module, writes: Any) -> Value:
         """Write each beat to its part of the line; return the line."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -70,8 +70,8 @@ class Walker(Part):
 class FcLoader(Walker):
     """FC layers: the words of a column's data and weights, one after another."""
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
         used = Signal()
         following, word = Signal.like(k), Signal.like(weight)
@@ -110,7 +110,6 @@ class FcLoader(Walker):
                 m.d.sync += lane.eq(0)
             with m.If(self.next_sum):
                 m.d.sync += [k.eq(0), self.column.eq(self.column + 1)]
-        return m
 
 
 class ConvLoader(Walker):
@@ -120,8 +119,8 @@ class ConvLoader(Walker):
     blocks that start on a row, so that a window lies in one of them, and needs it even where it is padded.
     """
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config, layer = Module(), self.config, self.layer
+    def define(self, m: Module) -> None:
+        config, layer = self.config, self.layer
         planes, by_rows = config.layout == "chw", config.layout == "rows"
         # Sizes of the layer, complete a few cycles after its descriptor. chw: the words of a row and of a plane.
         row, image, kernel = Signal(28), Signal(28), Signal(20)
@@ -164,7 +163,6 @@ class ConvLoader(Walker):
             m.d.sync += both.eq(product(((layer.rows + 1) >> 1) + 2, row, config.logic))
             m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
         self._weights(m, starts, kernel, at.is_over, turns)
-        return m
 
     def _next_lane(self, m: Module, at: Any, is_last_channel: Value, row: Value, plane: Signal, image: Value) -> None:
         """Go to the lane's next tap and channel. `plane`: where the group's first channel begins after that."""

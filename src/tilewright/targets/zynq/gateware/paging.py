@@ -7,9 +7,7 @@ served one after another, in the order of ORDER.
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Elaboratable, Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -44,8 +42,7 @@ class Paging(Part):
             hold=In(1),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         served = self.waiting & self.done
         with m.If(self.waiting):
             m.d.comb += self.stalls.eq(1)
@@ -59,7 +56,6 @@ class Paging(Part):
                 m.d.comb += self.stalls.eq(1)
                 with m.If(~self.waiting & ~self.hold):
                     m.d.sync += drive(self, waiting=1, store=number, block=pages.block, write=store == "result")
-        return m
 
 
 class Ahead(Part):
@@ -77,12 +73,10 @@ class Ahead(Part):
             done=In(1),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         stores = [getattr(self, store) for store in STORES]
         m.d.comb += self.stalls.eq(Cat(pages.miss for pages in stores).any())
         with m.Switch(self.job):
             for number, pages in enumerate(stores):
                 with m.Case(number):
                     m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
-        return m

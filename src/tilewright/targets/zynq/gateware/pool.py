@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part, clamped, clear, drive, ram
@@ -37,8 +35,8 @@ class Pool(Part):
             result=Out(8),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
         is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
         m.d.comb += [
@@ -65,7 +63,6 @@ class Pool(Part):
         m.d.comb += most.eq(_larger(_larger(codes[0], codes[1]), _larger(codes[2], codes[3])))
         with m.If(self.arrives):
             m.d.sync += self.result.eq(clamped(most, self.layer.low, self.layer.high))
-        return m
 
     def _code(self, word: Value) -> Value:
         """Return the number that a data word stands for."""

@@ -6,9 +6,7 @@ twice, as graph/rounding.py defines for each rule.
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import product
@@ -49,8 +47,7 @@ class Requantiser(Part):
             result=Out(8),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         is_float, is_double, _, _ = self._rules()
         biased, fraction = self.factor[52:63], Signal(MANTISSA)
         m.d.comb += fraction.eq(Cat(self.factor[:52], 1))
@@ -101,7 +98,6 @@ class Requantiser(Part):
         ]
         zero = after(m, nothing, 6) | after(m, size == 0, 5)
         self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
-        return m
 
     def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
         """Round the product `exact` to a code, from cycle 7 on. `zero` and the shift `by` belong to cycle 8."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part, add, after, clear, drive, flags, ports, ram
@@ -87,8 +87,7 @@ class Results(ResultWriter):
         blocks = Out(config.block_bits)
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         config, frames = self.config, self.config.frames
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
         offset, later = Signal(config.result_bits), late(config) + LATENCY
@@ -114,7 +113,6 @@ class Results(ResultWriter):
                 m.d.sync += filled.eq(~filled)
             with m.If(self.done):
                 m.d.sync += self.block.eq(self.block + 1)
-        return m
 
 
 class GroupResults(ResultWriter):
@@ -130,8 +128,7 @@ class GroupResults(ResultWriter):
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}
         super().__init__(config, beat, **pulses, **counts, sums=In(config.outputs * BITS))
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         # One of the complete sums per cycle goes to the requantiser.
         sums, left, column = Signal.like(self.sums), Signal.like(self.sum_count), Signal(16)
         with m.If(self.complete):
@@ -147,7 +144,6 @@ class GroupResults(ResultWriter):
         with m.Else():
             m.d.sync += [place.eq(place + store.en), leaving.eq(leaving ^ self.done)]
         self._places(m)
-        return m
 
     def _places(self, m: Module) -> None:
         """Count the places that are taken, and the complete blocks that have not left."""

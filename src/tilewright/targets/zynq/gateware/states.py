@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -94,8 +94,8 @@ class States(Part):
             **{f"next_{name}": Out(1) for name in ("lane", "iteration", "sum")},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         tail, is_sum, first = Signal(range(POOL_TAIL + 1)), Signal(), Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         requested = self.moves & self.requests & (self.lane == LANES - 1)
@@ -128,7 +128,6 @@ class States(Part):
                 m.d.sync += self.stage.eq(Stage.FLUSH)
         with m.Elif((self.stage == Stage.FLUSH) & self.flushed):
             m.d.sync += self.stage.eq(Stage.IDLE)
-        return m
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
         """Add the states of an iteration. `first`: it is the first of its sum. `tail`: the last result is left."""

@@ -6,9 +6,7 @@ until the PS has moved that block (paging.py).
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -86,8 +84,7 @@ class OperandStore(Store):
         self.width, self.lines = width, (width << word_bits) // beat
         super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         writes, reads = ram(m, "ram", self.beat, self.lines * self.frames)
         lanes = self.beat // self.width
         inside = Signal(range(max(2, lanes)))
@@ -104,7 +101,6 @@ class OperandStore(Store):
             frame, loading = self.uses(m)
             m.d.comb += writes.addr.eq(Mux(loading, self.lines, 0) + self.address)
             m.d.comb += reads.addr.eq(Mux(frame, self.lines, 0) + line)
-        return m
 
     def _tag(self, m: Module) -> None:
         """One frame: a register for the number of the block that the store holds."""
@@ -135,8 +131,7 @@ class ResultStore(Part):
             data=Out(beat),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         writes, reads = ram(m, "ram", self.beat, self.lines * self.frames, 8)
         lanes = self.beat // 8
         m.d.comb += drive(
@@ -146,4 +141,3 @@ class ResultStore(Part):
             en=self.en << self.offset[: ceil_log2(lanes)],
         )
         m.d.comb += [reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address), self.data.eq(reads.data)]
-        return m

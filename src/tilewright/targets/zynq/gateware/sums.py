@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.mac import by_logic, products
@@ -43,8 +42,7 @@ class Sums(Part):
             **{f"sum{number}": Out(signed(BITS)) for number in range(config.outputs)},
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         weights = _values(after(m, self.weights, 1))
         x = [_values(after(m, getattr(self, f"x{number}"), 1)) for number in range(self.outputs)]
         together = 2 if self.packed else 1
@@ -55,7 +53,6 @@ class Sums(Part):
             ]
             for number, own in enumerate(zip(*terms, strict=True), first):
                 self._sum(m, number, list(own), x[number])
-        return m
 
     def _logic(self, outputs: int, lane: int) -> bool:
         """Return whether the product of a lane that has a multiplier for `outputs` outputs is made of logic."""

@@ -12,9 +12,7 @@ written one per cycle. A state makes a step in each cycle in which `moves` is se
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -62,8 +60,7 @@ class Sweep(Part):
             sides=Out(sides),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         tail, loads, works = Signal(range(max(POOL_TAIL, self.config.outputs) + 1)), Signal(), Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         m.d.comb += drive(
@@ -93,7 +90,6 @@ class Sweep(Part):
             m.d.sync += tail.eq(self.count)  # the last results are written
         self._convolution(m, is_conv & works, loads)
         self._fc(m, works)
-        return m
 
     def _convolution(self, m: Module, active: Value, loads: Signal) -> None:
         """Add the loops of a convolution. `loads`: a position group is loaded in this phase."""

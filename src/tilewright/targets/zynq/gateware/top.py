@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -72,8 +72,8 @@ class ZynqSystem(Part):
             bram_read_data=Out(self.engine.beat),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, engine = Module(), self.engine
+    def define(self, m: Module) -> None:
+        engine = self.engine
         m.submodules.engine = engine
         m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ, ADDRESS_BITS)
         expose(m, registers.bus, self.control)
@@ -99,7 +99,6 @@ class ZynqSystem(Part):
         )
         m.d.comb += drive(registers, status=status, request=engine.block)
         m.d.comb += drive(self, interrupt=engine.interrupt, bram_read_data=engine.page_result)
-        return m
 
 
 def board_files(config: Config) -> dict[str, str]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part
@@ -45,8 +44,7 @@ class ComputeUnit(Part):
             sum=Out(signed(SUM)),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         products: list[Value] = []
         for lane in range(LANES):
             data, weight = (Signal(signed(OPERAND), name=f"{name}{lane}") for name in ("data", "weight"))
@@ -59,7 +57,6 @@ class ComputeUnit(Part):
             early = [self._registered(m, level, at, early[at : at + together]) for at in range(0, len(early), together)]
         total = reduce(add, [*early, *late])
         m.d.sync += self.sum.eq(Mux(self.clear, 0, Mux(self.take, total, self.sum)))
-        return m
 
     def _registered(self, m: Module, level: int, number: int, terms: list[Value]) -> Signal:
         """Return a register that holds the sum of one or two terms a cycle later."""

@@ -6,9 +6,7 @@ store's port loads the next group. It has a memory for each pixel and for even a
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Elaboratable, Module, Mux
+from amaranth.hdl import Cat, Module, Mux
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -43,8 +41,7 @@ class WindowBuffer(Part):
             pixels=Out(ROWS * self.columns * PIXEL),
         )
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+    def define(self, m: Module) -> None:
         request = (self.asks, self.pair, self.slot, self.row, self.column, Cat(self.asked, self.fills))
         arrives, pair, slot, row, column, place = (after(m, each, 1) for each in request)
         two = self.line.word_select(slot >> 1, 2 * PIXEL)
@@ -63,4 +60,3 @@ class WindowBuffer(Part):
                 halves.append(reads.data)
             pixels.append(Mux(self.group[0], halves[1], halves[0]))
         m.d.comb += self.pixels.eq(Cat(pixels))
-        return m

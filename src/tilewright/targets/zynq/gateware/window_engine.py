@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.parts import add, after, drive, ports
@@ -36,8 +36,8 @@ def engine_of(config: Config) -> Engine:
 class WindowEngine(Engine):
     """The engine behind its registers. Engine documents the ports; `hold`, `waiting`, `block`, `write` are not used."""
 
-    def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+    def define(self, m: Module) -> None:
+        config = self.config
         layer, sweep, groups = self.descriptor, Sweep(config), Groups(config)
         moves = ports(self, "moves")
         is_conv = (sweep.kind == Kind.CONV_1_1) | (sweep.kind == Kind.CONV_OTHER)
@@ -87,7 +87,6 @@ class WindowEngine(Engine):
         m.d.sync += pool.arrives.eq(pool.next)
         m.d.comb += drive(pool, next=self.moves & sweep.elements, word=line.word_select(byte, 8))
         self._leave(m, pool, results, paging, results.full)
-        return m
 
     def _store(self, name: str) -> Store:
         if name not in LINE:
