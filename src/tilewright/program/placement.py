@@ -14,10 +14,11 @@ An element may lie in several slots (`take`), or in none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,81 +29,11 @@ Shape = tuple[int, ...]
 NOWHERE = -1
 
 
-@dataclass(frozen=True)
-class _Pad:
-    """Surrounds the elements with (before, after) slots along each axis, which hold `value`."""
+class _Step(NamedTuple):
+    """One change of the arrangement of values (S, *slots): forwards, with what pads hold instead, and backwards."""
 
-    widths: tuple[tuple[int, int], ...]
-    value: int
-
-    def shape(self, shape: Shape) -> Shape:
-        return tuple(before + size + after for size, (before, after) in zip(shape, self.widths, strict=True))
-
-    def arrange(self, values: Array, value: int | None) -> Array:
-        padded = np.full(
-            (len(values), *self.shape(values.shape[1:])), self.value if value is None else value, values.dtype
-        )
-        self._inside(padded, values.shape[1:])[...] = values
-        return padded
-
-    def collect(self, arranged: Array, shape: Shape) -> Array:
-        return self._inside(arranged, shape)
-
-    def _inside(self, arranged: Array, shape: Shape) -> Array:
-        spans = zip(self.widths, shape, strict=True)
-        return arranged[:, *(slice(before, before + size) for (before, _), size in spans)]
-
-
-@dataclass(frozen=True)
-class _Reshape:
-    """Splits and joins axes, in C order."""
-
-    to: Shape
-
-    def shape(self, shape: Shape) -> Shape:
-        return self.to
-
-    def arrange(self, values: Array, value: int | None) -> Array:
-        return values.reshape(len(values), *self.to)
-
-    def collect(self, arranged: Array, shape: Shape) -> Array:
-        return arranged.reshape(len(arranged), *shape)
-
-
-@dataclass(frozen=True)
-class _Transpose:
-    """Puts axis `axes[i]` in place i."""
-
-    axes: tuple[int, ...]
-
-    def shape(self, shape: Shape) -> Shape:
-        return tuple(shape[axis] for axis in self.axes)
-
-    def arrange(self, values: Array, value: int | None) -> Array:
-        return values.transpose(0, *(axis + 1 for axis in self.axes))
-
-    def collect(self, arranged: Array, shape: Shape) -> Array:
-        return arranged.transpose(0, *(self.axes.index(axis) + 1 for axis in range(len(self.axes))))
-
-
-@dataclass(frozen=True, eq=False)
-class _Take:
-    """Takes the elements `index` along an axis; the axes of `index` have its place."""
-
-    axis: int
-    index: Array
-
-    def shape(self, shape: Shape) -> Shape:
-        return (*shape[: self.axis], *self.index.shape, *shape[self.axis + 1 :])
-
-    def arrange(self, values: Array, value: int | None) -> Array:
-        taken: Array = np.take(values, self.index, axis=self.axis + 1)
-        return taken
-
-    def collect(self, arranged: Array, shape: Shape) -> Array:
-        kept = np.zeros((len(arranged), *shape), arranged.dtype)
-        kept[(slice(None),) * (self.axis + 1) + (self.index,)] = arranged
-        return kept
+    arrange: Callable[[Array, int | None], Array]
+    collect: Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +42,15 @@ class Placement:
 
     An element has the type `dtype`. Its bytes lie side by side, the lowest first; or, if `planes` is not 0, in as many
     planes, the lowest first: a plane has one byte for each slot. Higher bytes than those of the planes are the sign.
+    `repeats`: an element may lie in several slots.
     """
 
     shape: Shape
     slots: Shape
     dtype: np.dtype[np.generic]
     planes: int = 0
-    steps: tuple[_Pad | _Reshape | _Transpose | _Take, ...] = ()
+    steps: tuple[_Step, ...] = ()
+    repeats: bool = False
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0) -> Placement:
@@ -126,13 +59,29 @@ class Placement:
 
     def pad(self, *widths: tuple[int, int], value: int = 0) -> Placement:
         """Add (before, after) slots along each axis; `value` is what they hold."""
-        return self._then(_Pad(widths, value)) if any(map(any, widths)) else self
+        if not any(map(any, widths)):
+            return self
+        spans = [(before, before + size, after) for size, (before, after) in zip(self.slots, widths, strict=True)]
+        slots = tuple(end + after for _, end, after in spans)
+        inside = (slice(None), *(slice(before, end) for before, end, _ in spans))
+
+        def arrange(values: Array, padding: int | None) -> Array:
+            padded = np.full((len(values), *slots), value if padding is None else padding, values.dtype)
+            padded[inside] = values
+            return padded
+
+        return self._then(slots, arrange, lambda arranged: arranged[inside])
 
     def reshape(self, *shape: int) -> Placement:
         """Split and join axes in C order. Raises ValueError if the number of slots would change."""
-        if prod(shape) != prod(self.slots):
-            raise ValueError(f"{self.slots} slots do not make {shape}")
-        return self._then(_Reshape(shape))
+        before = self.slots
+        if prod(shape) != prod(before):
+            raise ValueError(f"{before} slots do not make {shape}")
+        return self._then(
+            shape,
+            lambda values, _: values.reshape(len(values), *shape),
+            lambda arranged: arranged.reshape(len(arranged), *before),
+        )
 
     def split(self, axis: int, size: int) -> Placement:
         """Cut an axis into two, parts and their `size` elements; the last part is padded with zeros."""
@@ -143,14 +92,31 @@ class Placement:
 
     def transpose(self, *axes: int) -> Placement:
         """Put axis `axes[i]` in place i."""
-        return self._then(_Transpose(axes))
+        forwards = (0, *(axis + 1 for axis in axes))
+        backwards = (0, *(axes.index(axis) + 1 for axis in range(len(axes))))
+        return self._then(
+            tuple(self.slots[axis] for axis in axes),
+            lambda values, _: values.transpose(forwards),
+            lambda arranged: arranged.transpose(backwards),
+        )
 
     def take(self, axis: int, index: Array) -> Placement:
         """Keep the elements `index` along an axis, in that order. Several axes of `index` replace the one."""
-        return self._then(_Take(axis, index))
+        before = self.slots
 
-    def _then(self, step: _Pad | _Reshape | _Transpose | _Take) -> Placement:
-        return replace(self, slots=step.shape(self.slots), steps=(*self.steps, step))
+        def collect(arranged: Array) -> Array:
+            kept = np.zeros((len(arranged), *before), arranged.dtype)
+            kept[(slice(None),) * (axis + 1) + (index,)] = arranged
+            return kept
+
+        slots = (*before[:axis], *index.shape, *before[axis + 1 :])
+        placement = self._then(slots, lambda values, _: np.take(values, index, axis=axis + 1), collect)
+        return replace(placement, repeats=self.repeats or len(ascending(index)) < index.size)
+
+    def _then(
+        self, slots: Shape, arrange: Callable[[Array, int | None], Array], collect: Callable[[Array], Array]
+    ) -> Placement:
+        return replace(self, slots=slots, steps=(*self.steps, _Step(arrange, collect)))
 
     @property
     def nbytes(self) -> int:
@@ -165,26 +131,12 @@ class Placement:
 
     def collect(self, arranged: Array) -> Array:
         """Return the tensor (S, *shape) whose values lie in slots, (S, *slots): 0 for elements that are in none."""
-        if self._repeats:  # of several slots, a later step may have kept any
+        if self.repeats:  # of several slots, a later step may have kept any
             values = arranged.reshape(len(arranged), -1)[:, self.slot]
             return np.where(self.slot == NOWHERE, 0, values)
-        for step, shape in zip(reversed(self.steps), reversed(self._shapes), strict=True):
-            arranged = step.collect(arranged, shape)
+        for step in reversed(self.steps):
+            arranged = step.collect(arranged)
         return arranged
-
-    @cached_property
-    def _repeats(self) -> bool:
-        """Whether an element may lie in several slots."""
-        taken = (step.index for step in self.steps if isinstance(step, _Take))
-        return any(len(ascending(index)) < index.size for index in taken)
-
-    @cached_property
-    def _shapes(self) -> list[Shape]:
-        """The extents before each step."""
-        shapes = [self.shape]
-        for step in self.steps:
-            shapes.append(step.shape(shapes[-1]))
-        return shapes[:-1]
 
     def pack(self, values: Array) -> Array:
         """Return the bytes of memory, uint8 (S, bytes), for the values (S, *shape) of S samples."""

@@ -56,7 +56,7 @@ BITS = {
 
 @pytest.mark.parametrize("line", BITS)
 def test_bits_and_text(line: str) -> None:
-    launch = text.launch_of(text.GRAMMAR.read(f"{START}{line}\n")[0])
+    launch = text.TEXT.read(f"{START}{line}\n")[0]
     command = fields.commands(launch.arrays["insns"])
     assert tuple(command[0].tolist()) == BITS[line]
     assert text.lines(command) == [line]
@@ -67,8 +67,8 @@ def test_random_commands_are_read_back_exactly() -> None:
     rng = np.random.default_rng(seed)
     cmds = rng.integers(0, 1 << 64, (2000, 3), np.uint64)
     cmds[:, 0] = rng.choice([int(own.funct) for own in fields.FORMATS], len(cmds))
-    read = text.GRAMMAR.read(START + "\n".join(text.lines(cmds)) + "\n")[0]
-    np.testing.assert_array_equal(text.assembled(read.code(".code")), cmds, err_msg=f"seed {seed}")
+    launch = text.TEXT.read(START + "\n".join(text.lines(cmds)) + "\n")[0]
+    np.testing.assert_array_equal(fields.commands(launch.arrays["insns"]), cmds, err_msg=f"seed {seed}")
 
 
 @pytest.mark.parametrize(

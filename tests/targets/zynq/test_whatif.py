@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.targets.zynq.machines import whatif
-from tilewright.targets.zynq.changes import changes
+from tilewright.targets.zynq import TARGET
 from tilewright.targets.zynq.config import Config
 
 KEYS = {"step", "options", "cycles", "seconds", "gops", "dsp", "bram36", "gops_per_dsp", "bottleneck"}
@@ -74,7 +74,8 @@ def test_another_network() -> None:
 
 
 def test_the_change_to_a_preset_names_its_keys() -> None:
-    (change,) = (change for change in changes(Config()) if change.text.startswith("the preset fast"))
+    changes = TARGET.changes(Config(), TARGET.timing_models[0])
+    (change,) = (change for change in changes if change.text.startswith("the preset fast"))
     changed = {key: str(value) for key, value in change.set.items()}
     assert change.text == f"the preset fast: {', '.join('='.join(item) for item in changed.items())}"
     fast = Config.read("fast", {})

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stage, Stages, by_step
-from tilewright.sim.figures import Figures
-from tilewright.sim.findings import Finding
-from tilewright.sim.passes import RunOptions
-from tilewright.sim.walk import Walk
-from tilewright.targets import base, given
-from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
-from tilewright.targets.gemmini.config import PRESETS, Config
-from tilewright.targets.gemmini.isa.fields import FORMATS, commands
-from tilewright.targets.gemmini.isa.text import GRAMMAR, image_of, launch_of, text_of
-from tilewright.targets.gemmini.passes import UNITS, Passes
+from tilewright.targets import base
+from tilewright.targets.base import Change, ConformCase, TimingModel
+from tilewright.targets.gemmini.config import PRESETS, UNITS, Config
+from tilewright.targets.gemmini.isa.fields import FORMATS
+from tilewright.targets.gemmini.isa.text import TEXT
+from tilewright.targets.launched import LaunchedTarget
 from tilewright.targets.users import Execution
+
+if TYPE_CHECKING:
+    from tilewright.targets.gemmini.launch import GemminiLaunch
 
 #: The only timing model. Its numbers are rules of the hardware; what may change are keys of the configuration.
 RTL = TimingModel(
@@ -32,7 +29,7 @@ RTL = TimingModel(
 )
 
 
-class GemminiTarget(given.Machine[Config]):
+class GemminiTarget(LaunchedTarget[Config]):
     """The target Gemmini (methods: targets/base.py). There is no pass `order`: the hardware decides it."""
 
     name, kind = "gemmini", Config
@@ -77,43 +74,10 @@ class GemminiTarget(given.Machine[Config]):
 
         return compile_graph(graph, self.own(config), rounding)
 
-    def launch(
-        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
-    ) -> LaunchResult:
-        from tilewright.targets.gemmini.events import events
-        from tilewright.targets.gemmini.launch import ends, pack, unpack
+    def driver(self) -> type[GemminiLaunch]:
+        from tilewright.targets.gemmini.launch import GemminiLaunch
 
-        config, image = self.config_of(program), image_of(launch)
-        sites = ends(program, launch)
-        passes = Passes(commands(image.insns), config)
-        with given.named(launch):
-            found = passes.refuse(options)
-            trace = passes.trace if options.timing is not None else None
-        left: dict[str, Array] = {}
-        if options.values:
-            with given.untrusted(launch):
-                inputs = pack(launch, image, sites[0], values) if sites else {}
-                samples = next((array.shape[0] for array in inputs.values()), 1)
-                dram = image.dram(inputs, samples)
-            passes.values(dram, samples)
-            left = {name: dram[name] for name in image.outputs}
-            with given.untrusted(launch):
-                left = unpack(*sites, left, program.rounding) if sites else given.left_by(program, launch, left)
-        counted = partial(events, passes, trace)
-        if trace is None:
-            return LaunchResult(left, found, figures=(Figures(executed_macs=passes.macs),), events=counted)
-        figures = trace.figures(UNITS[1], passes.macs, passes.bound)
-        return LaunchResult(left, found, trace, (figures,), passes.bound, counted)
-
-    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.gemmini.debug import GemminiWalk
-        from tilewright.targets.gemmini.launch import ends, pack
-
-        image, sites = image_of(launch), ends(program, launch)
-        with given.named(launch), given.untrusted(launch):
-            dram = image.dram(pack(launch, image, sites[0], values) if sites else {}, 1)
-            passes = Passes(commands(image.insns), self.config_of(program))
-            return GemminiWalk(launch.name, image, passes, dram, sites, program.rounding)
+        return GemminiLaunch
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
         machine = self.own(config)
@@ -126,20 +90,17 @@ class GemminiTarget(given.Machine[Config]):
         yield Change("array twice as wide", {"dim": 2 * machine.dim}, recompile=True)
         yield Change("scratchpad twice as large", {"spad_rows": 2 * machine.spad_rows}, recompile=True)
 
-    def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        return Passes(commands(image_of(launch).insns), config).every
-
     def disassemble(self, program: Program) -> str:
-        return "".join(GRAMMAR.write(text_of(launch)) for launch in program.launches)
+        return TEXT.write(program.launches)
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        return Program.bare(self.name, config, map(launch_of, GRAMMAR.read(text)))
+        return Program.bare(self.name, config, TEXT.read(text))
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
-        config, model = self.config_of(program), timing or RTL.name
+        config, model, driver = self.config_of(program), timing or RTL.name, self.driver()
 
         def stage(launch: Launch) -> Stage:
-            passes = Passes(commands(image_of(launch).insns), config)
+            passes = driver(program, launch, config, model).passes
             plan = [launch.meta["plan"]] if "plan" in launch.meta else []
             count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
             taken = f"{count}, {passes.times.cycles} cycles (timing model {model})"

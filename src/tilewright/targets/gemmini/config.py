@@ -14,6 +14,8 @@ from tilewright.targets.given import MachineConfig, number, word
 
 #: Bytes of an element of the scratchpad, and of the accumulator [C].
 INPUT_BYTES, ACC_BYTES = 1, 4
+#: The queues of the reservation station, each with its controller.
+UNITS = ("load", "execute", "store")
 #: The value of a switch that takes the behaviour which the key `semantics` names.
 FOLLOW = "semantics"
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from functools import cached_property
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.graph.ir import Site
-from tilewright.program.launch_image import Dram, LaunchImage
+from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, Trace
-from tilewright.sim.walk import Placed, Scratchpad, State, Walk, by_name, in_order, own_spaces
+from tilewright.sim.walk import Scratchpad, State, by_name
+from tilewright.targets.gemmini.config import UNITS
 from tilewright.targets.gemmini.hazards import touch
 from tilewright.targets.gemmini.isa.text import lines
 from tilewright.targets.gemmini.isa.work import QUEUES
-from tilewright.targets.gemmini.launch import unpack
-from tilewright.targets.gemmini.passes import UNITS, Passes
+from tilewright.targets.gemmini.launch import GemminiLaunch
+from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
+from tilewright.targets.launched import ImageWalk, dram_spaces
 
 #: Spaces of the step table: rows of the memories, the array as a whole, and bytes of each segment from DRAM on.
 SPAD, ACC, ARRAY, DRAM = range(4)
@@ -41,55 +41,44 @@ class GemminiState(State):
         return content.T if name == "array" else content
 
 
-class GemminiWalk(Walk):
-    """One launch with its inputs in `dram`, for one sample; `sites`: its first and its last node (None: no network)."""
+class GemminiWalk(ImageWalk):
+    """One launch with its inputs in `dram`, for one sample."""
 
-    def __init__(
-        self,
-        name: str,
-        image: LaunchImage,
-        passes: Passes,
-        dram: Dram,
-        sites: tuple[Site, Site] | None,
-        rounding: str,
-    ) -> None:
-        self.sites, self.rounding, self._image, self._dram = sites, rounding, image, dram
+    def __init__(self, launched: GemminiLaunch, dram: Dram) -> None:
+        passes = launched.passes
         try:
             self.passes = Passes(passes.cmds, passes.config, passes.times.order)
         except MachineError:  # without times, or an end, the commands can be walked up to the one that stops
             self.passes = Passes(passes.cmds, passes.config)
-        table = self._table()
-        super().__init__(name, (), table, order(table))
+        table = self._table(dram)
+        super().__init__(launched, dram, table, order(table), DRAM)
         config, dim = passes.config, passes.config.dim
         self.memories = by_name(
             Scratchpad("spad", config.all_spad_rows, (dim,), "int8", "a row of the array's width", SPAD),
             Scratchpad("acc", config.acc_rows, (dim,), "int32", "a row of the array's width", ACC),
             Scratchpad("array", dim, (dim,), "int32", "weights of an input; of os, sums of a row", -1),
         )
-        self.segments = own_spaces(map(astuple, image.segments), DRAM)
 
     @cached_property
     def refused(self) -> Mapping[int, str]:
         stops = (each for each in self.passes.hazards.defects if each.kind in (DEADLOCK, OUT_OF_RANGE))
         return {each.step: each.reason for each in stops}
 
-    def _table(self) -> StepTable:
+    def _table(self, dram: Dram) -> StepTable:
         passes, config = self.passes, self.passes.config
         text = lines(passes.prims)
-        spaces = [
+        spaces = (
             Space("spad", config.all_spad_rows, scratchpad="spad"),
             Space("acc", config.acc_rows, scratchpad="acc"),
-        ]
-        spaces.append(Space("array", 1))
-        for segment in self._dram.segments:
-            size = segment.end - segment.address
-            spaces.append(Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else ()))
+            Space("array", 1),
+            *dram_spaces(dram),
+        )
         none = np.zeros(len(text), np.int64)
-        rows = Footprints.of(self._footprints())
+        rows = Footprints.of(self._footprints(dram))
         unit, steps = QUEUES[passes.work.code], np.arange(len(text))
-        return StepTable(UNITS, (), tuple(spaces), unit, none, none, steps, rows, lambda step: text[step])
+        return StepTable(UNITS, (), spaces, unit, none, none, steps, rows, lambda step: text[step])
 
-    def _footprints(self) -> list[Array]:
+    def _footprints(self, dram: Dram) -> list[Array]:
         """Return the footprint of each step: rows (space, mode, base, length, count, stride)."""
         passes, config, computes = self.passes, self.passes.config, self.passes.work.computes
         rows = touch.touched(passes.work, config, preloads=False)
@@ -102,7 +91,7 @@ class GemminiWalk(Walk):
         whole = np.ones_like(mode)
         parts.append(np.stack([whole * ARRAY, mode, whole * 0, whole, whole, whole * 0], axis=1))
         bytes_ = touch.dram(passes.work)
-        starts = np.array([segment.address for segment in self._dram.segments], np.int64)
+        starts = np.array([segment.address for segment in dram.segments], np.int64)
         home = np.maximum(np.searchsorted(starts, bytes_.first, side="right") - 1, 0)
         first = bytes_.first - starts[home] if len(starts) else bytes_.first
         unit = np.ones_like(home)
@@ -127,19 +116,4 @@ class GemminiWalk(Walk):
         return [f"  command {own} of the program{', a hardware loop' if loop else ''}"]
 
     def start(self) -> GemminiState:
-        return GemminiState(self, Machine(self.passes.config, self._dram.copy(), 1))
-
-    @cached_property
-    def placements(self) -> Mapping[str, Placed]:
-        """Where the tensors lie: the codes of the input, and the output, as codes or as sums."""
-        if self.sites is None:
-            return {}
-        (first, last), parts = self.sites, {part.name: part for part in self.segments}
-        x, y = first.input(0), last.output
-        result = in_order(y.name, last.node.name, y.shape, parts["y"])
-        return {x.name: in_order(x.name, "", x.shape, parts["x"]), y.name: result}
-
-    def unpacked(self, state: State) -> Mapping[str, Array]:
-        assert self.sites is not None
-        left = {name: state.machine.dram[name][:1] for name in self._image.outputs}
-        return unpack(*self.sites, left, self.rounding)
+        return GemminiState(self, Machine(self.passes.config, self.before.copy(), 1))

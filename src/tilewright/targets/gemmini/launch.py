@@ -1,56 +1,79 @@
-"""A launch of a network: its inputs packed into DRAM, and its outputs unpacked."""
+"""A launch on its machine: where its tensors lie, what it computes, and what is reported of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from functools import cached_property, partial
+from math import prod
 
 from tilewright.array import Array
-from tilewright.graph.ir import Site
-from tilewright.graph.ops import Add, Linear
-from tilewright.graph.rounding import rounding_mode
-from tilewright.program.launch_image import Contents, LaunchImage
-from tilewright.program.program import Launch, Program
+from tilewright.graph.ops import Add
+from tilewright.program.launch_image import Contents, Dram, DramSegment
+from tilewright.program.placement import Placement
+from tilewright.sim.figures import Figures
+from tilewright.sim.findings import Finding
+from tilewright.sim.passes import LaunchResult, RunOptions
+from tilewright.sim.walk import Walk
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.layers import MOST_FRAME
+from tilewright.targets.gemmini.config import UNITS, Config
+from tilewright.targets.gemmini.events import events
+from tilewright.targets.gemmini.isa.fields import NBYTES, commands
+from tilewright.targets.gemmini.passes import Passes
+from tilewright.targets.launched import OnImage, Stored
 
 
-def ends(program: Program, launch: Launch) -> tuple[Site, Site] | None:
-    """Return the first and the last node of a launch; None if the program has no network."""
-    if program.graph is None:
-        return None
-    first, last = (program.graph.site(program.graph.node(name)) for name in (launch.nodes[0], launch.nodes[-1]))
-    return first, last
+class GemminiLaunch(OnImage[Config]):
+    """One launch of Gemmini. Its methods are documented in tilewright/targets/launched.py."""
 
+    nbytes = NBYTES
 
-def pack(launch: Launch, image: LaunchImage, site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs of a launch whose first node is `site`, {segment name: uint8 (S, bytes)}, for S samples.
+    @cached_property
+    def passes(self) -> Passes:
+        return Passes(commands(self.image.insns), self.config)
 
-    Raises ProgramError if the launch states a border that is not four widths of 0..MOST_FRAME.
-    """
-    packed = dict[str, Array]()
-    for index, segment in enumerate(segment for segment in image.segments if segment.kind == "input"):
-        codes = values[site.input(index).name]
-        if "frame" in launch.meta:
-            found = Contents(launch)
+    @cached_property
+    def stored(self) -> tuple[Stored, ...]:
+        if not self.sites:
+            return ()
+        last, size = self.sites[-1], {segment.name: segment.size for segment in self.image.segments}
+        inputs = [segment for segment in self.image.segments if segment.kind == "input"]
+        sums = size["y"] != last.output.size
+        place = Placement.of(last.output.shape, "<i4" if sums else "int8")
+        result = Stored("y", last.output, place, last.node.name, sums)
+        return *(self._input(index, segment) for index, segment in enumerate(inputs)), result
+
+    def _input(self, index: int, segment: DramSegment) -> Stored:
+        """Return an input of the first node. Raises ProgramError if the launch states an impossible border of it."""
+        site = self.sites[0]
+        place = Placement.of(site.input(index).shape)
+        if "frame" in self.launch.meta:
+            found = Contents(self.launch)
             top, bottom, left, right = frame = found.value(Frame, "frame")
             if min(frame) < 0 or max(frame) > MOST_FRAME:
                 found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
-            sides = (0, 0), (0, 0), (top, bottom), (left, right), (0, 0)
-            codes = np.pad(codes, sides, constant_values=site.input(0).zero_point)
-        data = np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)
-        behind = segment.size - data.shape[1] if isinstance(site.node.op, Add) else 0  # whole blocks are read
-        packed[segment.name] = np.pad(data, ((0, 0), (0, max(behind, 0))))
-    samples = max((len(data) for data in packed.values()), default=1)  # a constant is there once
-    return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
+            place = place.pad((0, 0), (top, bottom), (left, right), (0, 0), value=site.input(0).zero_point)
+        if isinstance(site.node.op, Add):  # whole blocks are read
+            place = place.reshape(prod(place.slots)).pad((0, max(segment.size - place.nbytes, 0)))
+        return Stored(segment.name, site.input(index), place)
 
+    def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
+        self.passes.refuse(options)
+        self.passes.values(dram, samples)
 
-def unpack(first: Site, last: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """Return the output codes of a launch, {tensor name: (S, *shape)}, from the codes or sums that it stored."""
-    stored, out = np.ascontiguousarray(left["y"]), last.output
-    if stored.shape[1] == out.size:
-        return {out.name: stored.view(np.int8).reshape(-1, *out.shape)}
-    op, sums = first.node.op, stored.view("<i4").reshape(-1, *out.shape)
-    assert isinstance(op, Linear)
-    return {out.name: op.finish(first, sums, rounding_mode(rounding))}
+    def report(self, options: RunOptions) -> LaunchResult:
+        passes, found = self.passes, self.passes.refuse(options)
+        trace = passes.trace if options.timing is not None else None
+        counted = partial(events, passes, trace)
+        if trace is None:
+            return LaunchResult({}, found, figures=(Figures(executed_macs=passes.macs),), events=counted)
+        figures = trace.figures(UNITS[1], passes.macs, passes.bound)
+        return LaunchResult({}, found, trace, (figures,), passes.bound, counted)
+
+    def findings(self) -> tuple[Finding, ...]:
+        return self.passes.every
+
+    def walk(self, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.gemmini.debug import GemminiWalk
+
+        return GemminiWalk(self, self.image.dram(self.pack(values), 1))

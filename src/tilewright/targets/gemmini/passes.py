@@ -16,7 +16,7 @@ from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.config import UNITS, Config
 from tilewright.targets.gemmini.hazards import Hazards
 from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.isa.work import QUEUES, Moves, Work, work
@@ -27,8 +27,6 @@ from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.timing import Times
 
-#: The queues of the reservation station, each with its controller.
-UNITS = ("load", "execute", "store")
 #: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
 SLOT = 6
 #: The stages of the scale unit, and the rows of the accumulator that they hold [R: gemmini_timing rule 9].

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
-from tilewright.sim.figures import Figures
-from tilewright.sim.findings import RACE, Finding
-from tilewright.sim.passes import RunOptions
-from tilewright.sim.walk import Walk
-from tilewright.targets import base, given
-from tilewright.targets.base import Change, LaunchResult, TimingModel
+from tilewright.targets import base
+from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
+from tilewright.targets.launched import LaunchedTarget
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa.image import GRAMMAR, LayerImage, launch_of, text_of
-from tilewright.targets.zynq.isa.layer import Kind
+from tilewright.targets.zynq.isa.image import GRAMMAR, launch_of, text_of
 from tilewright.targets.zynq.timing import service
 
+if TYPE_CHECKING:
+    from tilewright.targets.zynq.launch import ZynqLaunch
 
-class Zynq(given.Machine[Config]):
+#: A change to a preset; its text also names the keys and values that differ. The clock stays as it is.
+PRESET = "the preset fast"
+#: Changes of an engine that may save cycles, each with the keys to set and whether the network must be compiled again.
+#: Sources: config.py. bench/zynq_whatif.py has more, with costs.
+CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
+    ("page services without handshake", {"handshake": 0}, False),
+    ("stores that are read in all block RAMs at once", {"banked": 1, "ports": 2}, False),
+    ("no control states", {"control": "pipelined"}, False),
+    ("stores read at once and no control states", {"banked": 1, "ports": 2, "control": "pipelined"}, False),
+    ("results written while the next ones are computed", {"write_behind": 1}, False),
+    ("two frames per store", {"frames": 2, "weight_bits": 16, "result_bits": 16, "block_bits": 11}, True),
+    ("one sweep over the data for the kernels of a weight block", {"oc_blocking": 1}, True),
+    ("two products per DSP48", {"outputs": 2, "macs_per_dsp": 2, "fetch": "full"}, True),
+    (PRESET, {key: value for key, value in PRESETS["fast"].items() if key != "clock_mhz"}, True),
+)
+
+
+class Zynq(LaunchedTarget[Config]):
     """The target Zynq (methods: targets/base.py). It has no pass `order`, because the order of work is fixed."""
 
     name, kind = "zynq", Config
@@ -60,33 +73,20 @@ class Zynq(given.Machine[Config]):
 
         return compile_graph(graph, self.own(config), rounding)
 
-    def launch(
-        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
-    ) -> LaunchResult:
-        from tilewright.targets.zynq.events import events
+    def driver(self) -> type[ZynqLaunch]:
+        from tilewright.targets.zynq.launch import ZynqLaunch
 
-        config = self.config_of(program)
-        image = LayerImage.of(launch, config)
-        layer = image.layer
-        found = self.hazards(program, launch, config) if options.check else ()
-        trace, figures = None, Figures(executed_macs=layer.macs)
-        if options.timing is not None:
-            trace, figures = service.timed(layer, options.timing)
-        left = _values(program, launch, image, values) if options.values else {}
-        return LaunchResult(left, found, trace, (figures,), figures.bound, partial(events, layer, trace))
-
-    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.zynq.debug.walk import ZynqWalk
-
-        image = LayerImage.of(launch, self.config_of(program))
-        data = _data(program, launch, image, values)[0]
-        findings = self.hazards(program, launch, image.layer.config)
-        return ZynqWalk(launch, image, data, program.graph, timing or self.timing_models[0].name, findings)
+        return ZynqLaunch
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        from tilewright.targets.zynq.changes import changes
-
-        return changes(self.own(config))
+        machine = self.own(config)
+        if machine.axi_bytes < 64:
+            width = min(64, 4 * machine.axi_bytes)
+            yield Change(f"a PS that moves {width} bytes per cycle", {"axi_bytes": width})
+        for text, keys, recompile in CHANGES:
+            if other := {key: value for key, value in keys.items() if getattr(machine, key) != value}:
+                named = ", ".join(f"{key}={value}" for key, value in other.items())
+                yield Change(f"{text}: {named}" if text == PRESET else text, other, recompile=recompile)
 
     def excess(self, config: base.Config) -> str:
         """Return an empty text: a configuration that does not fit its chip is refused (config.py)."""
@@ -102,20 +102,9 @@ class Zynq(given.Machine[Config]):
         with tools():
             from tilewright.targets.zynq.gateware.cosim import compare, waveform
 
-        image = LayerImage.of(launch, self.config_of(program))
-        run = image, _data(program, launch, image, values)[0]
+        launched = self.driver()(program, launch, self.config_of(program), self.timing_models[0].name)
+        run = launched.image, launched.codes(launched.pack(values))[0]
         return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
-
-    def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""
-        layer = LayerImage.of(launch, config).layer
-        if layer.config.lat_use or layer.kind == Kind.POOL:
-            return ()
-        message = (
-            f"the accumulator reads each sum one cycle too early, so {layer.outputs} results contain wrong products; "
-            "set lat_use=1"
-        )
-        return (Finding(RACE, message),)
 
     def disassemble(self, program: Program) -> str:
         config = self.config_of(program)
@@ -129,27 +118,6 @@ class Zynq(given.Machine[Config]):
         from tilewright.targets.zynq.compiler.codegen import explain
 
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
-
-
-def _data(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> Array:
-    """Return the input codes of a launch, (samples, *input_shape): of a network, or the launch's own."""
-    layer = image.layer
-    if program.graph is not None:
-        with given.untrusted(launch):
-            site = program.graph.site(program.graph.node(launch.nodes[0]))
-            return values[site.input(0).name].reshape(-1, *layer.input_shape)
-    held = np.zeros(layer.inputs, np.uint8) if image.data is None else image.data
-    return held.view(np.int8 if layer["x_signed"] else np.uint8).reshape(1, *layer.input_shape)
-
-
-def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:
-    from tilewright.targets.zynq.values import machine
-
-    found = machine.run(image.layer, _data(program, launch, image, values), image.weight, image.bias, image.factor)
-    if program.graph is None:
-        return given.left_by(program, launch, {"result": found})
-    output = program.graph.site(program.graph.node(launch.nodes[0])).output
-    return {output.name: found.reshape(-1, *output.shape)}
 
 
 TARGET = Zynq()

@@ -14,9 +14,9 @@ import pytest
 from tilewright.array import Array
 from tilewright.native.build import program
 from tilewright.program.file import load
+from tilewright.program.launch_image import LaunchImage
 from tilewright.targets.gemmini import TARGET
-from tilewright.targets.gemmini.isa.fields import commands
-from tilewright.targets.gemmini.isa.text import image_of
+from tilewright.targets.gemmini.isa.fields import NBYTES, commands
 from tilewright.targets.gemmini.native.commands import ADDRESSES, LEAST
 from tilewright.targets.gemmini.native.hostlib import library
 
@@ -88,7 +88,7 @@ def test_their_own_header_issues_the_same_commands(source: Path, tmp_path: Path,
 
 def _masked(saved: Path) -> Array:
     """Return the commands of a program, uint64 [n, 3], each address of DRAM replaced by 1."""
-    cmds = commands(image_of(load(saved).launches[0]).insns).copy()
+    cmds = commands(LaunchImage.of(load(saved).launches[0], NBYTES).insns).copy()
     for funct, registers in ADDRESSES.items():
         for column in (int(register[-1]) for register in registers):
             own = (cmds[:, 0] == funct) & (cmds[:, column] >= LEAST)

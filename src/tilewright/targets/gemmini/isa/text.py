@@ -19,7 +19,7 @@ left out, but for addresses and sizes. program/listing.py defines segments.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,9 +27,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Form, Names, Notation, rows
-from tilewright.program.launch_image import LaunchImage
-from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
-from tilewright.program.program import Launch
+from tilewright.program.listing import ImageText
 from tilewright.program.words import Word, integer
 from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, NBYTES, codes, commands, fields, raw
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL, NORM
@@ -142,7 +140,7 @@ def line(cmds: Array, row: int) -> str:
     return lines(cmds[row : row + 1])[0]
 
 
-def assembled(read: list[Mapping[str, int]]) -> Array:
+def assembled(read: Sequence[Mapping[str, int]]) -> Array:
     """Return commands, uint64 [n, 3], from the fields and the code of each. Raises ProgramError for a bad value."""
     made = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
@@ -153,20 +151,5 @@ def assembled(read: list[Mapping[str, int]]) -> Array:
     return made
 
 
-GRAMMAR = Grammar({**image_directives(), ".code": Directive(code=_notation().read)})
-
-
-def image_of(launch: Launch) -> LaunchImage:
-    """Return the commands and segments of a launch. Raises ProgramError if they are malformed."""
-    return LaunchImage.of(launch, NBYTES)
-
-
-def text_of(launch: Launch) -> Text:
-    """Return the text of a launch; `launch_of` reads it back exactly."""
-    image = image_of(launch)
-    return Text(launch.name, sections=[*image_sections(image), Section(".code", code=lines(commands(image.insns)))])
-
-
-def launch_of(text: Text) -> Launch:
-    """Return the launch that a text describes. Raises ProgramError with the line and column of a mistake."""
-    return read_image(text, raw(assembled(text.code(".code")))).launch(text.name)
+#: The text of launches: `assembled` reads back what `lines` writes.
+TEXT = ImageText(NBYTES, _notation().read, lambda read: raw(assembled(read)), lambda insns: lines(commands(insns)))
