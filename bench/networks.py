@@ -46,10 +46,11 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.elaborate import elaborate
 from tilewright.targets.vta.timing import DEFAULT, MODELS
-from tilewright.targets.vta.timing.limits import limits, total
+from tilewright.targets.vta.timing.limits import Limits, of_layers, summed
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "networks.py"
 NETWORKS: dict[str, Any] = runpy.run_path(str(EXAMPLES))
@@ -90,7 +91,8 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
         (simulated, cpu), *again = json.loads(subprocess.run(fresh, stdout=PIPE, check=True).stdout)
     golden = reference.run(graph, {graph.inputs[0]: sample[None]}, program.rounding)
     bounds = limits(program, timing)
-    whole, ratios = total(bounds), [layer.cycles / bounds[layer.name].bound for layer in result.layers if layer.cycles]
+    whole = summed(bounds.values())
+    ratios = [layer.cycles / bounds[layer.name].bound for layer in result.layers if layer.cycles]
     return {
         "config": dict(program.config),
         "timing": timing,
@@ -111,6 +113,18 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
         "hazards": len(result.findings),
         "matches_reference": all(np.array_equal(result.outputs[name], golden[name]) for name in graph.outputs),
     }
+
+
+def limits(program: Program, timing: str) -> dict[str, Limits]:
+    """Return the limits of each layer that runs on the machine, by node name."""
+    config = Config.from_json(program.config)
+    layers: dict[str, Limits] = {}
+    for launch in program.launches:
+        image = image_of(launch)
+        elaborated = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
+        parts = of_layers(elaborated, image.layer, len(launch.nodes), timing)
+        layers.update(zip(launch.nodes, parts, strict=True))
+    return layers
 
 
 def compile_model(model: Path, config: str | None, overrides: dict[str, str], kept: str) -> tuple[Graph, Program]:
