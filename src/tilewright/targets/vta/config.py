@@ -49,6 +49,8 @@ MAX_TILE_BYTES = 4096
 
 #: Keys that set the sizes of upstream's memories.
 BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
+#: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op per cycle.
+CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
 #: The smallest and largest value of each integer key, and the reason for these limits (or the key's unit).
 RANGES = {
     "clock_mhz": (1, 5000, "clocks of chips"),
@@ -63,12 +65,9 @@ RANGES = {
     "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
     "acc_banks": (1, 16, "parts of acc"),
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
+    **dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most one tile of 4096 bytes per cycle")),
+    "acc_read_bits": (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes per cycle"),
 }
-
-#: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op per cycle.
-CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
-RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most one tile of 4096 bytes per cycle"))
-RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes per cycle")
 
 #: The keys of hdl.multipliers.MULTIPLIERS, repeated here because runs import nothing of gateware.
 MULTIPLIERS = ("single", "packed", "logic")
@@ -94,6 +93,11 @@ class Sram(NamedTuple):
         return self.shape[0] * self.shape[1] * self.width // 8
 
 
+def timed(default: int | None = None) -> Any:
+    """Declare a key that changes nothing of a compiled program but its time."""
+    return field(default=default, metadata=given.ONLY_TIME)
+
+
 class Restriction(NamedTuple):
     """The reason why an implementation of upstream's (`reference`: hls, chisel, opencl or all) cannot run a machine."""
 
@@ -117,32 +121,26 @@ class Config:
     LOG_ACC_BUFF_SIZE: int  # bytes
     HW_VER: str = "0.0.2"  # all samples but zcu104's and intelfocl's; upstream does not require the key
     # Our own keys. Upstream files do not need them, and `to_dict` omits those at their defaults.
-    LOG_BUS_WIDTH: int | None = field(
-        default=None, metadata=given.ONLY_TIME
-    )  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
-    dram_latency: int = field(default=16, metadata=given.ONLY_TIME)  # cycles; as in upstream's tsim memory model
-    queue_depth: int = field(default=512, metadata=given.ONLY_TIME)  # instructions per unit; HLS and Chisel
-    token_depth: int = field(
-        default=1024, metadata=given.ONLY_TIME
-    )  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
+    LOG_BUS_WIDTH: int | None = timed()  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
+    dram_latency: int = timed(16)  # cycles; as in upstream's tsim memory model
+    queue_depth: int = timed(512)  # instructions per unit; HLS and Chisel
+    token_depth: int = timed(1024)  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # the implementation to follow where upstream's differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
     acc_banks: int = 4  # four stages only: banks of acc, each used by one unit at a time
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes; four stages only: the ALU's micro-op memory
     alu: str = "upstream"  # "rounding" adds MULH and RSHR; "fused" adds REQ as well; "float" has REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes; ALUs with REQ only: its parameter memory
-    alu_lanes: int | None = field(
-        default=None, metadata=given.ONLY_TIME
-    )  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
-    inp_read_bits: int | None = field(
-        default=None, metadata=given.ONLY_TIME
+    alu_lanes: int | None = timed()  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
+    inp_read_bits: int | None = (
+        timed()
     )  # bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle
-    wgt_read_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
-    acc_read_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
-    acc_write_bits: int | None = field(default=None, metadata=given.ONLY_TIME)
+    wgt_read_bits: int | None = timed()
+    acc_read_bits: int | None = timed()
+    acc_write_bits: int | None = timed()
     multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
     own_alu: tuple[OwnOperation, ...] = ()  # ALU operations of the user's own
-    clock_mhz: int | None = field(default=None, metadata=given.ONLY_TIME)  # None: by TARGET
+    clock_mhz: int | None = timed()  # None: by TARGET
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -186,7 +184,10 @@ class Config:
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
         """Return a copy with some keys replaced; values may be text, as `--set key=value` gives them."""
         given.refuse_unknown("VTA config", type(self), overrides)
-        values = {key: _number(key, value) for key, value in overrides.items()}
+        values: dict[str, Any] = {
+            key: given.integer("VTA config", key, value) if key in RANGES and isinstance(value, str) else value
+            for key, value in overrides.items()
+        }
         return replace(self, **values | ({"own_alu": own.read(values["own_alu"], None)} if "own_alu" in values else {}))
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class Config:
             LOG_BUS_WIDTH=self.bus_bits.bit_length() - 1,
             clock_mhz=None,
             multipliers="single",
-            own_alu=own.without_lanes(self.own_alu),
+            own_alu=tuple(replace(operation, lane="") for operation in self.own_alu),
         )
 
     def difference(self, other: Config) -> str:
@@ -374,9 +375,23 @@ class Config:
         }
 
     @property
-    def restrictions(self) -> tuple[Restriction, ...]:
-        """The reasons why upstream implementations cannot run this machine as specified."""
-        return tuple(_restrictions(self))
+    def restrictions(self) -> Iterator[Restriction]:
+        """The reasons why hls, chisel or opencl (upstream's implementations) cannot run this machine: docs/vta.md."""
+        bits = self.index_bits
+        if (self.stages, self.alu, self.own_alu) != (3, "upstream", ()):
+            yield Restriction("all", "upstream has three stages and an ALU of five operations")
+        if bits.acc > bits.inp:
+            reason = "reads a micro-op's src with inp's index bits, too few here: acc is deeper than inp"
+            yield Restriction("hls", reason)
+        for sram in (self.inp, self.wgt, self.acc, self.out):
+            if sram.tile_bytes * 8 % self.bus_bits:
+                yield Restriction("hls", f"an {sram.name} tile is not a multiple of the {self.bus_bits}-bit bus")
+        if bits != IndexBits(uop=13, inp=11, wgt=10, acc=11):
+            yield Restriction("chisel", "decodes only the field widths of the default memory depths")
+        if self.batch > 1:
+            yield Restriction("chisel", "the ALU handles batch row 0 only")
+        if {layout.offsets["dst_factor_out"] for layout in (self.formats.gemm, self.formats.alu)} != {64}:
+            yield Restriction("opencl", "takes dst_factor_out from bit 64, the C struct puts it elsewhere")
 
 
 #: Our own keys and their defaults.
@@ -388,13 +403,6 @@ DERIVED: dict[str, Callable[[Config], int]] = {
     "LOG_OUT_WIDTH": lambda c: c.LOG_INP_WIDTH,
     "LOG_OUT_BUFF_SIZE": lambda c: c.LOG_ACC_BUFF_SIZE + c.LOG_INP_WIDTH - c.LOG_ACC_WIDTH,
 }
-
-
-def _number(key: str, value: Any) -> Any:
-    """Return `value`. If it is text, and the values of `key` are integers, return it as an integer."""
-    if key not in RANGES or not isinstance(value, str):
-        return value
-    return given.integer("VTA config", key, value)
 
 
 def _check(c: Config) -> None:
@@ -460,36 +468,9 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
             refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
 
 
-def _restrictions(c: Config) -> Iterator[Restriction]:
-    """Yield each reason why hls, chisel or opencl (upstream's implementations) cannot run `c`; see docs/vta.md."""
-    bits = c.index_bits
-    if (c.stages, c.alu, c.own_alu) != (3, "upstream", ()):
-        yield Restriction("all", "upstream has three stages and an ALU of five operations")
-    if bits.acc > bits.inp:
-        yield Restriction("hls", "reads a micro-op's src with inp's index bits, too few here: acc is deeper than inp")
-    for sram in (c.inp, c.wgt, c.acc, c.out):
-        if sram.tile_bytes * 8 % c.bus_bits:
-            yield Restriction("hls", f"an {sram.name} tile is not a multiple of the {c.bus_bits}-bit bus")
-    if bits != IndexBits(uop=13, inp=11, wgt=10, acc=11):
-        yield Restriction("chisel", "decodes only the field widths of the default memory depths")
-    if c.batch > 1:
-        yield Restriction("chisel", "the ALU handles batch row 0 only")
-    if c.formats.gemm.offsets["dst_factor_out"] != 64 or c.formats.alu.offsets["dst_factor_out"] != 64:
-        yield Restriction("opencl", "takes dst_factor_out from bit 64, the C struct puts it elsewhere")
-
-
-def _preset(target: str, version: str) -> Config:
-    """Return a preset: 1x16 and 16x16 tiles, int8, int32 sums; memories: uop 32, inp 32, wgt 256, acc 128 KiB."""
-    return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
-
-
-#: Upstream's config/<name>_sample.json. fsim's TARGET is "sim".
+#: Upstream's config/<name>_sample.json: int8, int32 sums, tiles of 1x16 and 16x16. fsim's TARGET is "sim".
 PRESETS = {
-    "pynq": _preset("pynq", "0.0.2"),
-    "ultra96": _preset("ultra96", "0.0.2"),
-    "zcu104": _preset("zcu104", "0.0.1"),
-    "de10nano": _preset("de10nano", "0.0.2"),
-    "intelfocl": _preset("intelfocl", "0.0.1"),
-    "fsim": _preset("sim", "0.0.2"),
-    "tsim": _preset("tsim", "0.0.2"),
+    name: Config("sim" if name == "fsim" else name, 3, 3, 5, 0, 4, 15, 15, 18, 17)
+    for name in ("pynq", "ultra96", "zcu104", "de10nano", "intelfocl", "fsim", "tsim")
 }
+PRESETS |= {name: replace(PRESETS[name], HW_VER="0.0.1") for name in ("zcu104", "intelfocl")}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.ir import Graph
 from tilewright.program.launch_image import Dram, LaunchImage
+from tilewright.program.placement import NOWHERE, Placement
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -15,9 +20,11 @@ from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted, 
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.debug.state import VtaState
-from tilewright.targets.vta.debug.tensors import Tensors
+from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.text import instructions
-from tilewright.targets.vta.launch.pack import unpack
+from tilewright.targets.vta.launch.codes import given_back
+from tilewright.targets.vta.launch.layouts import NodeLayout
+from tilewright.targets.vta.launch.pack import Result, filled, result_of, unpack
 from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.steps.moves import granule
 
@@ -44,6 +51,14 @@ def scratchpads(config: Config, table: StepTable) -> Mapping[str, Scratchpad]:
         dtype, space = f"int{max(8, chip.width)}", spaces.index(chip.name)
         chips.append(Scratchpad(chip.name, chip.depth, shape, dtype, LAYOUTS[chip.name], space))
     return by_name(*chips)
+
+
+class Held(NamedTuple):
+    """A tensor in DRAM: its placement, the address where it begins, and the layer's result (None: an input)."""
+
+    place: Placement
+    first: int
+    result: Result | None = None
 
 
 class VtaWalk(Walk):
@@ -113,31 +128,72 @@ class VtaWalk(Walk):
 
     @property
     def tensors(self) -> Sequence[str]:
-        return self._held.names if self._held else ()
+        return tuple(self._held)
 
     def place(self, tensor: str) -> Placed:
-        assert self._held is not None
-        return self._held.placed(tensor)
+        place, first, result = self._held[tensor]
+        where = place.where.reshape(*self._graph.tensors[tensor].shape, -1)
+        byte = np.where(where == NOWHERE, NOWHERE, first + where)
+        return Placed(tensor, result.form.node if result else "", byte, result is None or result.form.codes)
 
     def value(self, state: State, tensor: str) -> Array:
-        if self._held and self.placed(tensor).is_code:
-            return self._held.codes(tensor, state.dram)
-        return super().value(state, tensor)
+        if not self.placed(tensor).is_code:
+            return super().value(state, tensor)
+        place, first, _ = self._held[tensor]
+        codes = place.unpack(state.dram(first, place.nbytes)[None])[0]
+        described = self._graph.tensors[tensor]
+        return given_back(np.ascontiguousarray(codes.reshape(described.shape)), described)
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        return self._held.sums(tensor, state.dram) if self._held else None
+        self.placed(tensor)
+        _, first, result = self._held[tensor]
+        if result is None or result.form.codes or result.correction is None:
+            return None
+        sums = result.read(state.dram(first, result.form.result_bytes)[None])[0]
+        return sums.astype(np.int64), np.broadcast_to(result.correction, sums.shape).astype(np.int64)
 
     def unpacked(self, state: State) -> Mapping[str, Array]:
-        assert self._program.graph is not None
         left = {name: state.machine.dram[name][:1] for name in self._image.outputs}
-        return unpack(self._launch, self._program.graph, self._values, left, self._program.rounding)
+        return unpack(self._launch, self._graph, self._values, left, self._program.rounding)
+
+    @property
+    def _graph(self) -> Graph:
+        assert self._program.graph is not None
+        return self._program.graph
 
     @cached_property
-    def _held(self) -> Tensors | None:
-        graph = self._program.graph
-        if graph is None:
-            return None
-        return Tensors(self._launch, graph, self._image, self._elaborated.moves)
+    def _held(self) -> Mapping[str, Held]:
+        """The tensors of the launch in DRAM: those that it reads, then the result of each layer that has one there."""
+        if self._program.graph is None:
+            return {}
+        address = {segment.name: segment.address for segment in self._image.segments}
+        held = {
+            each.tensor: Held(each.place, address[each.segment])
+            for each in filled(self._launch, self._graph)
+            if each.kind == "input"
+        }
+        forms = NodeLayout.all_of(self._launch)
+        for index, form in enumerate(forms):
+            if form.result is None:
+                first = self._stored_at(index, forms)
+            else:
+                first = address[form.result] + form.first * form.tile_bytes
+            if first is not None:
+                result = result_of(self._launch, self._graph, index, form)
+                held[result.site.output.name] = Held(result.place, first, result)
+        return held
+
+    def _stored_at(self, index: int, forms: Sequence[NodeLayout]) -> int | None:
+        """Return the first byte of codes that a layer stores for later layers; None if its result is not in DRAM."""
+        form, moved = forms[index], self._elaborated.moves
+        if not form.codes or any(other.computed_with == form.node for other in forms):
+            return None  # a later node is computed with this one, so only that node's result is stored
+        if form.computed_with:  # of several such nodes, the last one's result is stored
+            if any(other.computed_with == form.computed_with for other in forms[index + 1 :]):
+                return None
+            index = next(at for at, other in enumerate(forms) if other.node == form.computed_with)
+        stores = (moved.memory == Memory.OUT) & moved.transfers & (self.layer == index)
+        return int(moved.address[stores].min()) if stores.any() else None
 
     def _dram(self) -> Dram:
         return self._image.dram(self._packed, 1)

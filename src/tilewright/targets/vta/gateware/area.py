@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets import given
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.gateware import bill, memories
+from tilewright.targets.vta.gateware import bill
 
 FILE = Path(__file__).with_name("area.json")
 #: The counts that are fitted, with their names in area.json.
@@ -53,7 +53,7 @@ def area(config: Config) -> dict[str, Any]:
     widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
     """
     bill.require(config)
-    found: dict[str, Any] = {"dsp": bill.total(config), "bram36": memories.bram36(config)}
+    found: dict[str, Any] = {"dsp": bill.total(config), "bram36": bill.bram36(config)}
     measured = next((point.cells for point in points() if _built(point.config) == _built(config)), None)
     model, own = fit(), terms(config)
     about: dict[str, Any] = {

@@ -1,17 +1,21 @@
-"""Count the multiplier blocks (DSP48) that the gateware takes on an FPGA, from the configuration, without synthesis.
+"""Count the multiplier blocks (DSP48) and block RAMs that the gateware takes on an FPGA, without synthesis.
 
-The rule is that of Yosys for Xilinx's 7 series (synth_xilinx): a product uses blocks if both factors have at least 2
-bits and the result has at least 9. Tests compare the counts with the cells that Yosys counts.
+Multiplier blocks follow the rule of Yosys for Xilinx's 7 series (synth_xilinx): a product uses blocks if both factors
+have at least 2 bits and the result has at least 9. Tests compare the counts with the cells that Yosys counts. Block
+RAMs: targets/rams.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.hdl.multipliers import packs
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import INSN_BYTES
 
 #: Fewest bits of both factors, and of the result, with which a product uses a block.
 NARROWEST, SMALLEST = 2, 9
@@ -94,3 +98,23 @@ def _remedy(config: Config, chip: Chip) -> str:
             made = ", with products made of logic" if kind == "logic" else ""
             return f"multipliers={kind} takes {needed}{made}"
     return "set a smaller LOG_BLOCK or LOG_BATCH, or alu=upstream"
+
+
+def bram36(config: Config) -> float:
+    """Return the number of RAMB36E1 that the machine takes; a RAMB18E1 is half of one."""
+    return sum(ram.halves for ram in rams(config)) / 2
+
+
+def rams(config: Config) -> Iterator[Ram]:
+    """Yield the memories of the machine that may be made of block RAM; the others have at most 64 words.
+
+    A memory has as many banks as a beat has tiles; a beat may write only a part of a tile. With four stages, each bank
+    of acc is divided into the parts that the units use in turn.
+    """
+    for sram in config.chips:
+        bits, bus = 8 * sram.tile_bytes, config.bus_bits
+        lanes, parts = max(1, bus // bits), 1 if sram.name == "out" else max(1, bits // bus)
+        depth = max(1, sram.depth // lanes)
+        shares = min(config.acc_banks, depth) if sram.name == "acc" and config.stages == 4 else 1
+        yield Ram(sram.name, lanes * shares, depth // shares, parts, bits // parts)
+    yield Ram("command queues", len(config.pipeline.units), config.queue_depth, 1, 8 * INSN_BYTES)

@@ -15,18 +15,19 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.errors import ConfigError
 from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
 from tilewright.hdl.parts import Part, add, after, drive, split
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.lanes import add_lanes
 from tilewright.targets.vta.gateware.units import OPERANDS, fields, offsets, tiles
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
+from tilewright.targets.vta.isa.own import OwnOperation
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED, drained
 
@@ -244,3 +245,40 @@ def _held(m: Module, value: Value, go: Any) -> Value:
     with m.If(go):
         m.d.sync += later.eq(value)
     return later
+
+
+#: The ports of a lane of an own operation, one component of the user's for each value. `result` is required; others may
+#: be left out. `valid` is high in the cycle of new operands.
+PORTS = {"dst": In(signed(32)), "src": In(signed(32)), "imm": In(signed(16)), "valid": In(1), "result": Out(signed(32))}
+
+
+def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: Value, valid: Value) -> Value:
+    """Add a lane for each 32 bits of `dst`, and return their results; they follow `operation.latency` cycles later.
+
+    Raises ConfigError if the operation has no lane, or if the ports of its lane are wrong.
+    """
+    results = []
+    for number, at in enumerate(range(0, len(dst), 32)):
+        lane = operation.component()
+        given = {"dst": dst[at : at + 32], "src": src[at : at + 32], "imm": imm, "valid": valid}
+        inputs = {name: given[name] for name in lane_ports(operation, lane) if name != "result"}
+        add(m, f"{operation.name}{number}", lane, **inputs)
+        results.append(lane.result)
+    return Cat(results)
+
+
+def lane_ports(operation: OwnOperation, lane: Any) -> list[str]:
+    """Return the names of a lane's ports. Raises ConfigError if they are not among PORTS, or have other shapes."""
+    where, known = operation.where, ", ".join(PORTS)
+    if not isinstance(lane, wiring.Component):
+        raise ConfigError(where, f"{operation.lane} is not an Amaranth component", "derive it from wiring.Component")
+    found = lane.signature.members
+    if "result" not in found:
+        raise ConfigError(where, f"{operation.lane} has no port 'result'", f"the ports of a lane are {known}")
+    for name, member in found.items():
+        if name not in PORTS:
+            raise ConfigError(where, f"{operation.lane} has a port '{name}'", f"the ports of a lane are {known}")
+        wanted = PORTS[name]
+        if not member.is_port or (member.flow, Shape.cast(member.shape)) != (wanted.flow, Shape.cast(wanted.shape)):
+            raise ConfigError(where, f"port '{name}' of {operation.lane} is {member!r}", f"declare it as {wanted!r}")
+    return list(found)

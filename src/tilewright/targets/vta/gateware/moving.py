@@ -170,17 +170,13 @@ class StoreUnit(Part):
         self.config = config
         out = tiles(config.out, config)
         super().__init__(
-            **(
-                UNIT
-                | {
-                    "out_base": In(32),
-                    "client": reader(config)["client"],
-                    "beats": Out(stream.Signature(beat_of(config.bus_bits))),
-                    "granted": In(16),
-                    "ended": In(16),
-                    "out": Out(TileRead(out, out.lanes)),
-                }
-            )
+            **UNIT,
+            out_base=In(32),
+            client=reader(config)["client"],
+            beats=Out(stream.Signature(beat_of(config.bus_bits))),
+            granted=In(16),
+            ended=In(16),
+            out=Out(TileRead(out, out.lanes)),
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:

@@ -24,9 +24,9 @@ from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.compute import ComputeUnit
+from tilewright.targets.vta.gateware.core import lane_ports
 from tilewright.targets.vta.gateware.fetch import Fetch
 from tilewright.targets.vta.gateware.header import MAP
-from tilewright.targets.vta.gateware.lanes import require_lanes
 from tilewright.targets.vta.gateware.moving import LoadUnit, StoreUnit
 from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
@@ -44,7 +44,10 @@ class Vta(Part):
 
     def __init__(self, config: Config) -> None:
         bill.require(config)
-        require_lanes(config.own_alu)
+        for operation in config.own_alu:
+            lane = operation.component()
+            lane._MustUse__silence = True  # Amaranth would warn: only its ports are looked at
+            lane_ports(operation, lane)
         self.config = config
         super().__init__(
             launch=In(1),

@@ -47,11 +47,8 @@ def log_bytes(sram: Sram) -> int:
     return ceil_log2(sram.tile_bytes)
 
 
-class Neighbours(wiring.Signature):
-    """The ports of a unit to its token queues. Bit 0 of each port is for the previous unit, bit 1 for the next unit."""
-
-    def __init__(self) -> None:
-        super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
+#: The ports of a unit to its token queues. Bit 0 of each port is for the previous unit, bit 1 for the next unit.
+NEIGHBOURS = wiring.Signature({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
 class Dispatcher(Part):
@@ -104,7 +101,7 @@ class Dispatcher(Part):
 
 
 #: The ports of every unit. `starts` and `ends` are described in top.Vta.
-UNIT = {"insn": In(stream.Signature(INSN_BITS)), "tokens": Out(Neighbours()), "starts": Out(1), "ends": Out(1)}
+UNIT = {"insn": In(stream.Signature(INSN_BITS)), "tokens": Out(NEIGHBOURS), "starts": Out(1), "ends": Out(1)}
 
 
 def reader(config: Config) -> dict[str, Any]:

@@ -52,20 +52,22 @@ class Do(IntEnum):
     WHERE = 18
 
 
-#: The steps of two values, as NumPy computes them. A shift by less than 0 or more than 63 bits shifts all bits out.
-_PAIRS: dict[Do, Callable[[Any, Any], Any]] = {
-    Do.ADD: np.add,
-    Do.SUB: np.subtract,
-    Do.MUL: np.multiply,
-    Do.AND: np.bitwise_and,
-    Do.OR: np.bitwise_or,
-    Do.XOR: np.bitwise_xor,
-    Do.SHL: np.left_shift,
-    Do.SHR: np.right_shift,
-    Do.MIN: np.minimum,
-    Do.MAX: np.maximum,
-    Do.LESS: lambda a, b: np.less(a, b).astype(np.int64),
-    Do.EQUAL: lambda a, b: np.equal(a, b).astype(np.int64),
+#: The steps of two values, and ABS: NumPy's function, and the arithmetic that costs energy (sim.events.KINDS; "": only
+#: wires and single gates). A shift by less than 0 or more than 63 bits shifts all bits out.
+_FUNCTIONS: dict[Do, tuple[Callable[..., Any], str]] = {
+    Do.ADD: (np.add, "add"),
+    Do.SUB: (np.subtract, "add"),
+    Do.MUL: (np.multiply, "multiply"),
+    Do.AND: (np.bitwise_and, ""),
+    Do.OR: (np.bitwise_or, ""),
+    Do.XOR: (np.bitwise_xor, ""),
+    Do.SHL: (np.left_shift, "shift"),
+    Do.SHR: (np.right_shift, "shift"),
+    Do.MIN: (np.minimum, "compare"),
+    Do.MAX: (np.maximum, "compare"),
+    Do.LESS: (lambda a, b: np.less(a, b).astype(np.int64), "compare"),
+    Do.EQUAL: (lambda a, b: np.equal(a, b).astype(np.int64), "compare"),
+    Do.ABS: (np.absolute, "add"),
 }
 _OPERATORS: dict[type[ast.AST], Do] = {
     **{ast.Add: Do.ADD, ast.Sub: Do.SUB, ast.Mult: Do.MUL, ast.LShift: Do.SHL, ast.RShift: Do.SHR},
@@ -81,18 +83,13 @@ _COMPARISONS: dict[type[ast.AST], tuple[Do, bool, bool]] = {
     ast.NotEq: (Do.EQUAL, False, True),
 }
 #: The functions, also as `np.NAME`: the order in which their arguments are computed, and the steps that follow.
-_FUNCTIONS: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
+_NAMED: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
     **dict.fromkeys(("abs", "absolute"), ((0,), ((Do.ABS, 0),))),
     **dict.fromkeys(("min", "minimum"), ((0, 1), ((Do.MIN, 0),))),
     **dict.fromkeys(("max", "maximum"), ((0, 1), ((Do.MAX, 0),))),
     "clip": ((2, 0, 1), ((Do.MAX, 0), (Do.MIN, 0))),
     "where": ((0, 1, 2), ((Do.WHERE, 0),)),
     **{f"int{bits}": ((0,), ((Do.WRAP, bits),)) for bits in (8, 16, 32)},
-}
-#: The arithmetic of the steps that cost energy (sim.events.KINDS). The others are wires and single gates.
-_KINDS = {
-    **{Do.ADD: "add", Do.SUB: "add", Do.ABS: "add", Do.MUL: "multiply", Do.SHL: "shift", Do.SHR: "shift"},
-    **{Do.MIN: "compare", Do.MAX: "compare", Do.LESS: "compare", Do.EQUAL: "compare"},
 }
 
 
@@ -109,7 +106,7 @@ class Expression:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The arithmetic of one evaluation, as sim.events.KINDS names it."""
-        return tuple(_KINDS[do] for do, _ in self.steps if do in _KINDS)
+        return tuple(_FUNCTIONS[do][1] for do, _ in self.steps if do in _FUNCTIONS and _FUNCTIONS[do][1])
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
         """Return the values, int64 and of the shape of `dst`. Operands are integers; all steps wrap to 64 bits."""
@@ -121,12 +118,12 @@ class Expression:
             elif do == Do.CONSTANT:
                 stack.append(np.int64(value))
             elif do == Do.ABS:
-                stack.append(np.absolute(stack.pop()))
+                stack.append(_FUNCTIONS[do][0](stack.pop()))
             elif do == Do.WRAP:
                 stack.append(np.asarray(stack.pop()).astype(f"int{value}").astype(np.int64))
             else:
                 b, a = stack.pop(), stack.pop()
-                stack.append(np.where(stack.pop(), a, b) if do == Do.WHERE else _PAIRS[do](a, b))
+                stack.append(np.where(stack.pop(), a, b) if do == Do.WHERE else _FUNCTIONS[do][0](a, b))
         return np.broadcast_to(stack[0], dst.shape)
 
 
@@ -187,9 +184,9 @@ def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
             add(test, body, other)
             steps.append((Do.WHERE, 0))
         case ast.Call(func=function, args=arguments, keywords=[]):
-            order, then = _FUNCTIONS.get(_name(function), ((), ()))
+            order, then = _NAMED.get(_name(function), ((), ()))
             if not order:
-                raise ConfigError(where, f"there is no function '{_name(function)}'", f"use {', '.join(_FUNCTIONS)}")
+                raise ConfigError(where, f"there is no function '{_name(function)}'", f"use {', '.join(_NAMED)}")
             if len(arguments) != len(order):
                 reason = f"{_name(function)} has {len(arguments)} arguments, not {len(order)}"
                 raise ConfigError(where, reason, "give as many as NumPy's function takes")
@@ -198,7 +195,7 @@ def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
         case _:
             reason = f"'{ast.unparse(node)}' is not allowed in a meaning"
             known = f"{', '.join(OPERANDS)}, integers, + - * << >> & | ^ ~, comparisons, a if c else b"
-            raise ConfigError(where, reason, f"use {known}, {', '.join(_FUNCTIONS)}")
+            raise ConfigError(where, reason, f"use {known}, {', '.join(_NAMED)}")
 
 
 def _name(function: ast.expr) -> str:

@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class OwnOperation:
 
     def uses(self, operand: str) -> bool:
         """Return whether the meaning uses an operand. Raises ConfigError if it is a function that is not known."""
-        return self.expression.uses(operand) if self.expression else operand in self._arguments(self._function())
+        return self.expression.uses(operand) if self.expression else operand in self._function()[1]
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
         """Return the results, int32 and of the shape of `dst`, for operands int32 (`src` may be a scalar).
@@ -113,10 +113,10 @@ class OwnOperation:
         """
         if self.expression:
             return self.expression.on(dst, src, imm).astype(np.int32)
-        function = self._function()
+        function, names = self._function()
         given = {"dst": dst.astype(np.int64), "src": np.broadcast_to(src, dst.shape).astype(np.int64), "imm": imm}
         try:
-            result = np.asarray(function(**{name: given[name] for name in self._arguments(function)}))
+            result = np.asarray(function(**{name: given[name] for name in names}))
             if result.dtype.kind not in "iub":
                 raise TypeError(f"it returns {result.dtype}, not integers")
             return np.broadcast_to(result, dst.shape).astype(np.int32)
@@ -139,20 +139,18 @@ class OwnOperation:
 
     def to_data(self) -> dict[str, Any]:
         """Return the definition as JSON values, without those at their defaults."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        found = {name: value for name, (value, default) in values.items() if value != default}
-        return found | ({"energy": list(self.energy)} if self.energy else {})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+        return values | ({"energy": list(self.energy)} if self.energy else {})
 
-    def _function(self) -> Callable[..., Any]:
-        function: Callable[..., Any] = known(self.meaning, self.where)
-        return function
-
-    def _arguments(self, function: Callable[..., Any]) -> tuple[str, ...]:
+    def _function(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
+        """Return the function that is the meaning, and the names of its arguments."""
+        function = known(self.meaning, self.where)
         names = tuple(inspect.signature(function).parameters)
         if not set(names) <= set(OPERANDS):
             reason = f"{self.meaning} has the arguments {', '.join(names)}"
             raise ConfigError(self.where, reason, f"name them after operands: {', '.join(OPERANDS)}")
-        return names
+        return function, names
 
 
 def read(data: Any, folder: Path | None) -> tuple[OwnOperation, ...]:
@@ -185,7 +183,10 @@ def _operation(data: Any, folder: Path | None) -> OwnOperation:
         values["energy"] = tuple(values["energy"])
     for key in ("meaning", "lane"):
         if folder and isinstance(text := values.get(key), str) and (match := _CODE.fullmatch(text)):
-            values[key] = _known_file(folder / match["file"], match["file"], match["name"])
+            path = folder / match["file"]
+            values[key] = _add(
+                f"{match['file']}:{match['name']}", regular(path, ConfigError).read_bytes(), path.resolve()
+            )
     return OwnOperation(**values)
 
 
@@ -239,10 +240,6 @@ def known(text: str, where: str) -> Any:
     return item
 
 
-def _known_file(path: Path, file: str, name: str) -> str:
-    return _add(f"{file}:{name}", regular(path, ConfigError).read_bytes(), path.resolve())
-
-
 def _add(name: str, source: bytes, item: Any) -> str:
     text = f"{name}#{hashlib.sha256(source).hexdigest()[:16]}"
     _KNOWN.setdefault(text, item)
@@ -262,8 +259,3 @@ def _imported(path: Path, name: str, where: str) -> Any:
     if not callable(found := getattr(module, name, None)):
         raise ConfigError(where, f"{path} has no function or class {name}")
     return found
-
-
-def without_lanes(operations: tuple[OwnOperation, ...]) -> tuple[OwnOperation, ...]:
-    """Return the operations without their lanes, which change neither programs nor their cycles."""
-    return tuple(replace(operation, lane="") for operation in operations)

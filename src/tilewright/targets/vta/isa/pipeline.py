@@ -70,11 +70,6 @@ class Pipeline:
         """The number of the unit that executes FINISH."""
         return self.unit_of(Opcode.FINISH)
 
-    @property
-    def uop_memories(self) -> tuple[Memory, ...]:
-        """The memories of micro-ops: GEMM's, and the ALU's if that is a separate one."""
-        return tuple(dict.fromkeys((self.uop_memory(alu=False), self.uop_memory(alu=True))))
-
     def uop_memory(self, alu: bool) -> Memory:
         """Return the memory that holds the micro-ops of an ALU or GEMM instruction."""
         return Memory.ALU_UOP if alu and self.alu != self.gemm else Memory.UOP

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array, among
+from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.native import serve
 from tilewright.program.file import save
@@ -26,11 +26,13 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Opcode
-from tilewright.targets.vta.isa.instructions import TRANSFERS, InstructionBuffer, serial
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.instructions import InstructionBuffer, serial
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.native.hostlib import REQUESTS
+from tilewright.targets.vta.runtime.commands import segment_kind
 from tilewright.targets.vta.runtime.session import Debug, RunResult, numbered, run_options
+from tilewright.targets.vta.steps.moves import moves
 
 SHARED = 4
 #: A run: address of the instructions, bytes of the runtime's micro-ops, number of instructions, debug flags.
@@ -139,7 +141,7 @@ class Server(serve.Server):
         for region, is_loaded, is_stored in zip(own, loads, stores, strict=True):
             if not is_loaded and not is_stored:
                 continue
-            kind = "output" if not self._written(region) else "inout" if is_stored else "const"
+            kind = segment_kind(self._written(region), bool(is_stored))
             segments.append(DramSegment(region.name, region.address, region.size, kind))
             if kind in CARRIED:
                 data[region.name] = self._bytes(region.address, region.size)
@@ -150,21 +152,16 @@ class Server(serve.Server):
     def _moved(self, code: Raw, regions: list[Region]) -> tuple[Array, Array]:
         """Return which regions (in order of address, apart) are loaded from, and stored to, bool [regions] each."""
         stream = decode(code, self.config)
-        moved = stream.mem
-        tile = np.zeros(8, np.int64)
-        tile[list(self.config.memories)] = [self.config.dram_tile_bytes(memory) for memory in self.config.memories]
-        size = tile[moved.memory_type]
-        low = moved.dram_base * size
-        high = low + ((moved.y_size - 1) * moved.x_stride + moved.x_size) * size
-        moves = among(stream.opcode, TRANSFERS) & (moved.x_size > 0) & (moved.y_size > 0)
-        first = np.searchsorted([region.end for region in regions], low, side="right")
-        last = np.searchsorted([region.address for region in regions], high, side="left")
+        moved = moves(stream, self.config, dict.fromkeys(REGIONS, 0))
+        first = np.searchsorted([region.end for region in regions], moved.address, side="right")
+        last = np.searchsorted([region.address for region in regions], moved.dram_end, side="left")
 
         def covered(mine: Array) -> Array:
             ends = [np.bincount(at[mine], minlength=len(regions) + 1) for at in (first, np.maximum(first, last))]
             return np.cumsum(ends[0] - ends[1])[: len(regions)] > 0
 
-        return covered(moves & (stream.opcode == Opcode.LOAD)), covered(moves & (stream.opcode == Opcode.STORE))
+        stores = moved.memory == Memory.OUT
+        return covered(moved.transfers & ~stores), covered(moved.transfers & stores)
 
     def _bytes(self, address: int, size: int) -> Array:
         return np.frombuffer(os.pread(self.file, size, address), np.uint8)

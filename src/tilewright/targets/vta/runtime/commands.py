@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.errors import ProgramError
 from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
-from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
@@ -26,8 +26,8 @@ RESERVE = 16
 class Transfer(NamedTuple):
     """A 2-D load or store of `shape` (rows, tiles per row), between SRAM tiles from `base` on and a buffer.
 
-    In the buffer, the transfer begins at tile `offset`, and its rows are `stride` tiles apart. `pads` has the rows of
-    zero tiles above and below the others, and the columns of zero tiles at their left and right.
+    In the buffer, the transfer begins at tile `offset`, and its rows are `stride` tiles apart. `pads` has the zero
+    tiles above, below, at the left and at the right.
     """
 
     opcode: Opcode
@@ -53,7 +53,8 @@ class Commands:
         self.insns, self.lists = InstructionBuffer(config), UopLists()
         self.used: set[Buffer] = set()
         self.stored: set[Buffer] = set()
-        self._caches = {memory: self._cache(memory) for memory in config.pipeline.uop_memories}
+        memories = {config.pipeline.uop_memory(alu) for alu in (False, True)}
+        self._caches = {memory: self._cache(memory) for memory in memories}
 
     def __bool__(self) -> bool:
         return bool(len(self.insns) or self.insns.pending)
@@ -85,10 +86,9 @@ class Commands:
         """
         if (self.lists.offsets[-1] + kernel.uops.shape[1]) * self.config.uop.tile_bytes > MAX_TRANSFER:
             raise ProgramError(call, f"the micro-ops exceed {MAX_TRANSFER >> 10} KiB", "call synchronize() earlier")
-        dst, src, wgt = kernel.uops
         op = kernel.op
         memory = self.config.pipeline.uop_memory(alu=op.opcode is not None)
-        uops = self._caches[memory].find(self.lists.add(np.stack([dst, src, wgt]).tobytes()))
+        uops = self._caches[memory].find(self.lists.add(kernel.uops.tobytes()))
         if op.opcode is None:
             self.insns.gemm(uops, *kernel.nest, op.reset)
         elif op.opcode >= OWN:
@@ -119,7 +119,7 @@ class Commands:
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
-            kind = _kind(buffer, buffer in self.stored)
+            kind = segment_kind(buffer.filled, buffer in self.stored)
             segments.append(DramSegment(buffer.name, buffer.address, buffer.size, kind))
             if kind in CARRIED:
                 data[buffer.name] = buffer.snapshot()
@@ -127,9 +127,9 @@ class Commands:
         return LaunchImage(insns, tuple(segments), data, dict.fromkeys(REGIONS, 0)).launch(name)
 
 
-def _kind(buffer: Buffer, stored: bool) -> str:
-    """Return a buffer's segment kind: "output" if nothing has written it yet, so that uninitialised reads are found."""
-    if not buffer.filled:
+def segment_kind(filled: bool, stored: bool) -> str:
+    """Return the segment kind of memory: "output" if nothing has written it yet, to find uninitialised reads."""
+    if not filled:
         return "output"
     return "inout" if stored else "const"
 
@@ -140,18 +140,8 @@ def check_transfer(config: Config, item: Transfer) -> None:
     Raises ProgramError, naming the call and the argument, for a memory that the call cannot use, a value that does not
     fit its field, or tiles outside the on-chip memory or the buffer.
     """
-    opcode, memory, base, buffer, offset, shape, stride, pads = item
-    call, moved = item.call, [Memory.OUT]
-    if opcode == Opcode.LOAD:
-        moved = [known for known in LOADED if known in config.memories]
-    if memory not in moved:
-        remedy = "push_gemm and push_alu load micro-ops" if memory in UOP_MEMORIES else ""
-        if memory == Memory.PAR and len(moved) > 1:
-            remedy = "set alu to fused: this machine has no parameter memory"
-        known = ", ".join(other.name for other in moved)
-        raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
-    if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
-        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "set semantics to fsim, or load ACC")
+    _, memory, base, buffer, offset, shape, stride, pads = item
+    call, chip, (rows, columns) = item.call, _memory(config, item), shape
     for name, value in (("offset", offset), ("sram_index", base)):
         if not isinstance(value, int | np.integer):
             raise ProgramError(call, f"{name} is {value!r}", "give an integer")
@@ -160,7 +150,6 @@ def check_transfer(config: Config, item: Transfer) -> None:
     for name, value in zip(names, (*shape, stride, *pads), strict=True):
         if not isinstance(value, int | np.integer) or not 0 <= value <= fields[name].high:
             raise ProgramError(call, f"{name} is {value!r}, not an integer in 0..{fields[name].high}")
-    chip, (rows, columns) = config.sram(memory), shape
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
@@ -171,3 +160,20 @@ def check_transfer(config: Config, item: Transfer) -> None:
     if offset < 0 or end * size > buffer.size:
         reason = f"offset {offset} with {rows} rows of {columns} tiles, {stride} apart, reaches to tile {end}"
         raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")
+
+
+def _memory(config: Config, item: Transfer) -> Sram:
+    """Return the on-chip memory of a transfer. Raises ProgramError if the call cannot use it."""
+    call, memory, allowed = item.call, item.memory, [Memory.OUT]
+    if item.opcode == Opcode.LOAD:
+        allowed = [each for each in LOADED if each in config.memories]
+    if memory not in allowed:
+        remedy = f"choose {', '.join(other.name for other in allowed)}"
+        if memory in UOP_MEMORIES:
+            remedy = "push_gemm and push_alu load micro-ops"
+        elif memory == Memory.PAR and item.opcode == Opcode.LOAD:
+            remedy = "set alu to fused: this machine has no parameter memory"
+        raise ProgramError(call, f"memory is {Memory(memory).name}", remedy)
+    if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
+        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "set semantics to fsim, or load ACC")
+    return config.sram(memory)

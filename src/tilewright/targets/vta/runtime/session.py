@@ -17,6 +17,7 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.formats import Uops
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
@@ -226,9 +227,7 @@ class Runtime:
 
     def instructions(self) -> str:
         """Return the text of the instructions that `synchronize` would run, its final tokens and FINISH included."""
-        from tilewright.targets.vta.isa import text
-
-        code = self._commands.finished(self._force_serial).encode()
+        code = self._commands.finished(bool(self.debug & Debug.FORCE_SERIAL)).encode()
         return numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
@@ -238,12 +237,8 @@ class Runtime:
         walk = explain_walk.walk(self.program().launches[-1], self.config)
         return stages.text(walk) if walk else ""
 
-    @property
-    def _force_serial(self) -> bool:
-        return bool(self.debug & Debug.FORCE_SERIAL)
-
     def _launch(self) -> Launch:
-        return self._commands.launch(f"launch{len(self._launches)}", self._force_serial)
+        return self._commands.launch(f"launch{len(self._launches)}", bool(self.debug & Debug.FORCE_SERIAL))
 
     def _program(self, launches: tuple[Launch, ...]) -> Program:
         return Program.bare(TARGET.name, self.config, launches)
@@ -262,14 +257,9 @@ class Runtime:
             record(recorder, *signature)
             kernel = self._kernels[mode, record, *signature] = recorder.kernel(call, mode)
             if self.debug & Debug.DUMP_UOP:
-                self.dump(self._listed(kernel))
+                code = encode_uops(Uops(*kernel.uops), self.config)
+                self.dump(numbered(".uop", text.micro_ops(code, self.config)))
         self._commands.run(call, kernel)
-
-    def _listed(self, kernel: UopKernel) -> str:
-        from tilewright.targets.vta.isa import text
-
-        code = encode_uops(Uops(*kernel.uops), self.config)
-        return numbered(".uop", text.micro_ops(code, self.config))
 
     def _unit(self, call: str, name: str) -> int:
         units = self._commands.insns.pipeline.units

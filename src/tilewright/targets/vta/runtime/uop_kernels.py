@@ -25,8 +25,8 @@ MAX_LOOPS = 2
 DISTANCE = 2
 
 
-class Operation(NamedTuple):
-    """The operation that all micro-ops of a kernel share. `opcode` None means GEMM.
+class Shared(NamedTuple):
+    """The instruction's fields, which all micro-ops of a kernel share. `opcode` None means GEMM.
 
     `opcode` is one of AluOp, or the number of an own operation (Config.own_numbers). With `use_imm` the second operand
     of an ALU operation is `imm`, otherwise it is acc[src]. REQ instead has the bias in par[src] and its factors from
@@ -38,10 +38,6 @@ class Operation(NamedTuple):
     reset: bool
     use_imm: bool
 
-    @property
-    def mode(self) -> str:
-        return "gemm" if self.opcode is None else "alu"
-
 
 @dataclass(frozen=True, eq=False)
 class UopKernel:
@@ -49,7 +45,7 @@ class UopKernel:
 
     uops: Array
     loops: tuple[Loop, ...]
-    op: Operation
+    op: Shared
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
@@ -71,7 +67,7 @@ class UopRecorder:
         self._uops: list[tuple[int, int, int]] = []
         self._loops: list[Loop] = []
         self._open = 0
-        self._op: Operation | None = None
+        self._op: Shared | None = None
 
     def uop_push(
         self,
@@ -95,14 +91,12 @@ class UopRecorder:
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
         number = None if opcode is None else self._number(opcode)
-        op = Operation(number, imm, bool(reset), self._uses_imm(number, imm))
+        op = Shared(number, imm, bool(reset), self._uses_imm(number, imm))
         self._op = self._op or op
         for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=False):
             if value != before:
-                shown = [
-                    self._name(each) if name == "opcode" and each is not None else each for each in (value, before)
-                ]
-                reason = f"{name} is {shown[0]}, but {shown[1]} in the kernel so far"
+                now, then = map(self._name, (value, before)) if name == "opcode" else (value, before)
+                reason = f"{name} is {now}, but {then} in the kernel so far"
                 raise ProgramError("uop_push", reason, "use another kernel: one instruction runs the whole kernel")
         if number == AluOp.REQ and imm is not None:
             reason = f"imm is {imm}, but REQ takes no immediate"
@@ -149,8 +143,9 @@ class UopRecorder:
             raise ProgramError(call, "its kernel records no micro-op", "call uop_push in it")
         if self._open:
             raise ProgramError(call, f"its kernel leaves {self._open} loop(s) open", "call uop_loop_end")
-        if self._op.mode != mode:
-            raise ProgramError(call, f"its kernel has {self._op.mode} micro-ops", f"use push_{self._op.mode}")
+        recorded = "gemm" if self._op.opcode is None else "alu"
+        if recorded != mode:
+            raise ProgramError(call, f"its kernel has {recorded} micro-ops", f"use push_{recorded}")
         cache = self._config.sram(self._config.pipeline.uop_memory(alu=mode == "alu"))
         if len(self._uops) > cache.depth:
             reason = f"its kernel has {len(self._uops)} micro-ops; the cache has {cache.depth}"
@@ -159,15 +154,11 @@ class UopRecorder:
         if self._op.opcode == AluOp.REQ and (np.ptp(uops[2]) or any(loop.wgt for loop in self._loops[1:])):
             remedy = "use one wgt, and let only the first loop change it"
             raise ProgramError(call, "its kernel has several sets of factors in one outer iteration", remedy)
-        for row, (field, operand) in enumerate(zip(("dst", "src", "wgt"), self._operands(self._op), strict=True)):
+        operands = self._operands(self._op)
+        if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
+            raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
+        for row, (field, (chip, tiles)) in enumerate(operands.items()):
             factors = [loop[1 + row] for loop in self._loops]
-            if operand is None:
-                if uops[row].any() or any(factors):
-                    raise ProgramError(
-                        call, f"its kernel has {field} indices, which the ALU does not read", "leave them out"
-                    )
-                continue
-            chip, tiles = operand
             reach = int(uops[row].max()) + sum((loop.extent - 1) * loop[1 + row] for loop in self._loops) + tiles - 1
             low, high = min(int(uops[row].min()), *factors, 0), max(reach, *factors, 0)
             if low < 0 or high >= chip.depth:
@@ -175,9 +166,10 @@ class UopRecorder:
                 raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
         return UopKernel(uops, tuple(self._loops), self._op)
 
-    def _name(self, number: int) -> str:
-        name = self._config.name_of(number)
-        return name.upper() if number < OWN else name
+    def _name(self, number: int | None) -> str | None:
+        if number is None:
+            return None
+        return AluOp(number).name if number < OWN else self._config.name_of(number)
 
     def _number(self, opcode: AluOp | str) -> int:
         """Return an operation's number in decoded programs. Raises ProgramError if the machine lacks it."""
@@ -202,11 +194,12 @@ class UopRecorder:
             return True
         return imm is not None and not own.uses("imm")
 
-    def _operands(self, op: Operation) -> tuple[tuple[Sram, int] | None, ...]:
-        """Return, for each of dst, src and wgt, the memory that it indexes and the tiles per index; None if unused."""
+    def _operands(self, op: Shared) -> dict[str, tuple[Sram, int]]:
+        """Return the memory that each operand indexes (dst, src, then wgt if it is used), and the tiles per index."""
         config = self._config
+        dst = {"dst": (config.acc, 1)}
         if op.opcode is None:
-            return (config.acc, 1), (config.inp, 1), (config.wgt, 1)
+            return dst | {"src": (config.inp, 1), "wgt": (config.wgt, 1)}
         if op.opcode == AluOp.REQ:
-            return (config.acc, 1), (config.par, 1), (config.par, FACTOR_TILES)
-        return (config.acc, 1), (config.acc, 1), None
+            return dst | {"src": (config.par, 1), "wgt": (config.par, FACTOR_TILES)}
+        return dst | {"src": (config.acc, 1)}

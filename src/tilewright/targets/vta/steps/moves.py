@@ -82,6 +82,11 @@ class Moves(Fields):
         return (self.rows > 0) & (self.row_bytes > 0)
 
     @cached_property
+    def dram_end(self) -> Column:
+        """One more than the last byte of DRAM that each move transfers: int64 [n]."""
+        return self.address + np.where(self.transfers, (self.rows - 1) * self.stride + self.row_bytes, 0)
+
+    @cached_property
     def of_uops(self) -> Array:
         """Whether each move loads micro-ops (control state): bool [n]."""
         return among(self.memory, UOP_MEMORIES)

@@ -207,10 +207,8 @@ class Stretch:
         column["to"] = np.array([_TO.get(item, 0) for item in Memory])[column["memory"]]
         column["height"] = column["top"] + column["rows"] + column["bottom"]
         column["width"] = column["left"] + column["columns"] + column["right"]
-        span = (column["rows"] - 1) * column["stride"] + column["row_bytes"]
-        end = column["address"] + np.where(moved.transfers[numbers], span, 0)
         steps = tables.Steps(**{name: np.ascontiguousarray(column[name]) for name in tables.Steps._fields})
-        return Table(steps, column["address"], end, kernels, tiles)
+        return Table(steps, column["address"], moved.dram_end[numbers], kernels, tiles)
 
 
 class Table(NamedTuple):
