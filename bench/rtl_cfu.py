@@ -25,10 +25,8 @@ from tests.targets.cfu.gateware.sequences import Command, random_commands, run
 from tilewright.array import one_thread
 from tilewright.model import inputs
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware.cosim import Compared, compare
-from tilewright.targets.cfu.gateware.unit import Gateware
-from tilewright.targets.cfu.runtime.seam import Unit
-from tilewright.targets.cfu.runtime.unit import ModelUnit
+from tilewright.targets.cfu.gateware.cosim import Compared, Gateware, compare
+from tilewright.targets.cfu.runtime.seam import ModelUnit, Unit
 from tilewright.targets.gateware import CosimCase
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))

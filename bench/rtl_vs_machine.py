@@ -20,7 +20,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import rtl_cfu, rtl_vta, rtl_zynq
-from tilewright.targets.cfu.gateware import unit
+from tilewright.targets.cfu.gateware import cosim as cfu
 from tilewright.targets.vta.gateware import cosim as vta
 from tilewright.targets.zynq.gateware import cosim as zynq
 
@@ -40,7 +40,7 @@ def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bo
     chosen = targets or (("vta",) if files else TARGETS)
     machines: dict[str, tuple[Any, Sequence[Any]]] = {
         "vta": (vta.compiled, rtl_vta.machines(full, bool(files))),
-        "cfu": (unit.compiled, rtl_cfu.machines(full)),
+        "cfu": (cfu.compiled, rtl_cfu.machines(full)),
         "zynq": (zynq.compiled, rtl_zynq.machines(full)),
     }
     compile_all((make, config) for target in chosen for make, configs in [machines[target]] for config in configs)

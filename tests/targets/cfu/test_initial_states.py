@@ -13,9 +13,9 @@ from tests.targets.cfu.own import DIGITS, DOT, PORTS
 from tests.targets.cfu.running import run
 from tilewright.cli import main
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.gateware.board import board_files
+from tilewright.targets.cfu.gateware.top import board_files
 from tilewright.targets.cfu.runtime.core import Run
-from tilewright.targets.cfu.runtime.user_cfu import maker
+from tilewright.targets.cfu.runtime.rtl import maker
 
 pytestmark = pytest.mark.gxx
 #: Command 1 writes register a or element b of a memory, 2 reads it. 3 takes as many cycles as a register says; 4 never

@@ -17,12 +17,10 @@ from tilewright.cli import main
 from tilewright.errors import ConfigError, InputError, MachineError
 from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.gateware.board import board_files
+from tilewright.targets.cfu.gateware.top import board_files
 from tilewright.targets.cfu.runtime import rtl
-from tilewright.targets.cfu.runtime.rtl import RtlCfu, of_verilog
-from tilewright.targets.cfu.runtime.seam import CfuError
-from tilewright.targets.cfu.runtime.unit import ModelUnit
-from tilewright.targets.cfu.runtime.user_cfu import maker
+from tilewright.targets.cfu.runtime.rtl import RtlCfu, maker, of_verilog
+from tilewright.targets.cfu.runtime.seam import CfuError, ModelUnit
 
 pytestmark = pytest.mark.gxx
 #: Answers in the cycle of the command, with the sum of its operands.

@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.state import Note, Reg, notes
-from tilewright.targets.cfu.runtime.unit import ModelUnit
+from tilewright.targets.cfu.runtime.seam import ModelUnit
 
 SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, CLAMP = range(9)
 

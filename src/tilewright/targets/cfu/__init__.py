@@ -88,7 +88,7 @@ class CfuSystem(given.Machine[Config]):
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with tools():
-            from .gateware.board import board_files
+            from .gateware.top import board_files
 
         return board_files(self.own(config))
 
@@ -132,7 +132,7 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> Iterator[None]:
-        from .runtime.user_cfu import maker
+        from .runtime.rtl import maker
 
         before, self._unit = self._unit, maker(cfu, states)
         try:

@@ -11,8 +11,7 @@ from tests.targets.cfu.gateware.sequences import RAM_BYTES, Command, random_comm
 from tests.targets.cfu.unit import Unit
 from tilewright.errors import MachineError
 from tilewright.targets.cfu.config import PRESETS, RAM_BASE, Config
-from tilewright.targets.cfu.gateware.cosim import Compared
-from tilewright.targets.cfu.gateware.unit import Gateware
+from tilewright.targets.cfu.gateware.cosim import Compared, Gateware
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.custom import CHECK, GET, SET_A, START
 from tilewright.targets.cfu.isa.state import FIELDS, Misuse

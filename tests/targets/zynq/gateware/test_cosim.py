@@ -23,7 +23,7 @@ from tilewright.errors import ConfigError, MachineError
 from tilewright.program import file
 from tilewright.targets import get
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.gateware import cosim, support
+from tilewright.targets.zynq.gateware import cosim, engine
 from tilewright.targets.zynq.isa.layer import RULES, Kind
 from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.values import machine as values
@@ -157,16 +157,16 @@ def test_a_program_from_the_command_line(tmp_path: Path) -> None:
 def test_what_has_no_gateware_says_so(changes: dict[str, str | int], reason: str) -> None:
     config = Config.read({**machine("rows").to_dict(), **changes}, {})
     with pytest.raises(ConfigError, match=reason):
-        support.require(config)
+        engine.require(config)
 
 
 def test_layers_without_gateware_say_so() -> None:
     given = of("fc remainder 32")
     with pytest.raises(MachineError, match="negative requantisation factor"):
-        support.require_layer("fc", replace(image_of(given), factor=-given.factor))
+        engine.require_layer("fc", replace(image_of(given), factor=-given.factor))
     zero = case(1, machine("window"), kind=int(Kind.FC), r=16, l=5, zw=-200)
     with pytest.raises(MachineError, match="zw=-200; with window=1"):
-        support.require_layer("fc", image_of(zero))
+        engine.require_layer("fc", image_of(zero))
     wide = case(1, machine("rows"), kind=int(Kind.FC), r=16, l=5000)
     with pytest.raises(MachineError, match="5000 output channels"):
-        support.require_layer("fc", image_of(wide))
+        engine.require_layer("fc", image_of(wide))

@@ -22,7 +22,7 @@ from tilewright.hdl.model import Compiled
 from tilewright.program.program import Program
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware import engine
 from tilewright.targets.zynq.gateware.top import ZynqSystem
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.runtime.driver import REGISTERS
@@ -51,11 +51,11 @@ class Board:
         self.model.step()
 
     def move(self, store: int, writes: int, ddr: int, size: int) -> None:
-        beat, model = support.beat_bytes(self.config), self.model
+        beat, model = engine.beat_bytes(self.config), self.model
         place = (store << self.lines) + np.arange(size // beat)
         self.served[STORES[store]] += 1
         if writes:
-            model.step(support.drain(self.config))
+            model.step(engine.drain(self.config))
             moved: Array = model.play({"bram_address": place}, "bram_read_data").ravel()
             ctypes.memmove(ddr, np.ascontiguousarray(moved).ctypes.data, size)
         else:

@@ -11,7 +11,7 @@ from tests.targets.zynq.gateware.machines import machine
 from tilewright.array import Array
 from tilewright.hdl.model import Compiled
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.gateware import cosim, support
+from tilewright.targets.zynq.gateware import cosim, engine
 from tilewright.targets.zynq.gateware.top import ZynqSystem
 from tilewright.targets.zynq.isa.layer import LAYOUT
 from tilewright.targets.zynq.runtime.driver import REGISTERS, STATUS_IDLE, STATUS_READY
@@ -37,7 +37,7 @@ def test_layers_run_through_the_registers(name: str) -> None:
 def ran(compiled: Compiled, system: ZynqSystem, given: Case) -> Array:
     """The results of a layer, in the order of writing: all accesses are of AXI4-Lite and of the block RAM's port."""
     layer, model, config = given.layer, compiled.model(), given.layer.config
-    beat = support.beat_bytes(config)
+    beat = engine.beat_bytes(config)
     for place, word in enumerate(np.broadcast_to(given.factor, layer.channels).astype("<f8").view("<u4").tolist()):
         lite.write(model, REGISTERS["FACTOR"] + 4 * place, word)
     for place, word in enumerate(LAYOUT.encode_rows([layer.fields]).view("<u4")[0].tolist()):
@@ -54,7 +54,7 @@ def ran(compiled: Compiled, system: ZynqSystem, given: Case) -> Array:
         block = next(numbers[store])
         beats = (store << system.lines) + np.arange(config.block_bytes(STORES[store]) // beat)
         if STORES[store] == "result":
-            model.step(support.drain(config))
+            model.step(engine.drain(config))
             results[block] = model.play({"bram_address": beats}, "bram_read_data").ravel()
         else:
             words = np.ascontiguousarray(given.blocks[STORES[store]][block]).view(np.uint8).reshape(-1, beat)

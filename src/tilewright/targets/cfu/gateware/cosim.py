@@ -1,24 +1,144 @@
-"""Compare the compiled gateware with the simulator's model: command by command, with or without a CPU."""
+"""The compiled gateware as a CFU of the simulated CPU, and its comparison with the model, command by command."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.hdl.model import Compiled, Model
 from tilewright.program.program import Launch
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu import bill
+from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.isa import custom
+from tilewright.targets.cfu.isa.dma import LINE_BYTES, LINE_CYCLES, PORT_BYTES, ROW_CYCLES
 from tilewright.targets.cfu.isa.state import notes
 from tilewright.targets.cfu.runtime.core import Setup
 from tilewright.targets.cfu.runtime.launch import runs
-from tilewright.targets.cfu.runtime.unit import ModelUnit
+from tilewright.targets.cfu.runtime.seam import ModelUnit
 from tilewright.targets.gateware import CosimCase
 
-from .unit import Gateware
+
+class MainMemory:
+    """Main memory `ram` (uint8) behind the port `dma` of a compiled CFU. Beats outside of it are answered as errors.
+
+    A request is taken in its first cycle, q. Without `burst` the last beat comes in cycle q + LINE_CYCLES - 1, else the
+    first one in cycle q + ROW_CYCLES; a beat per cycle.
+    """
+
+    def __init__(self, model: Model, ram: Array, burst: bool) -> None:
+        self.model, self.ram, self.burst = model, ram, burst
+        self.address = self.beats = self.first = 0
+        model["dma__ready"] = 1
+
+    def advance(self, cycle: int) -> None:
+        """Run the CFU until a cycle."""
+        model = self.model
+        while model.cycle < cycle:
+            if not self.beats:
+                try:
+                    model.run_until("dma__valid", cycle - model.cycle)
+                except MachineError:  # no request
+                    return
+                if model.cycle < cycle:
+                    self._request()
+            elif model.cycle < self.first:
+                model.step(min(self.first, cycle) - model.cycle)
+            else:
+                self._beat()
+
+    def _request(self) -> None:
+        model = self.model
+        self.address, size = model["dma__address"], model["dma__bytes"]
+        assert self.burst or size <= LINE_BYTES
+        self.beats = size // PORT_BYTES
+        self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)
+        model.step()
+
+    def _beat(self) -> None:
+        model, at = self.model, self.address - RAM_BASE
+        inside = 0 <= at < len(self.ram)
+        model["dma__data_valid"], model["dma__data_error"] = 1, not inside
+        model["dma__data"] = int.from_bytes(self.ram[at : at + PORT_BYTES].tobytes(), "little") if inside else 0
+        model.step()
+        model["dma__data_valid"] = 0
+        self.address += PORT_BYTES
+        self.beats -= 1
+
+
+#: Cycles that an answer may take: more than the longest launch, which is 1,023 rows, columns and products.
+LIMIT = 1 << 25
+LOW = (1 << 32) - 1
+
+
+@lru_cache
+def compiled(config: Config, engine: str) -> Compiled:
+    """Return the compiled CFU. Raises ConfigError if a tool is missing."""
+
+    def make() -> Any:
+        from tilewright.targets.cfu.gateware.top import Cfu
+
+        return Cfu(config)
+
+    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
+
+
+class Gateware:
+    """One CFU after reset, as compiled gateware. Its `execute` is the CFU that `core.run` calls.
+
+    The CPU takes every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if a tool
+    is missing.
+    """
+
+    def __init__(self, config: Config, engine: str = "verilator") -> None:
+        self.model = compiled(config, engine).model()
+        self.model["rsp_ready"] = 1
+        self.burst = "burst" in config.extension_names
+        self.memory: MainMemory | None = None
+        if bill.fetches(config):
+            self.attach(np.zeros(PORT_BYTES, np.uint8))
+
+    def attach(self, ram: Array) -> None:
+        """Let the DMA read main memory `ram`, uint8. A CFU without DMA ignores it."""
+        if "dma__valid" in self.model.ports:
+            self.memory = MainMemory(self.model, ram, self.burst)
+
+    def advance(self, cycle: int) -> None:
+        """Run until a cycle."""
+        if self.memory:
+            self.memory.advance(cycle)
+        else:
+            self.model.step(cycle - self.model.cycle)
+
+    def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
+        """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
+
+        Raises MachineError if the CFU does not take the command in this cycle, or does not answer within LIMIT cycles.
+        """
+        model = self.model
+        self.advance(cycle)
+        model["cmd_valid"] = 1
+        model["cmd_payload_function_id"] = funct7 << 3 | funct3
+        model["cmd_payload_inputs_0"], model["cmd_payload_inputs_1"] = a & LOW, b & LOW
+        model.run_until("cmd_ready", LIMIT)
+        if model.cycle != cycle:
+            reason = f"takes the command of cycle {cycle} in cycle {model.cycle}"
+            raise MachineError("CFU gateware", reason, "report this: the simulator and the gateware differ")
+        self.advance(cycle + 1)
+        model["cmd_valid"] = 0
+        while self.memory and self.memory.beats and not model["rsp_valid"]:
+            self.advance(model.cycle + 1)
+        model.run_until("rsp_valid", LIMIT)
+        answer = model["rsp_payload_outputs_0"]
+        return answer - ((answer & 1 << 31) << 1), model.cycle
+
 
 #: Differences that a comparison reports.
 MOST = 20

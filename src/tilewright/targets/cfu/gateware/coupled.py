@@ -13,16 +13,12 @@ from tilewright.hdl.parts import Part, add, after, drive, expose, flags, ports
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
 
-from .addition import Addition
-from .array import LEFT_BITS, SUM_BITS
-from .buffers import HalfRow
+from .array import LEFT_BITS, SUM_BITS, HalfRow
 from .convolution import Convolution
 from .dma import BusMaster, Dma
-from .image import IN_PAIR, ImageMemory
-from .layer import LAYER, LayerRegisters
-from .pool import MeanPool
-from .requantise import LANES, ChannelTables, ScalingLane
-from .results import ResultReader
+from .image import IN_PAIR, LAYER, ImageMemory, LayerRegisters
+from .pool_add import Addition, MeanPool
+from .results import LANES, ChannelTables, ResultReader, ScalingLane
 
 #: Cycles from the read of C to the write of its results, and to the end of the convolution.
 STORE_LATENCY, END_LATENCY = 3, 4

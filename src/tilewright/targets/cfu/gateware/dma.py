@@ -14,7 +14,7 @@ from tilewright.targets.cfu.config import IMAGE_BYTES, Config
 from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES, LINE_BYTES, PORT_BYTES, ROW_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
 
-from .layer import ADDRESS
+from .image import ADDRESS
 
 #: Bits of a beat, and of the number of beats in a fetch.
 BEAT, COUNT = 8 * PORT_BYTES, 17

@@ -1,14 +1,17 @@
-"""The CFU: its port to the CPU, and the instructions."""
+"""The CFU: its port to the CPU, and the instructions; and the files of a design for a board."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hdl import board
+from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.parts import Part, add, expose, latch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
@@ -32,7 +35,7 @@ from .coupled import COMMANDS, CoupledUnit
 from .dma import BusMaster
 from .gemm import MatrixUnit
 from .image import DotProduct
-from .post import HighProduct, OffsetClamp, RoundingShift
+from .results import HighProduct, OffsetClamp, RoundingShift
 
 
 class Cfu(Part):
@@ -129,3 +132,27 @@ class Cfu(Part):
         if DOT in commands:
             results[DOT] = add(m, "dot", DotProduct(), **operands, dot=commands[DOT], put=commands[PUT]).total
         return results
+
+
+TOP, RESET = "Cfu", "reset"
+
+
+def board_files(config: Config) -> dict[str, str]:
+    """Return the text of each file of a design for a board, by file name."""
+    counts, excess = bill.bill(config), bill.excess(config)
+    keys = ["array", "buffer_rows", "transfer", "readout", "start", "srdhm"] + ["extensions"] * bool(config.extensions)
+    names = {
+        "clock": "clk",
+        "machine": ", ".join(f"{key}={config.to_dict()[key]}" for key in keys),
+        "instructions": "\n".join(
+            f"| {code} | `{row.name}` | {row.operands} | {row.about} |"
+            for code, row in CUSTOM.items()
+            if not row.extensions or set(row.extensions) & set(config.extension_names)
+        ),
+        "counts": ", ".join(
+            f"{counts[key]:,.10g} {text}"
+            for key, text in (("cfu_dsp", "DSP48E1"), ("cfu_bram36", "RAMB36E1"), ("cfu_lut", "LUT"), ("cfu_ff", "FF"))
+        ),
+        "fits": f"**This design does not fit its board.** It {excess}." if excess else f"It fits the {bill.BOARD}.",
+    }
+    return board.board_files(config, verilog_files(Cfu(config), TOP, RESET), TOP, TOP, Path(__file__).parent, names)

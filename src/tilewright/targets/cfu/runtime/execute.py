@@ -258,7 +258,7 @@ def execute(path: str | Path, setup: Setup) -> Execution:
     }
 
     def sections() -> Sections:
-        from . import executed
+        from . import launch
 
         places = [f"{each['message']} at {each['function']} ({each['file']}:{each['line']})" for each in findings]
         hazards = tuple(Finding("cfu_misuse", text) for text in places)
@@ -266,7 +266,7 @@ def execute(path: str | Path, setup: Setup) -> Execution:
             key: {row.name: row.cycles for row in rows}
             for key, rows in (("functions", table.functions), ("source lines", table.lines))
         }
-        return executed.sections(result, hazards, divided)
+        return launch.sections(result, hazards, divided)
 
     text = "\n".join([*_text(result, source, data, setup.config.clock_mhz), *report(table)])
     passed = result.exit_code == 0 and not findings

@@ -6,6 +6,7 @@ A layer is compared with the reference on the input that it really had, so each 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,8 +21,25 @@ from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.timing.state import Cpu
 
-from . import core
-from .loading import source_of
+from . import core, elf
+
+
+def program_of(name: str, image: FirmwareImage) -> elf.Executable:
+    """Return the program that the machine loads: code, data and model, with symbols for profiles."""
+    code = image.words.astype("<u4").tobytes()
+    parts = ((RAM_BASE, code), (RAM_BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
+    segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
+    functions = {symbol.name: elf.Symbol(symbol.address, symbol.nbytes) for symbol in image.symbols}
+    return elf.Executable(
+        name, image.entry, segments, (range(RAM_BASE, RAM_BASE + len(code)),), functions, functions, b""
+    )
+
+
+def source_of(launch: Launch, image: FirmwareImage) -> elf.Source:
+    """Return the functions of a launch, and its source lines if the ELF file is in it."""
+    file = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
+    return elf.Source(replace(program_of(launch.name, image), file=file))
+
 
 #: Instructions that a kernel may take: so many for each multiply-accumulate, code or element of a window, and more.
 #: The portable kernels take about 25.

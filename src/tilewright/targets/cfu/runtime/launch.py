@@ -22,11 +22,11 @@ from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.events import events
 from tilewright.targets.cfu.firmware_image import FirmwareImage
 from tilewright.targets.cfu.timing.costs import MODELS
+from tilewright.targets.users import Sections
 
 from . import core, elf
-from .kernel_check import KernelCheck
-from .loading import program_of, source_of
-from .process import Process
+from .core import Process
+from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
 #: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
@@ -138,7 +138,7 @@ def run(
     return LaunchResult(outputs, found, timed, layers, bound, counted)
 
 
-def _figures(region: core.Region, macs: int, peak: int) -> Figures:
+def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
     """Return the figures of an operator that does `macs` multiply-accumulates on an array of `peak` a cycle."""
     return Figures(
         cycles=region.cycles,
@@ -146,12 +146,12 @@ def _figures(region: core.Region, macs: int, peak: int) -> Figures:
         dram_read_bytes=region.read,
         dram_write_bytes=region.written,
         stalls=region.lost,
-        causes=causes(region),
+        causes=_causes(region),
         bound=max(region.instructions, -(-macs // peak)),
     )
 
 
-def causes(region: core.Region) -> dict[str, int]:
+def _causes(region: core.Region) -> dict[str, int]:
     """Return the cycles of a region by cause, the largest first: what no cause of `CAUSES` takes is CPU arithmetic."""
     found = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
     for name, cycles in region.lost.items():
@@ -196,3 +196,20 @@ def trace(cycles: int, found: Sequence[core.Region], names: Sequence[str], divid
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
     whole = int(end[-1]) if found else cycles
     return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, divide=divide)
+
+
+def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str, Mapping[str, int]]) -> Sections:
+    """Return the run of an ELF file as the result that pages and timelines show: a section for each region's number.
+
+    `divided` has all cycles of the run by function and by source line.
+    """
+    regions = run.regions or (core.Region(0, run.cycles, run.instret, {}, 0, 0),)
+    shares = {what: [dict(parts)] for what, parts in divided.items()} if len(regions) == 1 else {}
+    titles = [f"region {region.region}" if region.region else "outside of regions" for region in regions]
+    timed = trace(run.cycles, regions, titles, lambda: shares)
+    together: dict[str, list[Figures]] = {}
+    for title, region in zip(titles, regions, strict=True):
+        together.setdefault(title, []).append(_figures(region))
+    names = [f"{title}, {len(parts)} times" if len(parts) > 1 else title for title, parts in together.items()]
+    figures = tuple(replace(Figures.total(parts), stalls={}) for parts in together.values())
+    return Sections(tuple(names), LaunchResult({}, findings, timed, figures, bound=run.instret))

@@ -1,4 +1,4 @@
-"""A CFU of the user's, in Verilog or Amaranth, with CFU-Playground's ports: compiled, in lock step with the CPU.
+"""The user's CFU: a class in a Python file, or Verilog or Amaranth, compiled and in lock step with the CPU.
 
 The rules of the ports are https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle
 in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
@@ -7,16 +7,17 @@ in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, option
 from tilewright.hdl.build import Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
 
-from .seam import CfuError, Difference, Native
+from .seam import Cfu, CfuError, Difference, Native
 
 TOP, CLOCK, RESET = "Cfu", "clk", "reset"
 PORTS = [
@@ -165,4 +166,41 @@ def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
         if path.name in found:
             raise InputError(str(path), "has the name of another file", "rename one")
         found[path.name] = text
+    return found
+
+
+def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:
+    """Return what makes the CFU of a run: `cfu` itself, if it can be called. RTL is compiled once, here.
+
+    Otherwise it has Verilog files, or FILE.py:NAME, which names a class: an Amaranth component or one with the method
+    `execute`. `states` is the number of other initial values that are tried (rtl.RtlCfu); only Verilog has any.
+    Raises InputError if there is no such class, or if there are no `states`; ConfigError if RTL cannot be compiled.
+    """
+    if states and (callable(cfu) or ".py:" in str(cfu[0])):
+        raise InputError(
+            option("--initial-states", "states"),
+            "is for a CFU in Verilog: in Amaranth and Python, all values are defined",
+        )
+    if callable(cfu):
+        return cfu
+    file, _, name = str(cfu[0]).partition(".py:")
+    if not name:
+        return of_verilog(cfu, states)
+    if len(cfu) > 1:
+        raise InputError(str(cfu[1]), "is one CFU too many", f"give only {cfu[0]}")
+    kind = _class(Path(f"{file}.py"), name)
+    return kind if hasattr(kind, "execute") else of_amaranth(kind())
+
+
+def _class(path: Path, name: str) -> Callable[[], Any]:
+    """Return a class of the user's Python file, which is run."""
+    if not path.is_file():
+        raise InputError(str(path), "is not a file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not (hasattr(found, "execute") or hasattr(found, "elaborate")):
+        raise InputError(str(path), f"has no CFU named {name}", "name a class with `execute`, or an Amaranth component")
     return found

@@ -19,7 +19,7 @@ from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled, Model, Wave
 from tilewright.targets.gateware import CosimCase
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware.engine import beat_bytes, drain, require, require_layer
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.placement import writing_order
@@ -177,7 +177,7 @@ _MISSING = np.zeros(0, np.uint8)
 
 def _write(model: Model, config: Config, store: int, block: Array) -> None:
     """Write a block to a store, one beat per cycle."""
-    beats = np.ascontiguousarray(block).view(np.uint8).reshape(-1, support.beat_bytes(config))
+    beats = np.ascontiguousarray(block).view(np.uint8).reshape(-1, beat_bytes(config))
     model["page_store"], model["page_write"] = store, 1
     model.play({"page_address": np.arange(len(beats)), "page_data": beats})
     model["page_write"] = 0
@@ -185,8 +185,8 @@ def _write(model: Model, config: Config, store: int, block: Array) -> None:
 
 def _read(model: Model, config: Config) -> Array:
     """Read the result block, one beat per cycle, when its last result has arrived."""
-    model.step(support.drain(config))
-    count = config.block_bytes("result") // support.beat_bytes(config)
+    model.step(drain(config))
+    count = config.block_bytes("result") // beat_bytes(config)
     return model.play({"page_address": np.arange(count)}, "page_result").ravel()
 
 
@@ -196,10 +196,10 @@ def _read(model: Model, config: Config) -> Array:
 def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady = STEADY) -> CosimCase:
     """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
 
-    Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (support.py).
+    Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (engine.py).
     """
-    support.require(image.layer.config)
-    support.require_layer(name, image)
+    require(image.layer.config)
+    require_layer(name, image)
     layer = image.layer
     ran = run(image, data, engine, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)

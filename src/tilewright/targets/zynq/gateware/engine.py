@@ -2,7 +2,7 @@
 
 In every cycle in which no access misses, `waiting` is not set and the PS does not hold the engine, the current state
 makes a step. What was read or summed before goes on to its register; a complete block is in its store after
-support.drain() cycles.
+drain() cycles.
 """
 
 from __future__ import annotations
@@ -13,16 +13,79 @@ from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.errors import ConfigError, MachineError
 from tilewright.hdl.parts import Part, add, after, drive, flags, ports
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
-from tilewright.targets.zynq.gateware import requantiser, support
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR, ConvLoader, FcLoader, operand_of
-from tilewright.targets.zynq.gateware.paging import Ahead, Paging
-from tilewright.targets.zynq.gateware.pool import Pool
+from tilewright.targets.zynq.gateware.requantiser import BITS, LATENCY
 from tilewright.targets.zynq.gateware.results import FACTOR_PORTS, Results, ResultWriter
-from tilewright.targets.zynq.gateware.states import Stage, States, Step
-from tilewright.targets.zynq.gateware.stores import OperandStore, Store
-from tilewright.targets.zynq.gateware.unit import ComputeUnit
+from tilewright.targets.zynq.gateware.states import Stage, States, Step, late
+from tilewright.targets.zynq.gateware.stores import Ahead, OperandStore, Paging, Store
+from tilewright.targets.zynq.gateware.unit import SUMMED, ComputeUnit, Pool
+from tilewright.targets.zynq.isa.image import LayerImage
+
+#: Keys that need another engine, each with the value that the gateware has, and what the other values need.
+BATCH = {"fc_batch": (1, "an accumulator for each sample")}
+DOCUMENTED = {
+    "banked": (0, "a window buffer, because the ports of a store do not give all operands of an iteration (window=1)"),
+    "outputs": (1, "a compute unit for several sums, and a window buffer (window=1)"),
+    "macs_per_dsp": (1, "a compute unit for several sums, and a window buffer (window=1)"),
+    **BATCH,
+}
+#: Widest port of the PS in bytes with `window`: a line of weights consists of whole beats.
+WIDEST = 16
+
+
+def drain(config: Config) -> int:
+    """Return after how many cycles a complete result block can be read: its last result is then in the store."""
+    if config.window:
+        return SUMMED + config.outputs + LATENCY  # from a sum to the last of its group's results
+    return LATENCY + late(config) + 1
+
+
+def beat_bytes(config: Config) -> int:
+    """Return the width of the PS's port in bytes: `axi_bytes` rounded up to a power of two, at least 4."""
+    return max(4, 1 << (config.axi_bytes - 1).bit_length())
+
+
+def require(config: Config) -> None:
+    """Check that there is gateware of a configuration. Raises ConfigError that names the first key without gateware."""
+    for key, (value, needed) in (BATCH if config.window else DOCUMENTED).items():
+        if (other := getattr(config, key)) != value:
+            raise ConfigError(
+                "zynq gateware",
+                f"{key}={other} has no gateware: it needs {needed}",
+                f"set {key}={value}, or use the simulator (docs/gateware-zynq.md says why)",
+            )
+    if config.window and beat_bytes(config) > WIDEST:
+        reason = (
+            f"axi_bytes={config.axi_bytes} has no gateware with window=1: a line of weights is nine beats of {WIDEST}"
+        )
+        raise ConfigError("zynq gateware", reason, f"set axi_bytes={WIDEST} or less")
+    for store in STORES:
+        if config.block_bytes(store) < beat_bytes(config):
+            reason = f"a {store} block has {config.block_bytes(store)} bytes, less than one transfer of the PS"
+            raise ConfigError("zynq gateware", reason, f"set {store}_bits higher, or axi_bytes lower")
+    least = drain(config) + 3  # and the cycles of the request, the last beat and `done`
+    if config.handshake < least:
+        reason = f"handshake={config.handshake} is too short: results reach their store up to {least} cycles later"
+        raise ConfigError("zynq gateware", reason, f"set handshake={least} or more")
+
+
+def require_layer(name: str, image: LayerImage) -> None:
+    """Check that the gateware can run a layer that the simulator can. Raises MachineError if it cannot."""
+    if image.layer.channels > FACTORS:
+        reason = f"has {image.layer.channels} output channels; the gateware holds {FACTORS} requantisation factors"
+        raise MachineError(f"layer '{name}'", reason, "split the layer")
+    if (image.factor < 0).any():
+        raise MachineError(f"layer '{name}'", "has a negative requantisation factor", "negate its weights and bias")
+    if image.layer.config.window and image.layer.channels:
+        for operand in ("x", "w"):
+            low, high = (-128, 127) if image.layer[f"{operand}_signed"] else (0, 255)
+            if not low <= (zero := image.layer[f"z{operand}"]) <= high:
+                reason = f"has z{operand}={zero}; with window=1 the gateware takes zero points within {low}..{high}"
+                raise MachineError(f"layer '{name}'", reason, "use a zero point that is a code")
+
 
 #: The stores that the PS fills, and the width of their words in bits.
 OPERANDS = {"data": 8, "weight": 8, "bias": 32}
@@ -41,8 +104,8 @@ class Engine(Part):
     """
 
     def __init__(self, config: Config) -> None:
-        support.require(config)
-        self.config, self.beat, self.ahead = config, 8 * support.beat_bytes(config), config.frames > 1
+        require(config)
+        self.config, self.beat, self.ahead = config, 8 * beat_bytes(config), config.frames > 1
         lines = max(config.block_bytes(store) * 8 // self.beat for store in STORES)
         super().__init__(
             descriptor=In(DESCRIPTOR),
@@ -134,7 +197,7 @@ class Engine(Part):
 
     def _accumulator(self, m: Module, states: States, unit: ComputeUnit, bias: Any) -> Signal:
         """Add the accumulator, which begins with the bias."""
-        acc, base = Signal(signed(requantiser.BITS)), Signal(signed(requantiser.BITS))
+        acc, base = Signal(signed(BITS)), Signal(signed(BITS))
         with m.If(after(m, self.moves & bias.en, 1)):
             m.d.sync += base.eq(bias.data)
         # The next sum's bias may have arrived since the last request.

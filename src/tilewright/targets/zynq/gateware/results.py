@@ -24,11 +24,6 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 FACTOR_PORTS = ("factor_address", "factor_data", "factor_write")
 
 
-def group_latency(config: Config) -> int:
-    """Return after how many cycles from `complete` the last of a group's results is in the store."""
-    return config.outputs + LATENCY
-
-
 class ResultWriter(Part):
     """What both ways of results have in common, beside the `members` of each.
 

@@ -1,18 +1,89 @@
 """The paged stores in dual-port block RAM: one port for the engine, one for the PS, which moves whole blocks.
 
-A store holds one block; the block register names it. The engine's access to another block is a miss: the engine stops
-until the PS has moved that block (paging.py).
+A store holds one block; the block register names it. The engine's access to another block is a miss, which stops it in
+the same cycle. `waiting` is set from the next cycle until `done`, when the PS has moved that block. Several misses in a
+cycle are served one after another, in the order of ORDER.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.parts import Part, clear, drive, ram
-from tilewright.targets.zynq.gateware.paging import Pages
+from tilewright.hdl.parts import Part, clear, drive, flags, ram
+from tilewright.targets.zynq.config import STORES, Config
+
+#: A complete result block leaves first.
+ORDER = ("result", "data", "weight", "bias")
+
+
+class Pages(wiring.Signature):
+    """A store's page requests. `miss`: its access misses block `block`, or the result block is complete.
+
+    `ready`, with two frames: the store has a free frame, or a block that has to leave. `done` is high in the cycle in
+    which the PS has moved the block.
+    """
+
+    def __init__(self, block_bits: int) -> None:
+        super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
+
+
+class Paging(Part):
+    """Requests pages. `stalls`: the engine must not move. With `hold`, no new request begins."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            **{store: In(Pages(config.block_bits)) for store in STORES},
+            **flags(Out, "stalls", "waiting", "write"),
+            store=Out(2),
+            block=Out(config.block_bits),
+            done=In(1),
+            hold=In(1),
+        )
+
+    def define(self, m: Module) -> None:
+        served = self.waiting & self.done
+        with m.If(self.waiting):
+            m.d.comb += self.stalls.eq(1)
+            with m.If(self.done):
+                m.d.sync += self.waiting.eq(0)
+        for number, store in enumerate(STORES):
+            m.d.comb += getattr(self, store).done.eq(served & (self.store == number))
+        for place, store in enumerate(ORDER):
+            pages, number = getattr(self, store), STORES.index(store)
+            with m.If(pages.miss) if place == 0 else m.Elif(pages.miss):
+                m.d.comb += self.stalls.eq(1)
+                with m.If(~self.waiting & ~self.hold):
+                    m.d.sync += drive(self, waiting=1, store=number, block=pages.block, write=store == "result")
+
+
+class Ahead(Part):
+    """Two frames: the PS moves blocks ahead, in an order that it knows. The engine waits only for blocks that are late.
+
+    The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses `done`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            **{store: In(Pages(config.block_bits)) for store in STORES},
+            stalls=Out(1),
+            job=In(2),
+            ready=Out(1),
+            done=In(1),
+        )
+
+    def define(self, m: Module) -> None:
+        stores = [getattr(self, store) for store in STORES]
+        m.d.comb += self.stalls.eq(Cat(pages.miss for pages in stores).any())
+        with m.Switch(self.job):
+            for number, pages in enumerate(stores):
+                with m.Case(number):
+                    m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
+
 
 #: Inputs of a store that only two frames need.
 FRAME_PORTS = ("kept", "more", "begins", "moves")
@@ -141,3 +212,46 @@ class ResultStore(Part):
             en=self.en << self.offset[: ceil_log2(lanes)],
         )
         m.d.comb += [reads.addr.eq(Mux(self.leaving, self.lines, 0) + self.address), self.data.eq(reads.data)]
+
+
+class LineStore(Store):
+    """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later.
+
+    With `whole`, a line is written in one cycle, when its last beat comes: the PS must then write the beats in order.
+    All bits of the block RAM can hold words then, also its parity bits.
+    """
+
+    def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
+        self.lines, self.width, self.whole = lines, 8 * words, whole
+        self.parts = self.width // beat
+        read = Read(block_bits, max(1, ceil_log2(lines)), self.width)
+        super().__init__(read, lines * self.parts + 1, beat, FRAMES)
+
+    def define(self, m: Module) -> None:
+        size = 1 << ceil_log2(self.lines)
+        writes, reads = ram(m, "ram", self.width, FRAMES * size, None if self.whole else self.beat)
+        frame, loading = self.uses(m)
+        line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
+        m.d.comb += drive(reads, en=self.read.en, addr=Mux(frame, size, 0) + self.read.offset)
+        m.d.comb += self.read.data.eq(reads.data)
+        m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
+
+    def _placed(self, m: Module, writes: Any) -> Value:
+        """Write each beat to its part of the line; return the line."""
+        log = ceil_log2(self.parts)
+        m.d.comb += drive(writes, data=self.data.replicate(self.parts), en=self.write << self.address[:log])
+        return self.address >> log
+
+    def _assembled(self, m: Module, writes: Any) -> Value:
+        """Collect the beats of a line in a register, and write it with the last one; return the line."""
+        before = Signal(self.width - self.beat)
+        count, line = Signal(range(self.parts)), Signal(range(max(2, self.lines + 1)))
+        part, whole = Mux(self.address == 0, 0, count), Cat(before, self.data)
+        current = Mux(self.address == 0, 0, line)
+        is_last = part == self.parts - 1
+        m.d.comb += drive(writes, data=whole, en=self.write & is_last)
+        with m.If(self.write):
+            m.d.sync += [before.eq(whole[self.beat :]), count.eq(part + 1), line.eq(current)]
+            with m.If(is_last):
+                m.d.sync += [count.eq(0), line.eq(current + 1)]
+        return current

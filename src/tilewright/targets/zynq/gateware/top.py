@@ -18,7 +18,7 @@ from tilewright.hdl.axi import AxiLite, AxiLiteRegisters
 from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.parts import Part, drive, expose
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.gateware import support
+from tilewright.targets.zynq.gateware.engine import drain, require
 from tilewright.targets.zynq.gateware.window_engine import engine_of
 from tilewright.targets.zynq.isa.layer import LAYOUT
 from tilewright.targets.zynq.runtime.driver import (
@@ -103,7 +103,7 @@ class ZynqSystem(Part):
 
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
-    support.require(config)
+    require(config)
     system = ZynqSystem(config)
     beat, lines = system.engine.beat, system.lines
     byte = ceil_log2(beat // 8)
@@ -117,7 +117,7 @@ def board_files(config: Config) -> dict[str, str]:
         "address": byte + lines + 1,
         "beat": beat,
         "settings": ", ".join(f"{key}={value}" for key, value in config.to_dict().items()),
-        "handshake": support.drain(config),
+        "handshake": drain(config),
         "protocol": AHEAD if config.frames > 1 else "",
         "stores": "\n".join(
             f"| {i * window:#08x} | {store} | {config.block_bytes(store)} |" for i, store in enumerate(STORES)

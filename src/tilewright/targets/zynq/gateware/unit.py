@@ -1,8 +1,12 @@
 """The compute unit: 9 taps x 16 channels, one multiplier for each, and an adder tree.
 
-The loader fills one lane per cycle. The lanes that it fills first therefore have time for a pipeline of FILL cycles;
-the products of the last lanes are added without one. The sum is complete one cycle after the last lane is filled: the
-delay of the document. Until the first lane's product reaches the sum, FILL cycles pass: the document's figure 8.
+With `window=1`, `Sums` computes the sums of several outputs in each cycle. Two outputs share the multiplier blocks of
+their lanes: each block makes two products with one weight. The last one of an odd number of outputs has blocks for half
+of its lanes; its other products are made of logic.
+
+Otherwise, the loader fills one lane per cycle. The lanes that it fills first therefore have time for a pipeline of
+FILL cycles; the products of the last lanes are added without one. The sum is complete one cycle after the last lane is
+filled: the delay of the document. Until the first lane's product reaches the sum, FILL cycles pass: its figure 8.
 """
 
 from __future__ import annotations
@@ -13,8 +17,11 @@ from operator import add
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.parts import Part
-from tilewright.targets.zynq.config import LANES
+from tilewright.hdl.mac import by_logic, products
+from tilewright.hdl.parts import Part, after, clamped, clear, drive, ram
+from tilewright.targets.zynq.config import LANES, Config
+from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
+from tilewright.targets.zynq.gateware.requantiser import BITS
 
 #: Bits of an operand whose zero point is subtracted: codes have 8 bits, zero points 9.
 OPERAND = 10
@@ -63,3 +70,134 @@ class ComputeUnit(Part):
         found = Signal(signed(2 * OPERAND + level), name=f"level{level}_{number}")
         m.d.sync += found.eq(reduce(add, terms))
         return found
+
+
+#: Terms that are added in each cycle of the tree: LANES in all.
+LEVELS = (3, 3, 4, 4)
+#: Cycles from the operands to the sums: a register for the operands, products, the tree, the zero point of weights.
+LATENCY = 2 + len(LEVELS) + 1
+#: Cycles from an iteration to its sum in the accumulator: the stores, the unit, the accumulator.
+SUMMED = 1 + LATENCY + 1
+#: Bits of a weight's zero point.
+ZERO = 9
+
+
+class Sums(Part):
+    """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later.
+
+    Operands are int8, one per lane; `x{number}` are those of output `number`. `zw` is constant while a layer runs.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.outputs, self.packed = config.outputs, config.macs_per_dsp == 2
+        super().__init__(
+            **{f"x{number}": In(8 * LANES) for number in range(config.outputs)},
+            weights=In(8 * LANES),
+            zw=In(signed(ZERO)),
+            **{f"sum{number}": Out(signed(BITS)) for number in range(config.outputs)},
+        )
+
+    def define(self, m: Module) -> None:
+        weights = _values(after(m, self.weights, 1))
+        x = [_values(after(m, getattr(self, f"x{number}"), 1)) for number in range(self.outputs)]
+        together = 2 if self.packed else 1
+        for first in range(0, self.outputs, together):
+            terms = [
+                products(m, w, data, f"p{first}_{lane}", self._logic(len(data), lane))
+                for lane, (w, *data) in enumerate(zip(weights, *x[first : first + together], strict=True))
+            ]
+            for number, own in enumerate(zip(*terms, strict=True), first):
+                self._sum(m, number, list(own), x[number])
+
+    def _logic(self, outputs: int, lane: int) -> bool:
+        """Return whether the product of a lane that has a multiplier for `outputs` outputs is made of logic."""
+        return self.packed and outputs == 1 and lane >= LANES // 2
+
+    def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
+        """Add the sum of an output, of the products `terms` and of the data `x` of its lanes."""
+        total, data = _tree(m, f"sum{number}", terms), _tree(m, f"data{number}", x)
+        less = Signal(signed(len(data) + ZERO), name=f"less{number}")
+        m.d.sync += less.eq(by_logic(data, self.zw))
+        m.d.sync += getattr(self, f"sum{number}").eq(total - less)
+
+
+def _values(word: Value) -> list[Value]:
+    return [word[at : at + 8].as_signed() for at in range(0, len(word), 8)]
+
+
+def _tree(m: Module, name: str, terms: list[Value]) -> Value:
+    """Return the sum of all terms, len(LEVELS) cycles later."""
+    for level, together in enumerate(LEVELS):
+        groups = [terms[at : at + together] for at in range(0, len(terms), together)]
+        bits = len(terms[0]) + (together - 1).bit_length()
+        terms = []
+        for place, group in enumerate(groups):
+            found = Signal(signed(bits), name=f"{name}_{level}_{place}")
+            m.d.sync += found.eq(reduce(add, group))
+            terms.append(found)
+    (total,) = terms
+    return total
+
+
+#: Bits of a code, signed or not.
+CODE = 9
+
+
+class Pool(Part):
+    """Takes one element per cycle, in the order of the planes' words.
+
+    With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`. `gives`: the element
+    completes a result, which is `result` two cycles after the element was read. The register holds the row above in a
+    memory, since a row's length differs from layer to layer; the element to the left is in a register.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        super().__init__(
+            layer=In(DESCRIPTOR),
+            start=In(1),
+            next=In(1),
+            data=Out(operand_of(config, "data")),
+            word=In(8),
+            arrives=In(1),
+            gives=Out(1),
+            last=Out(1),
+            result=Out(8),
+        )
+
+    def define(self, m: Module) -> None:
+        config = self.config
+        word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
+        is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
+        m.d.comb += [
+            *drive(self.data, used=1, needed=1, block=word >> config.data_bits, offset=word),
+            *drive(self, gives=x[0] & y[0], last=is_row_end & is_end & (channel == self.layer.ic - 1)),
+        ]
+        with m.If(self.start):
+            m.d.sync += clear(word, x, y, channel)
+        with m.Elif(self.next):
+            m.d.sync += [word.eq(word + 1), x.eq(Mux(is_row_end, 0, x + 1))]
+            with m.If(is_row_end):
+                m.d.sync += [y.eq(Mux(is_end, 0, y + 1)), channel.eq(channel + is_end)]
+        # The register of two rows: the row above is read as the element is, and replaced when it arrives.
+        writes, reads = ram(m, "row", 8, config.pool_side)
+        place = Signal(range(config.pool_side))
+        with m.If(self.next):
+            m.d.sync += place.eq(x)
+        m.d.comb += [*drive(reads, addr=x, en=self.next), *drive(writes, addr=place, data=self.word, en=self.arrives)]
+        left, left_above = Signal(8), Signal(8)
+        with m.If(self.arrives):
+            m.d.sync += [left.eq(self.word), left_above.eq(reads.data)]
+        codes = [self._code(each) for each in (self.word, left, reads.data, left_above)]
+        most = Signal(signed(CODE))
+        m.d.comb += most.eq(_larger(_larger(codes[0], codes[1]), _larger(codes[2], codes[3])))
+        with m.If(self.arrives):
+            m.d.sync += self.result.eq(clamped(most, self.layer.low, self.layer.high))
+
+    def _code(self, word: Value) -> Value:
+        """Return the number that a data word stands for."""
+        return Mux(self.layer.x_signed, word.as_signed(), word)
+
+
+def _larger(a: Value, b: Value) -> Value:
+    return Mux(a > b, a, b)

@@ -13,18 +13,14 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl.parts import add, after, drive, ports
 from tilewright.targets.zynq.config import GROUP, LANES, LINE, TAPS, Config
-from tilewright.targets.zynq.gateware import requantiser
 from tilewright.targets.zynq.gateware.engine import Engine
-from tilewright.targets.zynq.gateware.groups import SIDES, Groups, columns
-from tilewright.targets.zynq.gateware.lines import LineStore
-from tilewright.targets.zynq.gateware.paging import Ahead
-from tilewright.targets.zynq.gateware.pool import Pool
+from tilewright.targets.zynq.gateware.groups import PIXEL, SIDES, Groups, WindowBuffer, columns
+from tilewright.targets.zynq.gateware.requantiser import BITS
 from tilewright.targets.zynq.gateware.results import GroupResults
 from tilewright.targets.zynq.gateware.states import Stage
-from tilewright.targets.zynq.gateware.stores import Store
-from tilewright.targets.zynq.gateware.sums import SUMMED, Sums
+from tilewright.targets.zynq.gateware.stores import Ahead, LineStore, Store
 from tilewright.targets.zynq.gateware.sweep import Sweep
-from tilewright.targets.zynq.gateware.window import PIXEL, WindowBuffer
+from tilewright.targets.zynq.gateware.unit import SUMMED, Pool, Sums
 from tilewright.targets.zynq.isa.layer import Kind
 
 
@@ -156,7 +152,7 @@ class WindowEngine(Engine):
         base = after(m, bias, SUMMED - 2)
         accumulators = []
         for number in range(self.config.outputs):
-            acc = Signal(signed(requantiser.BITS), name=f"acc{number}")
+            acc = Signal(signed(BITS), name=f"acc{number}")
             with m.If(adds):
                 m.d.sync += acc.eq(Mux(begins, base, acc) + getattr(unit, f"sum{number}"))
             accumulators.append(acc)

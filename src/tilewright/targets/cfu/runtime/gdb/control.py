@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa.rv32 import STORE, decode
-from tilewright.targets.cfu.runtime.process import PAUSE, Process, Trap, paused
+from tilewright.targets.cfu.runtime.core import PAUSE, Process, Trap, paused
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.state import Cpu, Machine, index_of
 

@@ -11,14 +11,13 @@ from collections.abc import Callable
 
 from tilewright.errors import InputError, option
 from tilewright.targets.cfu.config import RAM_BASE
-from tilewright.targets.cfu.runtime.process import Process, Trap
+from tilewright.targets.cfu.runtime.core import Process, Trap
 from tilewright.targets.cfu.runtime.seam import CfuError
 from tilewright.targets.cfu.timing.state import READS, WRITES
 
-from . import monitor
 from .control import Control, Stop, Watchpoint
 from .packets import INTERRUPT, MAX_BYTES, Connection
-from .registers import PC, Registers
+from .registers import PC, Registers, monitor
 
 HOST = "127.0.0.1"
 OK, BAD, FAULT = b"OK", b"E16", b"E0e"  # EINVAL and EFAULT
@@ -265,7 +264,7 @@ class Session:
             return (b"m" if first + len(part) < len(whole) else b"l") + part
         if text.startswith(b"Rcmd,"):
             command = bytes.fromhex(text[5:].decode()).decode("utf-8", "replace")
-            for line in monitor.lines(command, self.process):
+            for line in monitor(command, self.process):
                 self._say(line + "\n")
             return OK
         fixed = {b"C": b"QC1", b"fThreadInfo": b"m1", b"sThreadInfo": b"l", b"Attached": b"1"}
