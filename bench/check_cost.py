@@ -33,7 +33,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.sim import passes as sim_passes
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import BLOCK, passes
+from tilewright.targets.vta import passes
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.steps import elaborate
@@ -119,12 +119,16 @@ def main() -> None:
     for path in files:
         program = tw.compile(path, target="vta")
         if first:
-            figures[path.stem] = {f"{BLOCK} samples": measure(program, BLOCK, 1)}
+            figures[path.stem] = {
+                f"{passes.VtaLaunch.together} samples": measure(program, passes.VtaLaunch.together, 1)
+            }
             continue
         jit.PATIENCE = 0  # every loop compiled
         for launch in program.launches:
             run(launch, 1)
-        figures[path.stem] = {f"{samples} samples": measure(program, samples, ROUNDS) for samples in (BLOCK, 1)}
+        figures[path.stem] = {
+            f"{samples} samples": measure(program, samples, ROUNDS) for samples in (passes.VtaLaunch.together, 1)
+        }
     if "--json" in sys.argv:
         print(json.dumps(figures))
         return

@@ -39,7 +39,7 @@ MAY_IMPORT = {
 }
 EVERYWHERE = {"array", "errors", "expressions", "fields", "files", "install", "tools"}
 #: What targets share: everyone may import it.
-CONTRACT = {"base", "gateware", "given", "launched", "rams", "users"}
+CONTRACT = {"base", "gateware", "given", "launched", "rams", "stream", "users"}
 #: For the type of a result alone.
 TYPES = {("targets", "debug")}
 #: A target's file with the commands and options that it alone has: it may import the command line.

@@ -1,8 +1,8 @@
-"""One launch on its machine: what happens to every launch, and what machines that run streams of instructions share.
+"""One launch on its machine: what happens to every launch.
 
 `Launched` is the driver: it checks, packs, runs, unpacks and reports a launch. `OnImage` is a launch that is a launch
-image. `Stream` is one whose instructions go through the shared passes (sim/passes.py): the target gives their step
-table, their costs and their meaning. `LaunchedTarget` and `StreamTarget` are targets with such launches.
+image, `ImageWalk` what a debugger sees of it. `LaunchedTarget` is a target with such launches. stream.py has launches
+of instructions that go through the shared passes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,18 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import Linear
 from tilewright.graph.rounding import rounding_mode
-from tilewright.program.header import Group, bit_ranges, header, macros
-from tilewright.program.instruction import InstructionSet, rows
 from tilewright.program.launch_image import Dram, LaunchImage
-from tilewright.program.listing import ImageText
 from tilewright.program.placement import Placement
-from tilewright.program.program import Configuration, HostStep, Launch, Program
-from tilewright.program.stages import Stage, Stages, by_step
-from tilewright.sim.costs import Simulated, least
+from tilewright.program.program import Configuration, Launch, Program
 from tilewright.sim.findings import Finding
-from tilewright.sim.order import Order, order
-from tilewright.sim.passes import LaunchResult, Passes, RunOptions
-from tilewright.sim.steps import Footprints, Space, StepTable, TokenQueue, Trace
-from tilewright.sim.timeline import times
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, by_name, own_spaces
-from tilewright.targets import base, given
+from tilewright.sim.order import Order
+from tilewright.sim.passes import LaunchResult, RunOptions
+from tilewright.sim.steps import Space, StepTable
+from tilewright.sim.walk import Placed, Range, State, Walk, own_spaces
+from tilewright.targets import given
 from tilewright.targets.base import TimingModel
 
 C = TypeVar("C", bound=Configuration)
@@ -68,9 +62,12 @@ class Launched(ABC, Generic[C]):
         return [graph.site(graph.node(name)) for name in self.launch.nodes] if graph else []
 
     @property
-    @abstractmethod
     def stored(self) -> Sequence[Stored]:
-        """Where the tensors of the network that the launch reads and computes lie; () without a network."""
+        """Where the tensors of the network that the launch reads and computes lie; () without a network.
+
+        A machine on which more is to be said of them overrides `pack` and `unpack`.
+        """
+        return ()
 
     @abstractmethod
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
@@ -130,14 +127,14 @@ class Launched(ABC, Generic[C]):
 
 
 class OnImage(Launched[C]):
-    """A launch that is a launch image, with instructions of `nbytes` bytes. It runs `together` samples at a time."""
+    """A launch that is a launch image. It runs `together` samples at a time."""
 
-    nbytes: int
     together: ClassVar[int] = 1 << 62
 
-    def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
-        super().__init__(program, launch, config, timing)
-        self.image = LaunchImage.of(launch, self.nbytes)
+    @cached_property
+    @abstractmethod
+    def image(self) -> LaunchImage:
+        """The launch's content. Raises ProgramError if it is malformed."""
 
     @abstractmethod
     def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
@@ -195,149 +192,6 @@ class ImageWalk(Walk):
         return self.launched.unpack(left, {})
 
 
-class Stream(OnImage[C]):
-    """A launch of instructions on units that run concurrently, with tokens between them.
-
-    `units` names the units, and `unit_of` has the number of the unit that executes an opcode. `works` names the unit
-    that does the multiply-accumulates.
-    """
-
-    isa: ClassVar[InstructionSet]
-    units: ClassVar[tuple[str, ...]]
-    unit_of: ClassVar[Mapping[Any, int]]
-    works: ClassVar[str]
-
-    def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
-        self.nbytes = self.isa.layout.nbytes
-        super().__init__(program, launch, config, timing)
-        self.columns = self.isa.decode(self.image.insns)
-
-    @property
-    @abstractmethod
-    def queues(self) -> tuple[TokenQueue, ...]:
-        """The queues of tokens between the units."""
-
-    @abstractmethod
-    def tokens(self, unit: Array) -> tuple[Array, Array]:
-        """Return the tokens that each instruction pops and pushes, as bits by queue; `unit` is its unit, int64 [n]."""
-
-    @abstractmethod
-    def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
-        """Return what an instruction touches: memory, READ or WRITE, first element, number of elements.
-
-        `dram` has the memory and the element of its address in DRAM.
-        """
-
-    @abstractmethod
-    def simulated(self) -> Simulated:
-        """Return what the time pass needs: the instructions' costs, the DRAM port, and how they are fetched."""
-
-    @abstractmethod
-    def machine(self, dram: Dram, samples: int) -> Any:
-        """Return a machine: `dram`, an attribute (S, depth, ..) for each of `memories`, and `execute(row, where)`.
-
-        `execute` executes one decoded instruction, which its errors call `where`.
-        """
-
-    @property
-    @abstractmethod
-    def memories(self) -> Sequence[Scratchpad]:
-        """The machine's on-chip memories. DRAM's segments have the spaces of the step table that follow theirs."""
-
-    @property
-    @abstractmethod
-    def macs(self) -> int:
-        """The multiply-accumulates that the instructions request."""
-
-    @property
-    def bound(self) -> int:
-        """The least cycles that the instructions can take in any order: the work of the busiest unit."""
-        busy = np.bincount(self.passes.table.unit, least(self._simulated), len(self.units))
-        return int(busy.max())
-
-    @cached_property
-    def passes(self) -> Passes:
-        """The shared simulation passes: order, hazards and time."""
-        table = self._table(self.image.dram({}, 1))
-        relation = order(table)
-        return Passes(table, relation, lambda: times(table, relation, self._simulated))
-
-    @cached_property
-    def _simulated(self) -> Simulated:
-        return self.simulated()
-
-    def _table(self, dram: Dram) -> StepTable:
-        """Return the step table: the unit, the tokens and the footprint of each instruction."""
-        instructions = rows(self.columns)
-        unit = np.array([self.unit_of[code] for code in self.isa.codes], np.int64)[self.columns[self.isa.opcode]]
-        pops, pushes = self.tokens(unit)
-        spaces = [Space(chip.name, chip.depth, scratchpad=chip.name) for chip in self.memories]
-        footprints = []
-        for row in instructions:
-            index = max(0, sum(segment.address <= row["dram"] for segment in dram.segments) - 1)
-            place = len(spaces) + index, row["dram"] - dram.segments[index].address
-            footprints.append(np.array([(*touch, 1, 0) for touch in self.touches(row, place)], np.int64))
-        return StepTable(
-            self.units,
-            self.queues,
-            (*spaces, *dram_spaces(dram)),
-            unit,
-            pops,
-            pushes,
-            np.arange(len(unit)),
-            Footprints.of(footprints),
-            lambda step: self.isa.notation.show(instructions[step]),
-        )
-
-    def report(self, options: RunOptions) -> LaunchResult:
-        self.passes.refuse(options)
-        return LaunchResult.of({}, self.passes, options, self.works, self.macs, self.bound if options.timing else 0)
-
-    def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
-        self.passes.refuse(options)
-        self.run_steps(self.machine(dram, samples), self.passes.sequence(options))
-
-    def run_steps(self, machine: Any, steps: Array) -> None:
-        """Execute the instructions `steps`, int64 [k], in this order."""
-        instructions = rows({name: column[steps] for name, column in self.columns.items()})
-        for step, row in zip(steps.tolist(), instructions, strict=True):
-            machine.execute(row, f"instruction {step}")
-
-    def findings(self) -> tuple[Finding, ...]:
-        return self.passes.findings(RunOptions(timing=self.timing, values=False))
-
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        return _StreamWalk(self, self.image.dram(self.pack(values), 1))
-
-
-class _StreamState(State):
-    """The memories after some instructions of a launch."""
-
-    walk: _StreamWalk
-
-    def execute(self, steps: Array) -> None:
-        self.walk.launched.run_steps(self.machine, steps)
-
-
-class _StreamWalk(ImageWalk):
-    launched: Stream[Any]
-
-    def __init__(self, launched: Stream[Any], dram: Dram) -> None:
-        self.memories = by_name(*launched.memories)
-        super().__init__(launched, dram, launched.passes.table, launched.passes.order, len(self.memories))
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        return self.launched.findings()
-
-    @property
-    def trace(self) -> Trace | None:
-        return self.launched.passes.trace
-
-    def start(self) -> _StreamState:
-        return _StreamState(self, self.launched.machine(self.before.copy(), 1))
-
-
 class LaunchedTarget(given.Machine[C]):
     """The part of the contract (base.py) that targets share whose launches are `Launched`."""
 
@@ -363,58 +217,3 @@ class LaunchedTarget(given.Machine[C]):
         launched = self.launched(program, launch, timing)
         with given.named(launch), given.untrusted(launch):
             return launched.walk(values)
-
-
-class StreamTarget(LaunchedTarget[C]):
-    """The part of the contract (base.py) that targets share whose launches are streams of instructions.
-
-    `stream` is the class of a launch.
-    """
-
-    title: str
-    stream: type[Stream[C]]
-    passes = frozenset({"order", "time", "values"})
-    time_needs_values = False
-
-    def driver(self) -> type[Stream[C]]:
-        return self.stream
-
-    def lower(self, site: Site, config: C) -> Launch | str:
-        """Return the launch that computes a node of a network, or the reason why the host does."""
-        raise NotImplementedError
-
-    def compile(self, graph: Graph, config: Configuration, rounding: str, timing: str | None = None) -> Program:
-        steps: list[Launch | HostStep] = []
-        for site in graph.sites():
-            lowered = self.lower(site, self.own(config))
-            steps.append(HostStep(site.node.name, lowered) if isinstance(lowered, str) else lowered)
-        mode = rounding_mode(rounding).name
-        return Program(self.name, config.to_dict(), config.digest(), mode, graph, tuple(steps))
-
-    def header(self, config: Configuration) -> str:
-        """Return a C header for gateware and drivers: sizes, opcodes and instruction bit fields."""
-        isa, title = self.stream.isa, self.title.partition(":")[0]
-        groups = [
-            Group("sizes", macros(self.name, self.own(config).to_dict())),
-            Group("opcodes", macros(f"{self.name}_opcode", {code.name: int(code) for code in isa.codes})),
-            Group("bits of each instruction field: first, last", bit_ranges(f"{self.name}_INSN".upper(), isa.layout)),
-        ]
-        return header(f"{self.name.upper()}_H_", f"The machine {title}.", groups)
-
-    def explain(self, program: Program, timing: str | None = None) -> Stages:
-        config, model = self.config_of(program), timing or self.timing_models[0].name
-
-        def stage(launch: Launch) -> Stage:
-            launched = self.stream(program, launch, config, model)
-            count = f"{len(launched.image.insns)} instructions"
-            if trace := launched.passes.trace:
-                count += f", {trace.cycles} cycles (timing model {model})"
-            return Stage(f"{launch.name}: {self.name}", [launch.meta["plan"], count])
-
-        return by_step(program, stage)
-
-    def disassemble(self, program: Program) -> str:
-        return ImageText.of(self.stream.isa).write(program.launches)
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        return Program.bare(self.name, config, ImageText.of(self.stream.isa).read(text))

@@ -8,7 +8,7 @@ from math import prod
 
 from tilewright.array import Array
 from tilewright.graph.ops import Add
-from tilewright.program.launch_image import Contents, Dram, DramSegment
+from tilewright.program.launch_image import Contents, Dram, DramSegment, LaunchImage
 from tilewright.program.placement import Placement
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
@@ -26,7 +26,9 @@ from tilewright.targets.launched import OnImage, Stored
 class GemminiLaunch(OnImage[Config]):
     """One launch of Gemmini. Its methods are documented in tilewright/targets/launched.py."""
 
-    nbytes = NBYTES
+    @cached_property
+    def image(self) -> LaunchImage:
+        return LaunchImage.of(self.launch, NBYTES)
 
     @cached_property
     def passes(self) -> Passes:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError, option
@@ -19,29 +16,23 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
 from tilewright.sim.events import Events
-from tilewright.sim.findings import OUT_OF_RANGE, Finding
-from tilewright.sim.passes import RunOptions
-from tilewright.sim.walk import Walk
-from tilewright.targets import base, given
-from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
+from tilewright.targets import base
+from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
+from tilewright.targets.launched import LaunchedTarget
 from tilewright.targets.users import Loaded
-from tilewright.targets.vta.changes import SPACES
+from tilewright.targets.vta.changes import SPACES, changes
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
 from tilewright.targets.vta.timing.model import ports
 
 if TYPE_CHECKING:
-    from tilewright.program.launch_image import LaunchImage
-    from tilewright.targets.vta.passes import Prepared
+    from tilewright.targets.vta.passes import VtaLaunch
     from tilewright.targets.vta.schedule import Schedule
 
-#: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
-BLOCK = 16
 
-
-class VtaTarget(given.Machine[Config]):
+class VtaTarget(LaunchedTarget[Config]):
     """The target `vta`. The protocol Target in targets/base.py documents its methods."""
 
     name, kind = "vta", Config
@@ -52,10 +43,6 @@ class VtaTarget(given.Machine[Config]):
     time_needs_values = False
     offers = ("alu=rounding", "alu=fused", "alu=float")
     spaces = SPACES
-
-    def __init__(self) -> None:
-        #: The data-independent results of each launch that is still in use, for later blocks of samples.
-        self._known: WeakKeyDictionary[Launch, dict[tuple[Config, RunOptions], Prepared]] = WeakKeyDictionary()
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -130,9 +117,8 @@ class VtaTarget(given.Machine[Config]):
     def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
         from tilewright.targets.vta.raw import write
 
-        return write.files(
-            launch.name, image_of(launch), self.config_of(program), _packed(program, launch, values), end
-        )
+        launched = self.launched(program, launch)
+        return write.files(launch.name, image_of(launch), launched.config, launched.pack(values), end)
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
         from tilewright.targets.vta.compiler import recall
@@ -145,78 +131,18 @@ class VtaTarget(given.Machine[Config]):
 
         return not isinstance(lower(site, Context(self.own(config), rounding_mode(rounding), DEFAULT)), str)
 
-    def launch(
-        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
-    ) -> LaunchResult:
-        from tilewright.targets.vta.launch.pack import unpack
-        from tilewright.targets.vta.passes import run_passes
+    def driver(self) -> type[VtaLaunch]:
+        from tilewright.targets.vta.passes import VtaLaunch
 
-        config, graph, image = self.config_of(program), program.graph, image_of(launch)
-        if not options.values:
-            return _result(self._without_values(launch, image, config, options), launch, image, options, {})
-        packed = _packed(program, launch, values)
-        samples = next(iter(packed.values())).shape[0] if packed else 1
-        outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
-        known = self._known.setdefault(launch, {}).get((config, options))
-        described = partial(_described, launch=launch, image=image, options=options)
-        for start in range(0, samples, BLOCK):
-            block = {name: data[start : start + BLOCK] for name, data in packed.items()}
-            count = min(BLOCK, samples - start)
-            dram = image.dram(block, count)
-            with given.named(launch):
-                known = run_passes(image.insns, config, dram, image.bases, count, options, known, described)
-            for name, parts in outputs.items():
-                parts.append(dram[name])
-        assert known is not None
-        self._known[launch][config, options] = known
-        left = {name: np.concatenate(parts) for name, parts in outputs.items()}
-        if graph:
-            with given.untrusted(launch):
-                left = unpack(launch, graph, values, left, program.rounding)
-        else:
-            left = given.left_by(program, launch, left)
-        return _result(known, launch, image, options, left)
-
-    def _without_values(self, launch: Launch, image: LaunchImage, config: Config, options: RunOptions) -> Prepared:
-        """Return the results of a launch that need no data.
-
-        If those of a machine that differs only in time are known, the instructions are not elaborated again.
-        """
-        from tilewright.targets.vta.passes import prepare
-
-        for (machine, _), known in self._known.get(launch, {}).items():
-            if given.only_time_differs(machine, config):
-                return known.on(config, options)
-        with given.named(launch):
-            return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
-
-    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.vta.debug.walk import VtaWalk
-
-        image, config, packed = image_of(launch), self.config_of(program), _packed(program, launch, values)
-        with given.named(launch), given.untrusted(launch):
-            return VtaWalk(program, launch, image, config, values, packed, timing or DEFAULT)
+        return VtaLaunch
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        from tilewright.targets.vta.changes import changes
-
         return changes(self.own(config), timing)
 
     def floor(self, graph: Graph, config: base.Config, rounding: str, timing: str, host: Collection[str]) -> Events:
         from tilewright.targets.vta.compiler.floor import floor
 
         return floor(graph, self.own(config), rounding_mode(rounding), timing, frozenset(host))
-
-    def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
-        from tilewright.targets.vta.passes import prepare
-        from tilewright.targets.vta.steps.portability import portability, write_distance
-
-        image, options = image_of(launch), RunOptions(timing=self.timing_models[0].name, values=False)
-        known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
-        if any(finding.kind == OUT_OF_RANGE for finding in known.findings):
-            return known.findings
-        further = portability(known.elaborated, known.order.sequence), write_distance(known.elaborated)
-        return *known.findings, *further[0], *further[1]
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.vta.isa.text import disassemble
@@ -267,39 +193,9 @@ class VtaTarget(given.Machine[Config]):
         with tools():
             from tilewright.targets.vta.gateware.cosim import compare, waveform
 
-        run = image_of(launch), self.config_of(program), _packed(program, launch, values)
+        launched = self.launched(program, launch)
+        run = image_of(launch), launched.config, launched.pack(values)
         return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
-
-
-def _result(
-    known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions, left: Mapping[str, Array]
-) -> LaunchResult:
-    """Return the result of a launch; `left` are the values that it computed."""
-    return replace(_described(known, launch, image, options), values=left)
-
-
-def _described(known: Prepared, launch: Launch, image: LaunchImage, options: RunOptions) -> LaunchResult:
-    """Return the result of a launch, without values. It is made once."""
-    if known.results:
-        return known.results[0]
-    from tilewright.targets.vta.events import events
-    from tilewright.targets.vta.timing.limits import summed
-
-    count = len(launch.nodes)
-    limits = known.limits(image.layer, count)
-    bound = summed(limits).bound if limits else 0
-    figures = known.figures(image.layer, count)
-    counted = partial(events, known.elaborated, known.trace)
-    known.results.append(LaunchResult({}, known.findings, known.trace, figures, bound, counted))
-    return known.results[0]
-
-
-def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the bytes of each input segment of a launch, packed from tensors; {} for a program without a network."""
-    from tilewright.targets.vta.launch.pack import pack
-
-    with given.untrusted(launch):
-        return pack(launch, program.graph, values) if program.graph else {}
 
 
 TARGET = VtaTarget()

@@ -1,15 +1,17 @@
-"""Run a VTA launch through its passes: elaboration, the target-independent passes of sim.passes, and values."""
+"""A VTA launch on its machine, and its passes: elaboration, the passes of sim/passes.py, and values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.program.launch_image import Dram
+from tilewright.program.launch_image import Dram, LaunchImage
+from tilewright.program.program import Launch
 from tilewright.sim.beside import beside
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
@@ -17,12 +19,18 @@ from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
 from tilewright.sim.steps import Trace
+from tilewright.sim.walk import Walk
+from tilewright.targets import given
+from tilewright.targets.launched import OnImage
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.events import events
 from tilewright.targets.vta.isa.fields import Opcode
-from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.isa.stream import decode, image_of
+from tilewright.targets.vta.launch.pack import pack, unpack
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.steps.portability import portability, write_distance
 from tilewright.targets.vta.timing import DEFAULT, MODELS
-from tilewright.targets.vta.timing.limits import Limits, of_layers
+from tilewright.targets.vta.timing.limits import Limits, of_layers, summed
 from tilewright.targets.vta.timing.model import expect
 from tilewright.targets.vta.timing.optimal import arguments
 from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
@@ -30,6 +38,67 @@ from tilewright.targets.vta.values.machine import Machine
 
 #: The most findings of one kind that a report lists.
 LISTED = 8
+
+
+class VtaLaunch(OnImage[Config]):
+    """One launch of VTA. Its methods are documented in tilewright/targets/launched.py."""
+
+    #: Enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
+    together = 16
+
+    @cached_property
+    def image(self) -> LaunchImage:
+        return image_of(self.launch)
+
+    def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        with given.untrusted(self.launch):
+            return pack(self.launch, self.program.graph, values) if self.program.graph else {}
+
+    def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
+        if self.program.graph is None:
+            return super().unpack(left, values)
+        with given.untrusted(self.launch):
+            return unpack(self.launch, self.program.graph, values, left, self.program.rounding)
+
+    def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
+        image, key, kept = self.image, (self.config, options), _KEPT.setdefault(self.launch, {})
+        insns, bases, known = image.insns, image.bases, kept.get(key)
+        kept[key] = run_passes(insns, self.config, dram, bases, samples, options, known, self._described)
+
+    def report(self, options: RunOptions) -> LaunchResult:
+        return self._described(_KEPT.get(self.launch, {}).get((self.config, options)) or self._prepared(options))
+
+    def _prepared(self, options: RunOptions) -> Prepared:
+        """Return the results that need no data, from those of a machine that differs only in time if they are known."""
+        for (machine, _), known in _KEPT.get(self.launch, {}).items():
+            if given.only_time_differs(machine, self.config):
+                return known.on(self.config, options)
+        return prepare(self.image.insns, self.config, self.image.dram({}, 1), self.image.bases, options)
+
+    def _described(self, known: Prepared) -> LaunchResult:
+        """Return the result of the launch, without values. It is made once."""
+        if not known.results:
+            layer, nodes = self.image.layer, len(self.launch.nodes)
+            limits = known.limits(layer, nodes)
+            bound = summed(limits).bound if limits else 0
+            counted = partial(events, known.elaborated, known.trace)
+            figures = known.figures(layer, nodes)
+            known.results.append(LaunchResult({}, known.findings, known.trace, figures, bound, counted))
+        return known.results[0]
+
+    def findings(self) -> tuple[Finding, ...]:
+        image, options = self.image, RunOptions(timing=self.timing, values=False)
+        known = prepare(image.insns, self.config, image.dram({}, 1), image.bases, options)
+        if any(finding.kind == OUT_OF_RANGE for finding in known.findings):
+            return known.findings
+        further = portability(known.elaborated, known.order.sequence), write_distance(known.elaborated)
+        return *known.findings, *further[0], *further[1]
+
+    def walk(self, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.vta.debug.walk import VtaWalk
+
+        packed = self.pack(values)
+        return VtaWalk(self.program, self.launch, self.image, self.config, values, packed, self.timing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +208,10 @@ class Prepared:
         counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
+
+
+#: The results of each launch that is still in use, for later samples, by machine and options.
+_KEPT: WeakKeyDictionary[Launch, dict[tuple[Config, RunOptions], Prepared]] = WeakKeyDictionary()
 
 
 def run_passes(

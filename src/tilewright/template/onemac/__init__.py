@@ -9,7 +9,7 @@ from tilewright.graph.ir import Site
 from tilewright.program.program import Launch
 from tilewright.targets import base
 from tilewright.targets.base import Change, TimingModel
-from tilewright.targets.launched import StreamTarget
+from tilewright.targets.stream import StreamTarget
 
 from . import codegen, timing
 from .config import PRESETS, Config

@@ -10,7 +10,8 @@ from tilewright.program.placement import Placement
 from tilewright.sim.costs import Simulated
 from tilewright.sim.steps import READ, WRITE, TokenQueue
 from tilewright.sim.walk import Scratchpad
-from tilewright.targets.launched import Stored, Stream
+from tilewright.targets.launched import Stored
+from tilewright.targets.stream import Stream
 
 from . import timing
 from .config import Config
@@ -22,7 +23,7 @@ BUF, ACC = range(2)
 
 
 class OneMacLaunch(Stream[Config]):
-    """One launch of OneMac. Its methods are documented in tilewright/targets/launched.py."""
+    """One launch of OneMac. Its methods are documented in tilewright/targets/stream.py."""
 
     isa, unit_of = ISA, UNIT
     units, works = ("dma", "mac"), "mac"
