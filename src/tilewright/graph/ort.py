@@ -52,6 +52,10 @@ class ValueType:
     shape: tuple[int, ...]
 
 
+def type_of(value: Array) -> ValueType:
+    return ValueType(value.dtype.name, value.shape)
+
+
 @dataclass(frozen=True)
 class Call(Named):
     """An ONNX operator to run: (name, JSON text) attributes, input types (None: absent), and number of outputs."""

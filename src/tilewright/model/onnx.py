@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from tilewright.graph.layout import channels_last
 from tilewright.graph.tensor import Tensor
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
-from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_file import RawNode, as_json
 from tilewright.model.onnx_fuse import fuse
+from tilewright.model.onnx_resolve import resolve
 from tilewright.model.onnx_rewrite import rewritten
-from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, fold, quantisation, resolve
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known
 from tilewright.model.shapes import Shapes
 
 #: Exceptions that occur when an attribute of a wrong type or length is used.
@@ -30,29 +30,20 @@ def load(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
     `shapes` are those of inputs with open extents, `until` values that replace the outputs. Raises ModelError if the
     file is damaged, UnsupportedError if it uses a feature that is not supported, InputError if a shape does not fit.
     """
-    with _errors_of(path):
-        return codes_first(channels_last(_imported(path, shapes, until))).validate()
+    graph = imported(path, shapes, until)
+    with in_file(path):
+        return codes_first(channels_last(graph)).validate()
 
 
 def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the graph of an `.onnx` file without layout changes: tensors of the file keep their names and shapes."""
-    with _errors_of(path):
-        return _imported(path, shapes, until)
-
-
-def _imported(path: Path, shapes: Shapes | None, until: Collection[str]) -> Graph:
-    raw = onnx_file.read(path, shapes, until)
-    known = resolve(raw)
-    build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding, pixels=raw.pixels).validate()
-
-
-@contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """A context for importing a file: add `path` to errors, and turn exceptions of damaged files into ModelError."""
     try:
         with in_file(path):
-            yield
+            raw = onnx_file.read(path, shapes, until)
+            known = resolve(raw)
+            build = onnx_shift.build if onnx_shift.is_integer(known) else _build
+            graph = build(known, path.stem, tuple(raw.inputs))
+            return replace(graph, rounding=raw.rounding, pixels=raw.pixels).validate()
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
         reason = f"has an attribute or tensor of a wrong type or size ({type(error).__name__}: {text})"
@@ -78,15 +69,15 @@ def _plain(builder: Builder, node: RawNode) -> None:
     """Emit the graph node for an ONNX node that is not part of a quantised operator."""
     known = builder.known
     if node.op_type in (QUANTIZE, DEQUANTIZE):
-        if all(not name or name in known.constants for name in node.inputs):
-            (value,) = fold(node, known.opset, known.types, known.constants)
+        if known.are_constant(node.inputs):
+            (value,) = known.fold(node)
             builder.dequantised.add(node.outputs[0])
             builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
             return
         if _edge(builder, node):
             return
     outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
-    same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
+    same_type = len(outputs) == 1 and bool(node.inputs) and known.dtype(node.inputs[0]) == outputs[0].dtype
     if node.op_type in SAME and same_type:
         builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), *outputs)
         return
@@ -96,7 +87,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
         builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), *outputs)
         return
     fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
-    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json, fed)
+    op = ops.OnnxOp(node.op_type, node.domain, known.opset, as_json(node.attributes), fed)
     builder.emit(node.name, op, [builder.value(name) for name in node.inputs], *outputs)
 
 
@@ -104,8 +95,8 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     """Emit a QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale; else return False."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    coded = Coded(codes, quantisation(known, node))
-    if not one_scale(known, coded) or known.types[real].dtype != "float32":
+    coded = Coded(codes, known.quantisation(node))
+    if not one_scale(known, coded) or known.dtype(real) != "float32":
         return False
     if node.op_type == QUANTIZE:
         builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(coded))

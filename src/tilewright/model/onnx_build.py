@@ -14,6 +14,7 @@ from tilewright.graph.ir import Graph, Node, Site, fresh_name
 from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.rounding import Activation
 from tilewright.graph.tensor import Named, Quant, Tensor
+from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
 #: Operators that return the same elements in the same order.
@@ -65,22 +66,27 @@ class Fused(Named):
         return tuple(coded.tensor for coded in self.outputs)
 
 
+def is_unscaled(node: RawNode | Fused) -> bool:
+    """Return whether a Gemm multiplies neither its products nor its bias."""
+    return node.attributes.get("alpha", 1.0) == node.attributes.get("beta", 1.0) == 1.0
+
+
 def one_scale(known: Known, coded: Coded) -> bool:
     """Return whether the tensor `coded` holds 8-bit codes with a single scale."""
-    return known.types[coded.tensor].dtype in CODES and coded.quant is not None and not coded.quant.per_channel
+    return known.dtype(coded.tensor) in CODES and coded.quant is not None and not coded.quant.per_channel
 
 
 def takes(known: Known, made: Fused) -> bool:
     """Return whether an integer kernel exists for the operator `made` with its types and scales."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
     ends = (*activations, *(coded for coded in made.outputs if coded.quant))
-    dtypes = {known.types[coded.tensor].dtype for coded in ends}
+    dtypes = {known.dtype(coded.tensor) for coded in ends}
     if len(dtypes) > 1 or not all(one_scale(known, coded) for coded in ends):
         return False
     if made.op_type in MOVES:
         return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
     if made.op_type in LINEAR:
-        weights, quant = known.types[made.inputs[1].tensor].dtype, made.inputs[1].quant
+        weights, quant = known.dtype(made.inputs[1].tensor), made.inputs[1].quant
         columns = known.types[made.outputs[0].tensor].shape[-1:]
         if made.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
@@ -104,7 +110,7 @@ def _moves_codes(known: Known, made: Fused) -> bool:
 def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
     """Return the (before, after) of each axis of a Pad, and the real value to pad with; None if unknown or negative."""
     rank = known.rank(made.inputs[0].tensor)
-    if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
+    if len(made.plain) > 2 or not known.are_constant(made.plain):
         return None
     attribute = np.array(made.attributes.get("pads", ()))
     given = known.constants.get(made.plain[0], attribute) if made.plain else attribute
@@ -128,25 +134,19 @@ class Builder:
         self._names = set(known.types)
         self._made: dict[tuple[str, str], str] = {}
 
-    def graph(self, name: str, inputs: Sequence[str]) -> Graph:
+    def graph(self, name: str, inputs: tuple[str, ...]) -> Graph:
         """Return the graph of all emitted nodes, without unused tensors."""
-        known = self.known
-        for end in (*inputs, *known.outputs):
+        for end in (*inputs, *self.known.outputs):
             self.value(end)
-        return Graph(name, self.tensors, tuple(self.nodes), tuple(inputs), known.outputs, "ort").pruned()
+        return Graph(name, self.tensors, tuple(self.nodes), inputs, self.known.outputs, "ort").pruned()
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.known.types[name].shape
 
-    def constant_of(self, name: str) -> Array | None:
-        return self.known.constants.get(name)
-
     def value(self, name: str) -> str:
         """Return `name`, an ONNX value or ''. A value that is new becomes a tensor without quantisation."""
         if name and name not in self.tensors:
-            kind = self.known.types[name]
-            data = self.known.constants.get(name)
-            self.tensors[name] = Tensor(name, kind.shape, kind.dtype, None, data)
+            self.tensors[name] = replace(self.result(Coded(name, None)), data=self.known.constants.get(name))
         return name
 
     def coded(self, coded: Coded) -> str:
@@ -173,11 +173,11 @@ class Builder:
 
     def scalars(self, coded: Coded) -> tuple[str, str]:
         """Return the names of new constants for the scale and zero point of `coded`, as inputs of QLinear nodes."""
-        quant, dtype = coded.quant, self.known.types[coded.tensor].dtype
-        assert quant is not None
-        scale, zero = (each if quant.per_channel else each[0] for each in (quant.scale, quant.zero_point))
-        held = self.constant(f"{coded.tensor}:scale", np.array(scale, np.float32))
-        return held, self.constant(f"{coded.tensor}:zero", np.array(zero, dtype))
+        assert coded.quant is not None
+        shape = (-1,) if coded.quant.per_channel else ()
+        scale = np.array(coded.quant.scale, np.float32).reshape(shape)
+        zero = np.array(coded.quant.zero_point, self.known.dtype(coded.tensor)).reshape(shape)
+        return self.constant(f"{coded.tensor}:scale", scale), self.constant(f"{coded.tensor}:zero", zero)
 
     def result(self, coded: Coded) -> Tensor:
         """Return the graph's tensor for `coded`, which an operator on codes writes."""

@@ -27,7 +27,7 @@ _OUTER = 2
 
 
 def window_of(
-    where: str, attributes: Mapping[str, Any], kernel: Sequence[int], size: tuple[int, ...], out: tuple[int, ...]
+    where: str, attributes: Mapping[str, Any], kernel: Sequence[int], size: Sequence[int], out: Sequence[int]
 ) -> Window:
     """Return the window of a convolution or pool that maps an image of `size` (rows, columns) to one of size `out`.
 
@@ -41,17 +41,18 @@ def window_of(
     auto = attributes.get("auto_pad", "NOTSET")
     if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
         raise ModelError(where, f"has the padding {pads[:8]}; four values of 0 to {LARGEST} are required")
-    if auto == "VALID":
-        pads = [0, 0, 0, 0]
+    window = Window((kernel[0], kernel[1]), stride, dilation=dilation)
+    padding: list[int] = []
     for axis in (0, 1):
-        extent = (kernel[axis] - 1) * dilation[axis] + 1
-        missing = max(0, (out[axis] - 1) * stride[axis] + extent - size[axis])
+        before, after = (0, 0) if auto == "VALID" else pads[axis::2]
+        missing = max(0, (out[axis] - 1) * stride[axis] + window.extent[axis] - size[axis])
         if auto in ("SAME_UPPER", "SAME_LOWER"):
-            less, more = missing // 2, missing - missing // 2
-            pads[axis], pads[axis + 2] = (less, more) if auto == "SAME_UPPER" else (more, less)
+            before = (missing + (auto == "SAME_LOWER")) // 2
+            after = missing - before
         elif attributes.get("ceil_mode", 0):
-            pads[axis + 2] = max(pads[axis + 2], missing - pads[axis])
-    return Window((kernel[0], kernel[1]), stride, (pads[0], pads[2], pads[1], pads[3]), dilation)
+            after = max(after, missing - before)
+        padding += [before, after]
+    return replace(window, padding=(padding[0], padding[1], padding[2], padding[3]))
 
 
 def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int]:
@@ -64,7 +65,7 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
 def convolve(builder: Builder, fused: Fused) -> bool:
     """Emit a Conv on codes; return False if the graph cannot express it. Raises ModelError for a wrong kernel_shape."""
     x, w = fused.inputs
-    weights, shape = builder.constant_of(w.tensor), builder.shape(x.tensor)
+    weights, shape = builder.known.constants.get(w.tensor), builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
         return False
     groups = fused.attributes.get("group", 1)
@@ -84,7 +85,7 @@ def added_of(builder: Builder, fused: Fused, outputs: int, images: bool) -> tupl
 
     Trailing absent names are left out. `images`: the residual is returned in channels-last layout.
     """
-    data = builder.constant_of(fused.bias) if fused.bias else None
+    data = builder.known.constants.get(fused.bias)
     bias = "" if data is None else builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,)))
     if fused.residual is None:
         return (bias,) if bias else ()
@@ -102,9 +103,9 @@ def filtering(
 
 
 def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    _, channels, height, width = builder.tensors[x].shape
+    _, channels, *size = builder.tensors[x].shape
     outputs = len(weights)
-    window = window_of(fused.where, fused.attributes, weights.shape[_OUTER:], (height, width), out.shape[_OUTER:])
+    window = window_of(fused.where, fused.attributes, weights.shape[_OUTER:], size, out.shape[_OUTER:])
     quant = fused.inputs[1].quant
     assert isinstance(quant, Quant)
     op, weights = filtering(weights, channels, window, fused.activation)
@@ -127,9 +128,8 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
     """Emit a convolution of x (N, C, D, H, W) as one of N * (output depth) images of C * (kernel depth) channels."""
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
-    slid = _along(fused.attributes, (0, None), 3)
     slices = out.shape[2]
-    window = window_of(fused.where, slid, (taps, 1), (depths, 1), (slices, 1))
+    window = window_of(fused.where, _along(fused.attributes, (0, None), 3), (taps, 1), (depths, 1), (slices, 1))
     around = ((0, 0), (0, 0), window.padding[:2], (0, 0), (0, 0))
     padded = builder.moved(x, "padded", ops.Pad(around)) if any(window.padding) else x
     places = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
@@ -141,8 +141,7 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
     inner = replace(out, name=builder.fresh(f"{out.name}:images"), shape=(batch * slices, outputs, *out.shape[3:]))
     made = replace(fused, attributes=_along(fused.attributes, (1, 2), 3))
     _image(builder, made, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
-    split = ops.Reshape((batch, slices, outputs, *out.shape[3:]))
-    volume = builder.moved(inner.name, "split", split)
+    volume = builder.moved(inner.name, "split", ops.Reshape((batch, slices, outputs, *out.shape[3:])))
     builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), out)
 
 

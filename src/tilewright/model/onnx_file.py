@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isnan, prod
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ from tilewright.graph.ir import Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
 from tilewright.graph.tensor import MAX_ELEMENTS, Named
-from tilewright.model.onnx_cut import cut, way_out
-from tilewright.model.shapes import MAX_RANK, Shapes, declared, fixed
+from tilewright.model.shapes import MAX_RANK, Shapes, cut, declared, fixed, way_out
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
@@ -34,7 +33,7 @@ MAX_CONSTANT_BYTES = 1 << 32
 CUSTOM = ("RequantShift",)
 #: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
-#: The metadata key of how images become inputs: JSON text, as `pixels_text` returns it.
+#: The metadata key of how images become inputs: the fields of a `Pixels` as JSON.
 PIXELS = "tilewright.pixels"
 
 
@@ -59,14 +58,10 @@ class RawNode(Named):
         """Return the name of input `index`, or '' if this input is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
-    @property
-    def json(self) -> tuple[tuple[str, str], ...]:
-        return as_json(self.attributes)
-
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
-    """A branch of an If: its nodes may read values from outside it."""
+    """Nodes and constants, and the names of the results. The nodes of a branch of an If may read values outside it."""
 
     nodes: tuple[RawNode, ...]
     constants: Mapping[str, Array]
@@ -79,17 +74,14 @@ def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class RawModel:
-    """The graph of an ONNX file. `constants` are its initializers, `inputs` its other inputs, `rounding` its mode.
+class RawModel(RawGraph):
+    """The graph of an ONNX file. `inputs` are those that are not constants, `rounding` is its mode.
 
     `pixels` says how images become inputs; None if the file does not say it.
     """
 
     opset: int
-    nodes: tuple[RawNode, ...]
-    constants: Mapping[str, Array]
     inputs: Mapping[str, ValueType]
-    outputs: tuple[str, ...]
     rounding: str = "ort"
     pixels: Pixels | None = None
 
@@ -121,18 +113,14 @@ def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
         raise UnsupportedError(path, f"uses opset {opset}", f"opsets 1 to {MAX_OPSET} are supported")
     for index, node in enumerate(graph.node):
         _check_domain(node, f"op '{node.op_type}_{index}'", graph)
-    constants = _constants(graph.initializer, path)
+    constants = {tensor.name for tensor in graph.initializer}
     inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
-    nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
-    outputs = tuple(name(value.name) for value in graph.output)
+    held = _graph(graph, path)
     notes = {entry.key: entry.value for entry in model.metadata_props}
-    mode = rounding_mode(notes.get(ROUNDING, "ort")).name
-    return RawModel(opset, nodes, constants, inputs, outputs, mode, _pixels(notes[PIXELS]) if PIXELS in notes else None)
-
-
-def pixels_text(pixels: Pixels) -> str:
-    """Return how images become inputs as the text of the metadata key PIXELS."""
-    return json.dumps(asdict(pixels))
+    mode, pixels = rounding_mode(notes.get(ROUNDING, "ort")).name, notes.get(PIXELS)
+    return RawModel(
+        held.nodes, held.constants, held.outputs, opset, inputs, mode, None if pixels is None else _pixels(pixels)
+    )
 
 
 def _pixels(text: str) -> Pixels:
@@ -171,7 +159,10 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
         if attribute.type == attribute.TENSOR:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
         elif attribute.type == attribute.GRAPH and op_type == "If":
-            graphs[key] = _branch(attribute.g, path, where)
+            branch = attribute.g
+            if branch.input or branch.sparse_initializer or not branch.output:
+                raise ModelError(where, "has a branch that has inputs, sparse constants or no results")
+            graphs[key] = _graph(branch, path)
         else:
             attributes[key] = _value(attribute, where)
     inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
@@ -190,11 +181,10 @@ def _check_domain(node: Any, where: str, graph: Any = None) -> str:
     return domain
 
 
-def _branch(graph: Any, path: Path, where: str) -> RawGraph:
-    if graph.input or graph.sparse_initializer or not graph.output:
-        raise ModelError(where, "has a branch that has inputs, sparse constants or no results")
+def _graph(graph: Any, path: Path) -> RawGraph:
+    constants = _constants(graph.initializer, path)
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
-    return RawGraph(nodes, _constants(graph.initializer, path), tuple(name(value.name) for value in graph.output))
+    return RawGraph(nodes, constants, tuple(name(value.name) for value in graph.output))
 
 
 def nodes_in(graph: Any) -> int:
@@ -205,38 +195,40 @@ def nodes_in(graph: Any) -> int:
 
 def _value(attribute: Any, where: str) -> Any:
     """Return the value or values of an ONNX attribute: numbers other than NaN, or text cut to MAX_NAME bytes."""
-    one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
-    many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
-    if attribute.type not in one | many:
+    lists = (attribute.INTS, attribute.FLOATS, attribute.STRINGS)
+    if attribute.type not in (attribute.INT, attribute.FLOAT, attribute.STRING, *lists):
         reason = f"has the attribute {attribute.name} of the unsupported kind {attribute.type}"
         raise UnsupportedError(where, reason, "export it without loops (Loop and Scan)")
-    values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
-    found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
-    if not all(isinstance(value, str) or not isnan(value) for value in found):
+    value = package("onnx").helper.get_attribute_value(attribute)
+    items = value if attribute.type in lists else [value]
+    plain = [item[:MAX_NAME].decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items]
+    if not all(isinstance(item, str) or not isnan(item) for item in plain):
         raise ModelError(where, f"has the attribute {attribute.name}, whose value is not a number (NaN)")
-    return found if attribute.type in many else found[0]
+    return plain if attribute.type in lists else plain[0]
 
 
 def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]:
     """Return the types of the inputs. The shapes that the user has `given` replace open extents."""
-    found = []
+    types = {}
+    inputs = []
     for value in values:
         if not value.type.HasField("tensor_type"):
             raise UnsupportedError(f"input '{name(value.name)}'", "is not a tensor", "export it with tensors only")
-        found.append((name(value.name), value.type.tensor_type.elem_type, declared(value)))
-    shapes = fixed((each for _, _, each in found), given)
-    return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind, _ in found}
+        types[name(value.name)] = value.type.tensor_type.elem_type
+        inputs.append(declared(value))
+    shapes = fixed(inputs, given)
+    return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind in types.items()}
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    constants: dict[str, Array] = {}
     total = 0
     for tensor in tensors:
-        found[name(tensor.name)] = data = _tensor(tensor, path, f"constant '{tensor.name}'")
+        constants[name(tensor.name)] = data = _tensor(tensor, path, f"constant '{tensor.name}'")
         total += data.nbytes
         if total > MAX_CONSTANT_BYTES:
             raise ModelError(path, f"holds more than {MAX_CONSTANT_BYTES} bytes of constants")
-    return found
+    return constants
 
 
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
@@ -252,24 +244,17 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     elif tensor.HasField("raw_data"):
         content = tensor.raw_data
     else:
-        values = getattr(tensor, package("onnx").helper.tensor_dtype_to_field(tensor.data_type))
+        onnx = package("onnx")
+        values = np.array(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
         if len(values) != count:
             raise ModelError(where, f"holds {len(values)} values for the shape {list(shape)}")
-        return _typed(np.array(values), dtype, where).reshape(shape)
+        limits = np.iinfo(dtype) if dtype.kind in "iu" and count else None
+        if limits and (values.min() < limits.min or values.max() > limits.max):
+            raise ModelError(where, f"holds values outside the range of {dtype}")
+        return np.asarray(onnx.numpy_helper.to_array(tensor))
     if len(content) != count * dtype.itemsize:
         raise ModelError(where, f"holds {len(content)} bytes of data for {dtype}{list(shape)}")
     return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
-
-
-def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
-    """Return the values of a protobuf field as `dtype`. Those of a float16 tensor are its bits, held as integers."""
-    if dtype.name == "float16":
-        return values.astype(np.uint16).view(np.float16)
-    if dtype.kind in "iu" and values.size:
-        limits = np.iinfo(dtype)
-        if values.min() < limits.min or values.max() > limits.max:
-            raise ModelError(where, f"holds values outside the range of {dtype}")
-    return values.astype(dtype)
 
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:

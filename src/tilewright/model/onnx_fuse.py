@@ -17,9 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ops.linear import MAX_LIFT
 from tilewright.graph.rounding import Activation
-from tilewright.model.onnx_build import MOVES, Coded, Fused, one_scale, takes
+from tilewright.model.onnx_build import MOVES, Coded, Fused, is_unscaled, one_scale, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, Known, quant_of, quantisation
+from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, Known
 
 #: QLinear node -> the operator, and the positions of its data inputs, of the output's scale and of the bias. A scale
 #: and a zero point follow each data input.
@@ -58,14 +58,17 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
-    found = _Patterns(known, real)
-    steps: list[Step] = [(None if node.name in real else found.fused(node)) or node for node in known.nodes]
+    patterns = _Patterns(known, real)
+    steps: list[Step] = [(None if node.name in real else patterns.fused(node)) or node for node in known.nodes]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
-    steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
-    needed, kept = set(known.outputs), []
+    needed, kept = set(known.outputs), list[Step]()
     for step in reversed(steps):
-        if needed.intersection(step.writes if isinstance(step, Fused) else step.outputs):
-            needed.update(step.reads if isinstance(step, Fused) else step.inputs)
+        if isinstance(step, Fused):
+            reads, wanted = step.reads, needed.intersection(step.writes)
+        else:
+            reads, wanted = step.inputs, needed.intersection(step.outputs) - written
+        if wanted:
+            needed.update(reads)
             kept.append(step)
     return kept[::-1]
 
@@ -74,7 +77,7 @@ class _Patterns:
     """Matches the patterns of quantised operators, using the writer and the readers of each value."""
 
     def __init__(self, known: Known, real: frozenset[str]) -> None:
-        self.known, self.writer, self.readers, self.real = known, known.writer, known.readers, real
+        self.known, self.real = known, real
 
     def fused(self, node: RawNode) -> Fused | None:
         if node.op_type in QOPERATORS:
@@ -96,38 +99,37 @@ class _Patterns:
 
         It does so for a scale below 1/256, and if there is only one probability. Without its kernel, the code is 255.
         """
-        shape, scale = self.known.types[codes.tensor].shape, codes.quant.scale[0] if codes.quant else 1.0
-        alone = bool(shape) and shape[int(node.attributes.get("axis", -1))] == 1
-        return self.known.types[codes.tensor].dtype == "uint8" and (scale < 1 / 256 or alone)
+        kind, scale = self.known.types[codes.tensor], codes.quant.scale[0] if codes.quant else 1.0
+        alone = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
+        return kind.dtype == "uint8" and (scale < 1 / 256 or alone)
 
     def _cut(self, codes: Coded | None) -> Coded | None:
         """Return the codes that a Relu, or a Clip from 0 on that cuts no higher codes, makes of `codes`.
 
         None if it does more than cutting: if other nodes read them, or if the scale or the zero point differ.
         """
-        found: list[RawNode] = []
+        chain: list[RawNode] = []
         name = codes.tensor if codes else ""
         for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):
             node = self.known.only_reader(name) if name else None
             if node is None or node.op_type not in kinds:
                 return None
-            found.append(node)
+            chain.append(node)
             name = node.outputs[0]
-        before, after = self._coded(found[0], found[0].inputs[0]), self._codes_of(found[2])
-        if before is None or after is None or after.quant is None:
+        after = self._codes_of(chain[2])
+        if after is None or after.quant is None or self.known.quantisation(chain[0]) != after.quant:
             return None
-        if before.quant != after.quant or not one_scale(self.known, after):
+        if not one_scale(self.known, after):
             return None
-        high = (np.iinfo(self.known.types[after.tensor].dtype).max - after.quant.zero_point[0]) * after.quant.scale[0]
-        clip = found[1].op_type == "Clip"
-        if clip and (self._bound(found[1], 1, "min") != 0 or self._bound(found[1], 2, "max") < high - SLACK):
-            return None
-        return after
+        largest = (np.iinfo(self.known.dtype(after.tensor)).max - after.quant.zero_point[0]) * after.quant.scale[0]
+        low, high = self._bounds(chain[1]) if chain[1].op_type == "Clip" else (0, np.inf)
+        return after if low == 0 and high >= largest - SLACK else None
 
     def _joined(self, add: RawNode) -> Fused | None:
         """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
         for product, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-            node, residual, out = self.writer.get(product), self.dequantised(other), self._quantised(add.outputs[0])
+            node, residual = self.known.writer.get(product), self.dequantised(other)
+            out = self._quantised(add.outputs[0])
             shapes = {self.known.types[name].shape for name in (product, other, add.outputs[0])}
             if node is None or node.name in self.real or residual is None or out is None or len(shapes) > 1:
                 continue
@@ -142,7 +144,7 @@ class _Patterns:
         """Return whether the sums of `made` have one scale, of which the scale of `residual` is a small multiple."""
         if not one_scale(self.known, residual) or residual.quant is None or any(residual.quant.zero_point):
             return False
-        if self.known.types[residual.tensor].dtype != self.known.types[made.inputs[0].tensor].dtype:
+        if self.known.dtype(residual.tensor) != self.known.dtype(made.inputs[0].tensor):
             return False
         ratio = residual.quant.scale[0] / _product_scale(made.inputs)
         return ratio.size == 1 and ratio.item() in [2.0**lift for lift in range(MAX_LIFT + 1)]
@@ -154,7 +156,7 @@ class _Patterns:
             return None
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
-        readers = [reader.op_type for reader in self.readers.get(node.outputs[0], ())]
+        readers = [reader.op_type for reader in self.known.readers.get(node.outputs[0], ())]
         if outputs == [None] and node.op_type in REAL_RESULTS and QUANTIZE not in readers:
             outputs = [Coded(node.outputs[0], None)]
         if len(inputs) < count or None in inputs or None in outputs:
@@ -166,9 +168,7 @@ class _Patterns:
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
             return made
-        if any(node.attributes.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
-            return None
-        bias = self._bias(rest[0], made)
+        bias = self._bias(rest[0], made) if is_unscaled(node) else ""
         return replace(made, bias=bias, plain=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
@@ -178,15 +178,10 @@ class _Patterns:
 
     def dequantised(self, name: str) -> Coded | None:
         """Return the codes from which a value is dequantised; None if it is not a dequantised value."""
-        node = self.writer.get(name)
-        if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
-            return None
-        return self._coded(node, node.inputs[0])
-
-    def _coded(self, node: RawNode, codes: str) -> Coded | None:
-        """Return `codes` with the quantisation of a quantise or dequantise node; None if that is not constant."""
-        quant = quantisation(self.known, node)
-        return Coded(codes, quant) if quant else None
+        node = self.known.writer.get(name)
+        real = node is not None and node.op_type == DEQUANTIZE and self.known.dtype(name) == "float32"
+        quant = self.known.quantisation(node) if node and real else None
+        return Coded(node.inputs[0], quant) if node and quant else None
 
     def _quantised(self, name: str) -> Coded | None:
         """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
@@ -200,36 +195,37 @@ class _Patterns:
 
     def _clamp(self, name: str) -> Activation:
         """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
-        writer, node = self.writer.get(name), self.known.only_reader(name)
+        writer, node = self.known.writer.get(name), self.known.only_reader(name)
         if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
-        if node.op_type == "Clip" and (self._bound(node, 1, "min"), self._bound(node, 2, "max")) == (0.0, 6.0):
+        if node.op_type == "Clip" and self._bounds(node) == (0.0, 6.0):
             return "relu6"
         return "relu" if node.op_type == "Relu" else "none"
 
     def _codes_of(self, node: RawNode | None) -> Coded | None:
-        if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
-            return None
-        return self._coded(node, node.outputs[0])
+        real = node is not None and node.op_type == QUANTIZE and self.known.dtype(node.inputs[0]) == "float32"
+        quant = self.known.quantisation(node) if node and real else None
+        return Coded(node.outputs[0], quant) if node and quant else None
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
         """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it."""
         if codes.quant is None or not one_scale(self.known, codes):
             return False
-        info = np.iinfo(self.known.types[codes.tensor].dtype)
+        info = np.iinfo(self.known.dtype(codes.tensor))
         scale, zero = codes.quant.scale[0], codes.quant.zero_point[0]
         if node.op_type == "Relu":
             return zero == info.min
-        low, high = (self._bound(node, index, key) for index, key in ((1, "min"), (2, "max")))
+        low, high = self._bounds(node)
         return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
-    def _bound(self, node: RawNode, index: int, key: str) -> float:
-        """Return a bound of a Clip: attribute `key` up to opset 10, input `index` from opset 11; infinity if absent."""
-        absent = -np.inf if key == "min" else np.inf
-        if len(node.inputs) > index and node.inputs[index]:
-            value = self.known.constants.get(node.inputs[index])
-            return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -absent
-        return float(node.attributes.get(key, absent))
+    def _bounds(self, clip: RawNode) -> tuple[float, float]:
+        """Return what a Clip limits values to: attributes up to opset 10, then inputs. Computed limits exclude all."""
+        limits = []
+        for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
+            value = self.known.constants.get(clip.input(index))
+            given = -absent if value is None or value.size != 1 else value.reshape(-1)[0]
+            limits.append(float(given if clip.input(index) else clip.attributes.get(key, absent)))
+        return limits[0], limits[1]
 
     def _bias(self, name: str, made: Fused) -> str:
         """Return the name of the int32 codes from which the bias `name` is dequantised, or '' if there are none.
@@ -237,23 +233,23 @@ class _Patterns:
         It is also '' if the scale of a convolution's bias differs from that of the products by more than onnxruntime
         tolerates: the convolution then computes real numbers.
         """
-        node = self.writer.get(name)
+        node = self.known.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            scale, found = _product_scale(made.inputs), quantisation(self.known, node)
-            own = np.array(found.scale if found else [np.inf])
-            if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
+            wanted, quant = _product_scale(made.inputs), self.known.quantisation(node)
+            scale = np.array(quant.scale if quant else [np.inf])
+            if not (np.abs(scale - wanted) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * wanted).all():
                 return ""
         codes = node.inputs[0]
         zero = self.known.constants.get(node.input(2))
         plain = codes in self.known.constants and (zero is None or not zero.any())
-        return codes if plain and self.known.types[codes].dtype == "int32" else ""
+        return codes if plain and self.known.dtype(codes) == "int32" else ""
 
     def _requantised(self, node: RawNode) -> Fused | None:
         """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion of codes; else None."""
         source = node.inputs[0]
-        before = self.writer.get(source)
+        before = self.known.writer.get(source)
         codes = self._codes_of(node)
         if before is not None and before.op_type in ACTIVATIONS and codes and self._implied(before, codes):
             source = before.inputs[0]
@@ -273,7 +269,7 @@ def _qlinear(known: Known, node: RawNode) -> Fused | None:
     """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel takes its types."""
     op_type, places, out, place = QOPERATORS[node.op_type]
     inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
-    quant = quant_of(known, node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
+    quant = known.quant(node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
     bias = node.input(place) if place is not None else ""
     if not inputs or None in inputs or quant is None or (bias and bias not in known.constants):
         return None
@@ -289,5 +285,5 @@ def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
     # The channels of weights are the first axis in convolutions and with transB, and the last in other products.
     rank = known.rank(codes)
     axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
-    quant = quant_of(known, node.input(place + 1), node.input(place + 2), axis, rank)
+    quant = known.quant(node.input(place + 1), node.input(place + 2), axis, rank)
     return Coded(codes, quant) if quant else None

@@ -9,11 +9,11 @@ import numpy as np
 
 from tilewright.graph import ops, ort
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, one_scale, padding_of
+from tilewright.graph.tensor import Quant
+from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, is_unscaled, one_scale, padding_of
 from tilewright.model.onnx_conv import added_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
 from tilewright.model.onnx_fuse import QOPERATORS
-from tilewright.model.onnx_values import type_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:
@@ -24,8 +24,8 @@ def translate(builder: Builder, fused: Fused) -> None:
     """
     before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
-        ours = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
-        if fused.activation not in (*ours, "none"):
+        applied = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
+        if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
     elif builder.known.rounding == "pow2" and fused.op_type not in MOVES:
         builder.refused.add(fused.name)
@@ -36,20 +36,20 @@ def translate(builder: Builder, fused: Fused) -> None:
 def _product(builder: Builder, fused: Fused) -> bool:
     """Emit a Gemm or MatMul by a constant matrix, or a MatMul of computed matrices; return False for other forms."""
     x, w = fused.inputs
-    weights, attributes = builder.constant_of(w.tensor), fused.attributes
-    if _by_matrices(builder, fused):
+    weights, attributes = builder.known.constants.get(w.tensor), fused.attributes
+    if weights is None and _by_matrices(builder, fused):
         builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], builder.result(fused.outputs[0]))
         return True
     rank = builder.known.rank(x.tensor)
     if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
-    if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
+    if attributes.get("transA", 0) or not is_unscaled(fused):
         return False
     if w.quant.per_channel and w.quant.axis != (0 if rows else 1):
         return False
     weights = weights if rows else weights.T
-    bias = builder.constant_of(fused.bias) if fused.bias else None
+    bias = builder.known.constants.get(fused.bias)
     if bias is not None and (bias.size not in (1, weights.shape[0]) or bias.shape[-1:] not in ((), (1,), (bias.size,))):
         return False
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
@@ -60,11 +60,11 @@ def _product(builder: Builder, fused: Fused) -> bool:
 
 
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
-    """Return whether `fused` is a MatMul with equal leading axes, one scale per tensor and no constant second input."""
+    """Return whether `fused` is a MatMul with equal leading axes and one scale per tensor."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
     alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
     each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
-    return fused.op_type == "MatMul" and alike and each and builder.constant_of(fused.inputs[1].tensor) is None
+    return fused.op_type == "MatMul" and alike and each
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
@@ -94,8 +94,7 @@ def _concat(builder: Builder, fused: Fused) -> bool:
         if coded.quant != out.quant:
             name = builder.moved(name, "rescaled", ops.Quantize(), quant=out.quant)
         names.append(name)
-    rank = len(builder.shape(out.tensor))
-    axis = int(fused.attributes.get("axis", 1)) % max(1, rank)
+    axis = int(fused.attributes.get("axis", 1)) % max(1, builder.known.rank(out.tensor))
     builder.emit(fused.name, ops.Concat(axis), names, builder.result(out))
     return True
 
@@ -117,46 +116,34 @@ def _average(builder: Builder, fused: Fused) -> bool:
     shape, attributes = builder.shape(fused.inputs[0].tensor), fused.attributes
     if len(shape) != 4 or attributes.get("channels_last", 0) or attributes.get("ceil_mode", 0):
         return False
-    window = _window(builder, fused)
-    if window.kernel == shape[2:] and not any(window.padding):
-        return _global_average(builder, fused)  # as onnxruntime does: the two kernels round differently
-    if _averages_codes(builder, fused, window):
-        return _unary(builder, fused, ops.AveragePool2D(window), True)
-    return _unary(builder, fused, ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0))), True)
-
-
-def _global_average(builder: Builder, fused: Fused) -> bool:
-    if len(builder.shape(fused.inputs[0].tensor)) != 4 or fused.attributes.get("channels_last", 0):
-        return False
-    height, width = builder.shape(fused.inputs[0].tensor)[2:]
-    window = ops.Window((height, width))
-    if _averages_codes(builder, fused, window):
-        return _unary(builder, fused, ops.AveragePool2D(window), True)
-    return _unary(builder, fused, ops.Mean((1, 2), True), True)
-
-
-def _averages_codes(builder: Builder, fused: Fused, window: ops.Window) -> bool:
-    """Return whether TFLite Micro's average pool computes `fused`: in the mode `tflm`, with one scale, no padding."""
-    x, out = fused.inputs[0], fused.outputs[0]
-    return builder.known.rounding == "tflm" and x.quant == out.quant and not any(window.padding)
+    height, width = shape[2:]
+    everything = fused.op_type == "GlobalAveragePool"
+    window = ops.Window((height, width)) if everything else _window(builder, fused)
+    op: ops.Op = ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0)))
+    if not any(window.padding):
+        if builder.known.rounding == "tflm" and fused.inputs[0].quant == fused.outputs[0].quant:
+            op = ops.AveragePool2D(window)  # TFLite Micro's
+        elif window.kernel == (height, width):
+            op = ops.Mean((1, 2), True)  # as onnxruntime does: the two kernels round differently
+    return _unary(builder, fused, op, True)
 
 
 def _softmax(builder: Builder, fused: Fused) -> bool:
     """Emit TFLite Micro's softmax in the mode `tflm`; return False for other modes, or if its scale is another one."""
     out, rank = fused.outputs[0].quant, builder.known.rank(fused.inputs[0].tensor)
-    axis = fused.attributes.get("axis", -1 if builder.known.opset >= 13 else 1)
-    last = axis in (-1, rank - 1)
-    if builder.known.rounding != "tflm" or out is None or not last:
-        return False
-    if (out.scale, out.zero_point) != ((1 / 256,), (-128,)):
-        return False
-    return _unary(builder, fused, ops.Softmax(1.0))
+    last = _softmax_axis(builder, fused) in (-1, rank - 1)
+    fits = builder.known.rounding == "tflm" and last and out == Quant((1 / 256,), (-128,))
+    return fits and _unary(builder, fused, ops.Softmax(1.0))
+
+
+def _softmax_axis(builder: Builder, fused: Fused) -> int:
+    return int(fused.attributes.get("axis", -1 if builder.known.opset >= 13 else 1))
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
     """Emit a ReduceMean, which is on codes only in the mode `pow2` (onnxruntime has no such kernel); return True."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
-    given = builder.constant_of(fused.plain[0]) if fused.plain and fused.plain[0] else None
+    given = builder.known.constants.get(fused.plain[0]) if fused.plain else None
     axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
     kept = bool(fused.attributes.get("keepdims", 1))
     chosen = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
@@ -181,16 +168,16 @@ def _same(builder: Builder, fused: Fused) -> bool:
 
 
 def _transpose(builder: Builder, fused: Fused) -> bool:
-    rank = len(builder.shape(fused.inputs[0].tensor))
+    rank = builder.known.rank(fused.inputs[0].tensor)
     return _unary(builder, fused, ops.Transpose(tuple(fused.attributes.get("perm", range(rank)[::-1]))))
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
     """Emit a Pad with a constant, by the code of that constant; return False for other forms of Pad."""
-    quant, found = fused.inputs[0].quant, padding_of(builder.known, fused)
-    if fused.attributes.get("mode", "constant") != "constant" or quant is None or found is None:
+    quant, padding = fused.inputs[0].quant, padding_of(builder.known, fused)
+    if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
         return False
-    pairs, value = found
+    pairs, value = padding
     info = np.iinfo(builder.result(fused.outputs[0]).dtype)
     rounded = np.rint(np.float32(value) / np.float32(quant.scale[0]))
     code = int(np.clip(rounded + quant.zero_point[0], info.min, info.max))
@@ -200,18 +187,18 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 def _resize(builder: Builder, fused: Fused) -> bool:
     """Emit a Resize that only repeats pixels; return False for others. onnxruntime's result on pixel indices tells."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
-    constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
-    known = {index: data for index, data in constants.items() if data is not None}
-    if len(shape) != 4 or out.shape[:2] != shape[:2] or len(known) < len(constants) or 0 in shape:
+    if len(shape) != 4 or out.shape[:2] != shape[:2] or 0 in shape or not builder.known.are_constant(fused.plain):
         return False
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    plain = [type_of(known[1 + i]) if name else None for i, name in enumerate(fused.plain)]
-    types = (ort.ValueType("float32", shape), *plain)
-    call = ort.Call(fused.name, "Resize", "", builder.known.opset, as_json(fused.attributes), types, 1)
+    constants = {1 + i: builder.known.constants[name] for i, name in enumerate(fused.plain) if name}
+    types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.plain)]
     places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
-    (taken,) = ort.run(call, (ort.ValueType("float32", out.shape),), [places, *(None for _ in plain)], known)
+    inputs, attributes = (ort.type_of(places), *types), as_json(fused.attributes)
+    call = ort.Call(fused.name, "Resize", "", builder.known.opset, attributes, inputs, 1)
+    result = ort.ValueType("float32", out.shape)
+    (taken,) = ort.run(call, (result,), [places, *(None for _ in types)], constants)
     if not np.array_equal(taken, places.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
         return False
     return _unary(builder, fused, ops.Upsample(factors), True)
@@ -231,7 +218,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Mul": _binary,
     "Concat": _concat,
     "AveragePool": _average,
-    "GlobalAveragePool": _global_average,
+    "GlobalAveragePool": _average,
     "ReduceMean": _mean,
     "MaxPool": _max,
     "Transpose": _transpose,
@@ -259,7 +246,7 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     op_type, bias_first = _QLINEAR[fused.op_type]
     domain = "" if op_type in _STANDARD else MICROSOFT
     if fused.op_type == "Softmax":
-        attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
+        attributes |= {"opset": opset, "axis": _softmax_axis(builder, fused)}
     attributes.pop("beta", None)  # QGemm has no beta: the bias is not scaled
     inputs = [name for coded in fused.inputs for name in (builder.coded(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []

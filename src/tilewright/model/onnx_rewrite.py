@@ -1,18 +1,17 @@
 """Rewrites a network as onnxruntime does before it fuses quantised operators. `rewritten` runs these steps in order:
 
-- `simplify` removes identities, replaces a transpose of dequantised constants by dequantised transposed constants,
-  and replaces MatMul and Add of dequantised matrices by Gemm. Values stay the same.
+- `_without_identities`, `_constants` and `_gemms` remove identities, replace a transpose of dequantised constants by
+  dequantised transposed constants, and MatMul and Add of dequantised matrices by Gemm. Values stay the same.
 - `merge` (DoubleQDQPairsRemover) replaces two consecutive pairs of quantise and dequantise by one pair, for the range
   of reals that both can represent. This changes values, so the rounding mode `ort` must reproduce it.
-- `propagate` (QDQPropagation) moves a QuantizeLinear up and a DequantizeLinear down past the operators in `MOVED`, so
-  that more operators fuse. Values stay the same, because these operators neither compute nor round.
+- `_up` and `_down` (QDQPropagation) move a QuantizeLinear up and a DequantizeLinear down past the operators in `MOVED`,
+  so that more operators fuse. Values stay the same, because these operators neither compute nor round.
 - `quantise_biases` (WeightBiasQuantization) replaces real biases of products of codes by dequantised codes if the
   result is quantised next, or after Relu or Clip, even if the product then has no integer kernel. This changes values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,7 @@ from tilewright.array import Array
 from tilewright.graph.ort import ValueType
 from tilewright.graph.rounding import round_half_away
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import ACTIVATIONS, CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
+from tilewright.model.onnx_values import ACTIVATIONS, CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known
 
 #: Operators that a pair of quantise and dequantise may move past.
 MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
@@ -31,37 +30,27 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 def rewritten(known: Known) -> Known:
     """Return the network in the form in which onnxruntime looks for quantised operators."""
-    return quantise_biases(propagate(merge(simplify(known))))
-
-
-def simplify(known: Known) -> Known:
-    """Return a network with the same values and fewer identities, transposes and MatMuls (see onnx_rewrite)."""
-    return _gemms(_constants(_without_identities(_without_empty(known))))
-
-
-def _without_empty(known: Known) -> Known:
-    """Return the network with each Concat without its empty inputs, unless all of them are empty."""
-    nodes = []
-    for node in known.nodes:
-        full = (
-            tuple(name for name in node.inputs if 0 not in known.types[name].shape) if node.op_type == "Concat" else ()
-        )
-        nodes.append(replace(node, inputs=full) if full else node)
-    return replace(known, nodes=tuple(nodes))
+    return quantise_biases(_down(_up(merge(_gemms(_constants(_without_identities(known)))))))
 
 
 def _without_identities(known: Known) -> Known:
-    """Return the network with readers of identities reading the identities' inputs, and without unused identities."""
+    """Return the network with readers of identities reading the identities' inputs, and without unused identities.
+
+    Each Concat loses its empty inputs, unless all of them are empty.
+    """
     source: dict[str, str] = {}
     nodes = []
     for given in known.nodes:
         node = replace(given, inputs=tuple(source.get(name, name) for name in given.inputs))
+        if node.op_type == "Concat":
+            full = tuple(name for name in node.inputs if 0 not in known.types[name].shape)
+            node = replace(node, inputs=full or node.inputs)
         same = _is_identity(known, node)
         if same:
             source[node.outputs[0]] = node.inputs[0]
         if not same or node.outputs[0] in known.outputs:
             nodes.append(node)
-    return replace(known, nodes=tuple(nodes))
+    return replace(known, nodes=nodes)
 
 
 def _is_identity(known: Known, node: RawNode) -> bool:
@@ -112,21 +101,20 @@ def _gemms(known: Known) -> Known:
             continue
         gone.add(product.name)
         nodes[node.name] = replace(node, op_type="Gemm", inputs=(*product.inputs, addend), attributes={})
-    return replace(known, nodes=tuple(node for name, node in nodes.items() if name not in gone))
+    return replace(known, nodes=[node for name, node in nodes.items() if name not in gone])
 
 
 def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
     """Return the MatMul whose result `add` reads, and the other operand's name; (None, '') if they form no Gemm."""
-    for index in (0, 1):
-        product, other = known.writer.get(add.inputs[index]), add.inputs[1 - index]
+    for name, other in (add.inputs, add.inputs[::-1]):
+        product = known.writer.get(name)
         if product is None or product.op_type != "MatMul":
             continue
-        shapes = [known.types[name].shape for name in (*product.inputs, other)]
-        real = all(known.writer[name].op_type == DEQUANTIZE for name in product.inputs if name in known.writer)
-        if real and all(name in known.writer for name in product.inputs) and [len(s) for s in shapes[:2]] == [2, 2]:
-            rows, columns = shapes[0][0], shapes[1][1]
-            if shapes[2] in ((columns,), (1, columns), (rows, columns)):
-                return product, other
+        a, b, addend = (known.types[operand].shape for operand in (*product.inputs, other))
+        sources = [known.writer.get(operand) for operand in product.inputs]
+        dequantised = all(source is not None and source.op_type == DEQUANTIZE for source in sources)
+        if dequantised and len(a) == len(b) == 2 and addend in (b[1:], (1, *b[1:]), (a[0], *b[1:])):
+            return product, other
     return None, ""
 
 
@@ -173,8 +161,8 @@ def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode
 
 def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
     """Return the scale (float32) and zero point for the reals that both nodes can represent; None if unmergeable."""
-    dtype = known.types[second.outputs[0]].dtype
-    if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
+    dtype = known.dtype(second.outputs[0])
+    if dtype not in CODES or known.dtype(first.outputs[0]) != dtype:
         return None
     info = np.iinfo(dtype)
     pairs: list[tuple[np.float32, int]] = []
@@ -194,17 +182,12 @@ def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Arra
     return scale, np.clip(zero, info.min, info.max).astype(dtype)
 
 
-def propagate(known: Known) -> Known:
-    """Return the network with pairs of quantise and dequantise added around the operators in `MOVED`."""
-    return _down(_up(known))
-
-
 def _up(known: Known) -> Known:
     """Replace move -> quantise by quantise -> dequantise -> move -> quantise; a move is an operator in `MOVED`.
 
     Moves whose input is already dequantised (or quantised) stay as they are.
     """
-    types = dict(known.types)
+    known = known.having(known.nodes, {})
     wanted: dict[str, RawNode] = {}  # value -> the node that quantises it
     made: list[RawNode] = []
     for node in reversed(known.nodes):
@@ -217,10 +200,10 @@ def _up(known: Known) -> Known:
         if asked is None or coded or not _moves(known, node):
             made.append(node)
             continue
-        pair = _pair(known, real, f"{node.name}:up", asked, types, types[asked.outputs[0]].dtype)
-        made += [replace(node, inputs=(pair[1].outputs[0], *node.inputs[1:])), *pair[::-1]]
-        wanted[real] = pair[0]
-    return replace(known, nodes=tuple(made[::-1]), types=types)
+        quantise, back = _pair(known, real, f"{node.name}:up", asked, asked.outputs[0])
+        made += [replace(node, inputs=(back.outputs[0], *node.inputs[1:])), back, quantise]
+        wanted[real] = quantise
+    return replace(known, nodes=made[::-1])
 
 
 def _down(known: Known) -> Known:
@@ -228,7 +211,7 @@ def _down(known: Known) -> Known:
 
     Moves whose result a QuantizeLinear reads stay as they are.
     """
-    types = dict(known.types)
+    known = known.having(known.nodes, {})
     coded: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
     made: list[RawNode] = []
@@ -242,34 +225,33 @@ def _down(known: Known) -> Known:
             continue
         readers = known.readers.get(value, [])
         if readers and all(reader.op_type != QUANTIZE for reader in readers):
-            pair = _pair(known, value, f"{node.name}:down", source, types, types[source.inputs[0]].dtype)
-            made += pair
-            renamed[value] = pair[1].outputs[0]
-            coded[pair[1].outputs[0]] = pair[1]
-    return replace(known, nodes=tuple(made), types=types)
+            quantise, back = _pair(known, value, f"{node.name}:down", source, source.inputs[0])
+            made += [quantise, back]
+            renamed[value] = back.outputs[0]
+            coded[back.outputs[0]] = back
+    return replace(known, nodes=made)
 
 
 def _moves(known: Known, node: RawNode) -> bool:
     """Return whether a quantise and dequantise may move past a node: it is in `MOVED`, other inputs are constant."""
     old = node.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET
-    fixed = all(not name or name in known.constants for name in node.inputs[1:])
-    return node.op_type in MOVED and not old and fixed and len(node.outputs) == 1
+    return node.op_type in MOVED and not old and known.are_constant(node.inputs[1:]) and len(node.outputs) == 1
 
 
 def _one_scale(known: Known, node: RawNode) -> bool:
     return all(name in known.constants and known.constants[name].size == 1 for name in node.inputs[1:])
 
 
-def _pair(
-    known: Known, value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str
-) -> Sequence[RawNode]:
-    """Return new QuantizeLinear and DequantizeLinear nodes for `value`, with scale and zero point of node `like`."""
-    shape = types[value].shape
+def _pair(known: Known, value: str, name: str, like: RawNode, codes: str) -> tuple[RawNode, RawNode]:
+    """Return new QuantizeLinear and DequantizeLinear nodes for `value`, with scale and zero point of node `like`.
+
+    The new codes have the type of the value `codes`.
+    """
+    shape = known.types[value].shape
     quantised, back = (known.fresh(f"{value}:{name}:{part}") for part in ("codes", "real"))
-    types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
+    known.types |= {quantised: ValueType(known.dtype(codes), shape), back: ValueType("float32", shape)}
     first = RawNode(f"{name}:{QUANTIZE}", QUANTIZE, "", (value, *like.inputs[1:]), (quantised,))
-    second = RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,))
-    return [first, second]
+    return first, RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,))
 
 
 def quantise_biases(known: Known) -> Known:
@@ -298,13 +280,10 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
     """Return whether the only reader of a node in `PRODUCTS` is QuantizeLinear, directly or after Relu or Clip."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
-    while True:
-        found = known.readers.get(node.outputs[0], [])
-        if len(found) != 1:
-            return False
-        (node,) = found
-        if node.op_type not in ACTIVATIONS:
-            return node.op_type == QUANTIZE
+    readers = known.readers.get(node.outputs[0], [])
+    while len(readers) == 1 and readers[0].op_type in ACTIVATIONS:
+        readers = known.readers.get(readers[0].outputs[0], [])
+    return [reader.op_type for reader in readers] == [QUANTIZE]
 
 
 def _scale(known: Known, node: RawNode) -> Array | None:
@@ -314,7 +293,7 @@ def _scale(known: Known, node: RawNode) -> Array | None:
         source = known.writer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return None
-        quants.append(quantisation(known, source))
+        quants.append(known.quantisation(source))
     x, w = quants
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
     if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):

@@ -18,7 +18,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import Shift
 from tilewright.graph.tensor import Quant, Tensor
-from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_build import Builder, is_unscaled
 from tilewright.model.onnx_conv import filtering, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import Known
@@ -44,8 +44,8 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     sums: dict[str, RawNode] = {}
     for node in known.nodes:
         if node.op_type in ("Conv", "Gemm"):
-            if known.only_reader(node.outputs[0]) is None:
-                raise UnsupportedError(node.where, "has a result that is not read by exactly one node, a RequantShift")
+            alone = known.only_reader(node.outputs[0])
+            node.refuse_if(not alone, "has a result that is not read by exactly one node, a RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
@@ -53,17 +53,16 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
         elif node.op_type in CUSTOM and node.inputs[0] in sums:
             _linear(builder, sums.pop(node.inputs[0]), node)
         else:
-            for given in node.inputs:
-                if given in sums:
-                    reason = f"has a result that {node.op_type} reads; only RequantShift may read it"
-                    raise UnsupportedError(sums[given].where, reason)
+            for product in map(sums.get, node.inputs):
+                if product:
+                    product.refuse_if(True, f"has a result that {node.op_type} reads; only RequantShift may read it")
             _TRANSLATE[node.op_type](builder, node)
     return builder.graph(name, inputs)
 
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
     """Return the constant `name` of `node`. Raises UnsupportedError if it is not whole numbers in `low`..`high`."""
-    data = builder.constant_of(name)
+    data = builder.known.constants.get(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")
     if not ((data >= low) & (data <= high)).all() or (data != np.floor(data)).any():
@@ -74,8 +73,7 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
 def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
     """Return the rule of a RequantShift, its output type, and the (name, values) of its multiplier and addend."""
     node.fail_if(len(node.inputs) < 3, f"has {len(node.inputs)} inputs; a RequantShift has 3")
-    levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
-    signed = bool(_number(node, "signed"))
+    levels, divisor, signed = (_number(node, key) for key in ("n_levels_out", "div", "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
         remedy = f"2 to 256 levels and divisors of 1 to {MAX_MULTIPLIER} are supported"
         raise UnsupportedError(node.where, f"has {levels} levels and the divisor {divisor}", remedy)
@@ -85,11 +83,11 @@ def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[st
     return shift, "int8" if signed else "uint8", factors
 
 
-def _number(node: RawNode, key: str) -> float:
+def _number(node: RawNode, key: str) -> int:
     value = node.tensors[key].reshape(-1) if key in node.tensors else np.array([node.attributes.get(key, -1)])
     if value.size != 1 or value.dtype.kind not in "fiu" or not isfinite(value[0]) or value[0] != np.floor(value[0]):
         raise ModelError(node.where, f"has an attribute {key} that is not one whole number")
-    return float(value[0])
+    return int(value[0])
 
 
 def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
@@ -104,10 +102,9 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     outputs = out.shape[1] if len(out.shape) > 1 else 0
     op: ops.Linear
     if node.op_type == "Gemm":
-        alike = all(node.attributes.get(key, 1.0) == 1.0 for key in ("alpha", "beta"))
-        if weights.ndim != 2 or node.attributes.get("transA", 0) or not alike or len(out.shape) != 2:
-            remedy = "matrices, transA=0, alpha=1 and beta=1 are supported"
-            raise UnsupportedError(node.where, "is a Gemm of an unsupported form", remedy)
+        plain = weights.ndim == len(out.shape) == 2 and not node.attributes.get("transA", 0) and is_unscaled(node)
+        remedy = "matrices, transA=0, alpha=1 and beta=1 are supported"
+        node.refuse_if(not plain, "is a Gemm of an unsupported form", remedy)
         weights = weights if node.attributes.get("transB", 0) else weights.T
         op = ops.FullyConnected(shift=shift)
     else:
@@ -122,8 +119,8 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         node.fail_if(data.size not in (1, outputs), f"has {data.size} biases for {outputs} output channels")
         bias = builder.constant(f"{node.inputs[2]}:bias", np.broadcast_to(data, (outputs,)))
     for _, data in factors:
-        if data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size):
-            raise ModelError(requant.where, f"has {data.size} multipliers or addends for {outputs} output channels")
+        wrong = data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size)
+        requant.fail_if(wrong, f"has {data.size} multipliers or addends for {outputs} output channels")
     rule = [builder.constant(name, data.reshape(-1)) for name, data in factors]
     inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *rule)
     emit = builder.emit if node.op_type == "Gemm" else builder.emit_nhwc
@@ -139,17 +136,17 @@ def _alone(builder: Builder, node: RawNode) -> None:
 def _add(builder: Builder, node: RawNode) -> None:
     names = []
     for name in node.inputs:
-        if builder.constant_of(name) is None:
-            names.append(builder.value(name))
-        else:
+        if name in builder.known.constants:
             names.append(builder.constant(f"{name}:{node.name}", _integers(builder, node, name, *INT32)))
+        else:
+            names.append(builder.value(name))
     builder.emit(node.name, ops.IntegerAdd(), names, _result(builder, node, "int32"))
 
 
 def _max(builder: Builder, node: RawNode) -> None:
     x = builder.tensors[builder.value(node.inputs[0])]
-    if len(x.shape) != 4 or len(node.outputs) > 1:
-        raise UnsupportedError(node.where, f"pools over {list(x.shape)}; only images (four axes) are supported")
+    images = len(x.shape) == 4 and len(node.outputs) == 1
+    node.refuse_if(not images, f"pools over {list(x.shape)}; only images (four axes) are supported")
     out = _result(builder, node, x.dtype)
     window = window_of(node.where, node.attributes, node.attributes.get("kernel_shape", ()), x.shape[2:], out.shape[2:])
     builder.emit_nhwc(node.name, ops.MaxPool2D(window), (x.name,), out)

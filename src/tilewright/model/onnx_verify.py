@@ -20,9 +20,9 @@ from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.tensor import Tensor
 from tilewright.model import onnx as importer
-from tilewright.model import onnx_cut
 from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
+from tilewright.model.shapes import cut
 from tilewright.model.verification import Comparison, Verification, compared
 
 #: Distance from a tie, in codes, within which float32 sums of the file and an integer kernel may round differently.
@@ -52,18 +52,18 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     until = () if {info.name for info in model.graph.output} == set(graph.outputs) else graph.outputs
     imported = importer.imported(path, shapes, until)
     if until:
-        onnx_cut.cut(model.graph, until)
+        cut(model.graph, until)
     if any(node.op_type in CUSTOM for node in model.graph.node):
         return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")
-    cut = Cut(model, imported)
+    shared = Cut(model, imported)
     try:
-        session = ort.session(cut.model)
+        session = ort.session(shared.model)
     except Exception as error:  # onnxruntime raises many types
         return Verification(framework, reason=f"onnxruntime cannot load the file: {ort.one_line(error)}")
 
     def compare(sample: Mapping[str, Array], found: Comparison) -> None:
         values = _values(imported, sample)
-        cut.compare(session, values, found)
+        shared.compare(session, values, found)
         for name, array in reference.run(graph, sample).items():  # the layouts of `graph` must not change a value
             steps = array[0].astype(np.float64) - values[name]
             found.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)

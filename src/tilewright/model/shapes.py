@@ -1,5 +1,6 @@
-"""The shapes of a model's inputs: those in the file, with the user's in place of extents that the file leaves open.
+"""What a user chooses of an ONNX model: the shapes of its inputs, and values that replace its outputs.
 
+Shapes are those in the file, with the user's in place of extents that the file leaves open.
 An open batch axis is 1, because Tilewright has an axis of its own for samples. The batch axis is axis 0, and every axis
 with the same symbol as an open axis 0, or with a symbol in BATCH. The user gives all other open extents; a symbol that
 gets an extent in one input has it in all inputs.
@@ -7,10 +8,12 @@ gets an extent in one input has it in all inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.errors import InputError, UnsupportedError, one_of, option, printable
+from tilewright.graph.ort import package
 from tilewright.graph.tensor import MAX_ELEMENTS
 
 #: The shape of each input, by name.
@@ -18,6 +21,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 MAX_RANK = 8
 #: Symbols that exporters give to the batch axis, in lower case.
 BATCH = ("batch", "batch_size", "batchsize", "n", "bs")
+#: Names of values that an error lists.
+MOST = 20
 
 
 @dataclass(frozen=True)
@@ -36,18 +41,17 @@ class Declared:
         return option(f"--shape {self.name}={text}", f'shapes={{"{self.name}": ({text})}}')
 
 
-def declared(value: object) -> Declared:
+def declared(value: Any) -> Declared:
     """Return the input that a ValueInfoProto declares. Its name is not checked."""
-    tensor = value.type.tensor_type  # type: ignore[attr-defined]
-    axes = None
-    if tensor.HasField("shape"):
-        axes = tuple(int(dim.dim_value) if dim.dim_value > 0 else _symbol(dim.dim_param) for dim in tensor.shape.dim)
-    return Declared(str(value.name), axes)  # type: ignore[attr-defined]
 
+    def extent(dim: Any) -> int | str:
+        if dim.dim_value > 0:
+            return int(dim.dim_value)
+        # A text without letters, such as "?", names no extent.
+        return printable(dim.dim_param[:40]) if any(letter.isalpha() for letter in dim.dim_param) else ""
 
-def _symbol(text: str) -> str:
-    """Return the name of an extent; "" for a text without letters, such as "?", which names no extent."""
-    return printable(text[:40]) if any(letter.isalpha() for letter in text) else ""
+    tensor = value.type.tensor_type
+    return Declared(str(value.name), tuple(map(extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def fixed(inputs: Iterable[Declared], given: Shapes | None = None) -> dict[str, tuple[int, ...]]:
@@ -106,3 +110,58 @@ def _closed(known: Declared, symbols: Mapping[str, int]) -> tuple[int, ...]:
     if len(shape) > MAX_RANK or not all(1 <= int(extent) <= MAX_ELEMENTS for extent in shape):
         raise UnsupportedError(where, f"has the shape {shape[:MAX_RANK]}", f"at most {MAX_RANK} axes are supported")
     return tuple(map(int, shape))
+
+
+def cut(graph: Any, until: Collection[str]) -> None:
+    """Make the values `until` the outputs of a GraphProto, and remove what they do not depend on.
+
+    Raises InputError if a value is not one that a node computes.
+    """
+    computed = [output for node in graph.node for output in node.output if output]
+    for output in until:
+        if output not in computed:
+            remedy = one_of(output, computed[-MOST:])
+            raise InputError(option("--until"), f"the model computes no value '{output}'", remedy)
+    needed = set(until)
+    for index in reversed(range(len(graph.node))):
+        if needed.intersection(graph.node[index].output):
+            needed.update(_read(graph.node[index]))
+        else:
+            del graph.node[index]
+    onnx = package("onnx")
+    typed = {info.name: info for info in (*graph.value_info, *graph.output)}
+    outputs = [typed.get(output, onnx.ValueInfoProto(name=output)) for output in dict.fromkeys(until)]
+    del graph.output[:]
+    graph.output.extend(outputs)
+    for held in (graph.input, graph.initializer):
+        for index in reversed(range(len(held))):
+            if held[index].name not in needed:
+                del held[index]
+
+
+def _read(node: Any) -> Iterator[str]:
+    """Yield the names that a node reads, and that the graphs inside it read or return."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (output.name for output in graph.output)
+            for inner in graph.node:
+                yield from _read(inner)
+
+
+def way_out(graph: Any, domains: Collection[str]) -> str:
+    """Return the remedy for a graph with operators of other than `domains`: the last values that need none of them."""
+    fine = {held.name for held in (*graph.input, *graph.initializer)}
+    computed: dict[str, None] = {}
+    read_later = set[str]()
+    for node in graph.node:
+        if node.domain in domains and fine.issuperset(filter(None, _read(node))):
+            fine.update(node.output)
+            computed |= dict.fromkeys(filter(None, node.output))
+        else:
+            read_later.update(node.input)
+    ends = [output for output in computed if output in read_later]
+    if not ends:
+        return "export with standard operators only"
+    names = " or ".join(f"'{printable(end)}'" for end in ends[-2:])
+    return f"{option('--until NAME', 'until=[NAME]')} runs the part that computes the value NAME, such as {names}"

@@ -6,7 +6,9 @@ a layer; `tflm` the same with the integers of TensorFlow Lite Micro. `pow2` has 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +53,7 @@ def quantize(
     options = options or Options()
     options.check()
     from tilewright.files import replacing
-    from tilewright.model.onnx_file import PIXELS, pixels_text
+    from tilewright.model.onnx_file import PIXELS
     from tilewright.model.samples import count_of
     from tilewright.quantize import affine, memory, micro, pow2, report, samples, symmetric
     from tilewright.quantize import model as models
@@ -75,7 +77,7 @@ def quantize(
         schemes = {"affine": affine.quantize, "symmetric": symmetric.quantize, "tflm": micro.quantize}
         quantised = evaluated = schemes[options.scheme](task)
     if options.pixels is not None:
-        quantised.metadata_props.add(key=PIXELS, value=pixels_text(options.pixels))
+        quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())

@@ -23,10 +23,9 @@ from tilewright.files import regular, scratch
 from tilewright.graph.ir import Graph
 from tilewright.graph.ort import session
 from tilewright.graph.tensor import DTYPES, Tensor
-from tilewright.model.onnx_cut import cut, way_out
 from tilewright.model.onnx_file import external_file
-from tilewright.model.onnx_write import without_branches
-from tilewright.model.shapes import Shapes, declared, fixed
+from tilewright.model.onnx_resolve import without_branches
+from tilewright.model.shapes import Shapes, cut, declared, fixed, way_out
 from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted

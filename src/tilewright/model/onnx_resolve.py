@@ -1,0 +1,288 @@
+"""Analyses an ONNX network before it runs: infers the type of every value, and computes the constant values.
+
+If nodes are replaced by the nodes of their branches. If the condition is constant once shapes are known, only the
+branch that is taken remains. Otherwise both branches run for every sample, and a Where selects each result: branches of
+ONNX have no side effects. A branch that does not fit the shapes of the inputs would fail if it were taken: it is left
+out, and a sample that takes it ends in an error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph import ort
+from tilewright.graph.ort import ValueType, package
+from tilewright.graph.tensor import MAX_COMPUTED, MAX_ELEMENTS
+from tilewright.model.onnx_file import CUSTOM, RawGraph, RawModel, RawNode, read
+from tilewright.model.onnx_values import DEQUANTIZE, Known
+from tilewright.model.shapes import Shapes
+
+#: Limit of constant folding: elements of all folded constants of a model together.
+MAX_FOLDED = 1 << 26
+#: The attributes of If that hold its branches.
+THEN, ELSE = "then_branch", "else_branch"
+#: The first opset whose Where onnxruntime has.
+WHERE_OPSET = 9
+#: The first opset in which the axes of Unsqueeze are an input.
+AXES_OPSET = 13
+_IR_VERSION = 8
+_INFERENCE = "export the model for inference"
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+
+
+def resolve(raw: RawModel) -> Known:
+    """Return an ONNX graph with the types of all its values inferred and its constant values computed.
+
+    Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
+    too large.
+    """
+    used = {*_names_read(raw.nodes), *raw.outputs}
+    network = _Resolved(raw.opset, [], dict(raw.inputs), {}, raw.outputs, raw.rounding, used)
+    network.hold(raw.constants)
+    network.add(raw.nodes)
+    for name in raw.outputs:
+        if name not in network.types:
+            raise ModelError("", f"output '{name}' is never written")
+    return network
+
+
+def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
+    """Yield the names of all values that nodes read, and that the nodes of their branches read or return."""
+    for node in nodes:
+        yield from node.inputs
+        for graph in node.graphs.values():
+            yield from _names_read(graph.nodes)
+            yield from graph.outputs
+
+
+@dataclass(eq=False)
+class _Resolved(Known):
+    """The analysed part of a network. `used` are the names that are read, `folded` counts elements of constants."""
+
+    used: set[str] = field(default_factory=set)
+    folded: int = 0
+
+    def add(self, nodes: Iterable[RawNode]) -> None:
+        """Analyse more nodes, in order, and those that replace them. Raises ModelError or UnsupportedError."""
+        pending = deque(nodes)
+        while pending:
+            given = pending.popleft()
+            for name in given.inputs:
+                reason = f"reads '{name}' before anything has written it: a cycle or a wrong order"
+                given.fail_if(name and name not in self.types, reason)
+            if given.graphs:
+                inner, constants = _without_if(self, given)
+                self.used.update(_names_read(inner))
+                self.hold(constants)
+                pending.extendleft(reversed(inner))
+            else:
+                self._add(replace(given, outputs=self._wanted(given)))
+
+    def _add(self, node: RawNode) -> None:
+        for name in node.outputs:
+            node.fail_if(name in self.types, f"writes '{name}', a name that is already in use")
+        names = filter(None, node.outputs)
+        values = self._computed(node)
+        if values is None:
+            self.nodes.append(node)
+            if node.alike:
+                self._check_alike(node)
+            self.types |= zip(names, self._types(node), strict=True)
+            return
+        self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
+        node.fail_if(self.folded > MAX_FOLDED, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
+        self.hold(dict(zip(names, values, strict=True)))
+
+    def _wanted(self, node: RawNode) -> tuple[str, ...]:
+        """Return a node's output names up to the last one that is used: unused ones at the end are left out."""
+        last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
+        if last + 1 < len(node.outputs):
+            last = max(last, ort.least_outputs(node.op_type, node.domain, self.opset) - 1)
+        return node.outputs[: last + 1]
+
+    def error_of(self, branch: RawGraph) -> ModelError | None:
+        """Return the error of analysing a branch with the shapes that are known before it; None if it has none."""
+        used = self.used | set(_names_read(branch.nodes))
+        trial = replace(self, nodes=[], types=dict(self.types), constants=dict(self.constants), used=used)
+        trial.hold(branch.constants)
+        try:
+            trial.add(branch.nodes)
+        except ModelError as error:
+            return error
+        return None
+
+    def _check_alike(self, node: RawNode) -> None:
+        """Check that a Where in place of an If selects between values of one type."""
+        yes, no = (self.types[name] for name in node.inputs[1:])
+        types = f"{yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}"
+        reason = f"If has branches with results of different types, {types}"
+        node.refuse_if(yes != no, reason, "export the model so that its condition is constant")
+
+    def _types(self, node: RawNode) -> tuple[ValueType, ...]:
+        node.refuse_if(node.op_type in _RANDOM, f"{node.op_type} is random", _INFERENCE)
+        if node.op_type == "Dropout" and len(node.inputs) > 2 and self.constants.get(node.inputs[2], True):
+            raise UnsupportedError(node.where, "Dropout trains, or decides at run time whether to train", _INFERENCE)
+        if node.op_type in CUSTOM:
+            return (self.types[node.inputs[0]],)
+        small = ort.small({index: self.constants.get(name) for index, name in enumerate(node.inputs)})
+        # Dequantised weights may exceed MAX_COMPUTED: fused operators read the codes, and the graph refuses other uses.
+        weights = node.op_type == DEQUANTIZE and node.inputs[0] in self.constants
+        return ort.infer(self.call(node), small, MAX_ELEMENTS if weights else MAX_COMPUTED)
+
+    def _computed(self, node: RawNode) -> list[Array] | None:
+        """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
+        if node.op_type == "Constant":
+            return [_literal(node)]
+        if node.op_type == "Shape" and len(node.inputs) == 1:
+            shape = self.types[node.inputs[0]].shape
+            start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
+            return [np.array(shape[start:end], np.int64)]
+        if node.op_type == "ConstantOfShape" and node.inputs and node.inputs[0] in self.constants:
+            extents = tuple(int(extent) for extent in self.constants[node.inputs[0]].reshape(-1)[:9])
+            large = len(extents) > 8 or any(not 0 <= extent <= MAX_ELEMENTS for extent in extents)
+            reason = f"makes a constant of shape {list(extents)}; the limit is {MAX_ELEMENTS} elements"
+            node.fail_if(large or prod(extents) > MAX_ELEMENTS, reason)
+            value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
+            return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
+        kept = node.op_type in (*CUSTOM, *_RANDOM, DEQUANTIZE)
+        return self.fold(node) if node.inputs and self.are_constant(node.inputs) and not kept else None
+
+
+def _literal(node: RawNode) -> Array:
+    if "value" in node.tensors:
+        return node.tensors["value"]
+    for key in ("value_int", "value_ints", "value_float", "value_floats"):
+        if key in node.attributes:
+            return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
+    raise UnsupportedError(node.where, "is a Constant whose value is neither a tensor nor numbers")
+
+
+def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[str, Array]]:
+    """Return the nodes that replace an If, in order, and their constants; `before` is the network before it.
+
+    Raises ModelError if the condition or the branches are malformed or if no branch fits, and UnsupportedError for a
+    computed condition before opset 9.
+    """
+    condition, types = node.input(0), before.types
+    node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If has no condition or not two branches")
+    odd = any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values())
+    node.fail_if(odd, "If has a branch with another number of results")
+    scalar = types[condition].dtype == "bool" and prod(types[condition].shape) == 1
+    node.fail_if(not scalar, "If has a condition that is not one bool")
+    if condition in before.constants:
+        taken = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
+        return [*taken.nodes, *_each(node, lambda at: ("Identity", taken.outputs[at]))], dict(taken.constants)
+    reason = f"If has a computed condition in opset {before.opset}"
+    node.refuse_if(before.opset < WHERE_OPSET, reason, "export with opset 13")
+    sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
+    errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
+    if len(errors) == len(sides):
+        raise errors[THEN]
+    test, shape = f"{node.name}:condition", f"{node.name}:shape"
+    reshape = RawNode(f"{node.name}:reshape", "Reshape", "", (condition, shape), (test,))
+    constants: dict[str, Array] = {shape: np.zeros(0, np.int64)}
+    for key in sides.keys() - errors.keys():
+        constants |= sides[key].constants
+    if not errors:
+        yes, no = sides[THEN], sides[ELSE]
+        selects = _each(node, lambda at: ("Where", test, yes.outputs[at], no.outputs[at]), alike=True)
+        return [*yes.nodes, *no.nodes, reshape, *selects], constants
+    (key,) = sides.keys() - errors.keys()
+    # The only element of an axis is gathered from place 0, or from place 1, at which onnxruntime reports an error.
+    first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
+    constants |= {first: np.array(0), second: np.array(1), axis: np.array([0])}
+    values = (first, second) if key == THEN else (second, first)
+    chosen = RawNode(f"{node.name}:only_{key}_fits", "Where", "", (test, *values), (place,))
+    more, attributes = ((axis,), {}) if before.opset >= AXES_OPSET else ((), {"axes": [0]})
+    wide = [f"{node.name}:{out}:wide" for out in node.outputs]
+    widened = [
+        RawNode(f"{name}:node", "Unsqueeze", "", (source, *more), (name,), attributes)
+        for source, name in zip(sides[key].outputs, wide, strict=True)
+    ]
+    gathered = _each(node, lambda at: ("Gather", wide[at], place), {"axis": 0}, title=chosen.name)
+    return [*sides[key].nodes, reshape, chosen, *widened, *gathered], constants
+
+
+def _each(
+    node: RawNode,
+    of: Callable[[int], tuple[str, ...]],
+    attributes: Mapping[str, Any] | None = None,
+    alike: bool = False,
+    title: str = "",
+) -> list[RawNode]:
+    """Return a node for each result of an If. `of` gives the operator and the inputs for the result at an index.
+
+    Names of the nodes begin with `title` [the name of the If].
+    """
+    return [
+        RawNode(f"{title or node.name}:{out}", of(at)[0], "", of(at)[1:], (out,), attributes or {}, alike=alike)
+        for at, out in enumerate(node.outputs)
+        if out
+    ]
+
+
+def _inlined(node: RawNode, key: str) -> RawGraph:
+    """Return a branch with its own values and nodes renamed so that their names are unique."""
+    graph = node.graphs[key]
+    names = {*graph.constants, *(name for each in graph.nodes for name in each.outputs)} - {""}
+    return _renamed(graph, {name: f"{node.name}.{key}:{name}" for name in names}, f"{node.name}.{key}:")
+
+
+def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
+    """Return a branch with other names of values, also in branches inside it, and a prefix of its nodes' names."""
+
+    def each(given: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.get(name, name) for name in given)
+
+    nodes = tuple(
+        replace(
+            node,
+            name=prefix + node.name,
+            inputs=each(node.inputs),
+            outputs=each(node.outputs),
+            graphs={key: _renamed(inner, names) for key, inner in node.graphs.items()},
+        )
+        for node in graph.nodes
+    )
+    constants = {names.get(name, name): value for name, value in graph.constants.items()}
+    return RawGraph(nodes, constants, each(graph.outputs))
+
+
+def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:
+    """Return the model of an `.onnx` file with each If replaced by nodes, and constants computed, as a ModelProto.
+
+    Its inputs have the shapes of the file, and those in `shapes` where it leaves extents open. Raises the errors of
+    `read` and `resolve`.
+    """
+    raw = read(path, shapes, until)
+    known, onnx = resolve(raw), package("onnx")
+    helper, to_tensor = onnx.helper, onnx.numpy_helper.from_array
+
+    def declared(types: Mapping[str, ValueType]) -> list[Any]:
+        number = {name: helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)) for name, kind in types.items()}
+        return [helper.make_tensor_value_info(name, number[name], kind.shape) for name, kind in types.items()]
+
+    def written(node: RawNode) -> Any:
+        # An empty list has no type, and is the default of all lists.
+        attributes = {key: value for key, value in node.attributes.items() if value != []}
+        attributes |= {key: to_tensor(array) for key, array in node.tensors.items()}
+        return helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attributes)
+
+    used = {name for node in known.nodes for name in node.inputs} | set(known.outputs)
+    constants = {name: np.asarray(value, order="C") for name, value in known.constants.items() if name in used}
+    results = {name: known.types[name] for name in known.outputs}
+    held = [to_tensor(value, name) for name, value in constants.items()]
+    nodes = [written(node) for node in known.nodes]
+    graph = helper.make_graph(nodes, path.stem, declared(raw.inputs), declared(results), held)
+    domains = sorted({node.domain for node in known.nodes} - {""})
+    opsets = [helper.make_opsetid("", known.opset), *(helper.make_opsetid(name, 1) for name in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
